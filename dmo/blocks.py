@@ -18,16 +18,7 @@ from dmo.errors import UserError
 
 
 class RowSource(Protocol):
-    """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, a view of a store.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import RowSource
-    >>> source: RowSource = np.zeros((3, 2))
-    >>> source.shape
-    (3, 2)
-    """
+    """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, a view of a store."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -37,16 +28,7 @@ class RowSource(Protocol):
 
 
 class Rows(RowSource, Protocol):
-    """A row source with one type of entries: n x d, read by row slices.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import Rows
-    >>> source: Rows = np.zeros((3, 2))
-    >>> source.dtype
-    dtype('float64')
-    """
+    """A row source with one type of entries: n x d, read by row slices."""
 
     @property
     def dtype(self) -> Any:
@@ -59,31 +41,7 @@ _REST = 1 << 28  # bytes of a chunk that are kept for the next block
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
-    """Cut n rows into blocks.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    size : int
-        Rows in a block, at most.
-
-    Returns
-    -------
-    list of slice
-        Slices that cover 0..n in order.
-
-    Raises
-    ------
-    UserError
-        For a size below 1.
-
-    Examples
-    --------
-    >>> from dmo.blocks import row_blocks
-    >>> row_blocks(5, 2)
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Cut n rows into blocks."""
     if size < 1:
         raise UserError(f"block size must be at least 1, got {size}")
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
@@ -93,31 +51,13 @@ def row_blocks(n: int, size: int) -> list[slice]:
 class Subset:
     """Some rows of a row source, in the order of `index`, without reading the others.
 
-    A slice reads every chunk of the source that it touches once, one at a time.
-
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        Anything with `shape`, `dtype` and row slices.
-    index : ndarray of int of shape (m,)
-        Row numbers in 0..n-1, in any order, repeated or not.
-
-    Raises
-    ------
-    UserError
-        For an index that is no list of row numbers of the source.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import Subset
-    >>> part = Subset(np.arange(8).reshape(4, 2), np.array([3, 0]))
-    >>> part.shape, part[:1]
-    ((2, 2), array([[6, 7]]))
+    source (n, d); index (m,)
     """
 
-    source: Rows
-    index: np.ndarray
+    # A slice reads every chunk of the source that it touches once, one at a time.
+
+    source: Rows  # (n, d): anything with `shape`, `dtype` and row slices
+    index: np.ndarray  # (m,): row numbers in 0..n-1, in any order, repeated or not
 
     def __post_init__(self) -> None:
         index = np.asarray(self.index)
@@ -161,20 +101,10 @@ class Subset:
 class RowsOf:
     """A row source that reads another one, and says something of its rows or does something to them.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        What is read.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import RowsOf
-    >>> RowsOf(np.zeros((2, 3))).shape
-    (2, 3)
+    source (n, d)
     """
 
-    source: Rows
+    source: Rows  # (n, d): what is read
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -207,44 +137,16 @@ class RowsOf:
 class PartialRows(RowsOf):
     """A row source that lacks some samples: what it gives for them are numbers without a meaning.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        Finite rows, also where samples are missing.
-    present : ndarray of bool of shape (n,)
-        The samples that it has.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import PartialRows
-    >>> PartialRows(np.zeros((2, 3)), np.array([True, False])).shape
-    (2, 3)
+    source (n, d); present (n,)
     """
 
-    present: np.ndarray
+    present: np.ndarray  # (n,): the samples that it has
 
 
 def presence(source: Rows) -> np.ndarray | None:
     """Tell which samples a row source has.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        Any.
-
-    Returns
-    -------
-    ndarray of bool of shape (n,), or None
-        Whether it has them; None: it has all.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import PartialRows, Subset, presence
-    >>> part = PartialRows(np.zeros((2, 3)), np.array([True, False]))
-    >>> presence(Subset(part, np.array([1, 1]))).tolist()
-    [False, False]
+    source (n, d) -> (n,)
     """
     if isinstance(source, Subset):
         inner = presence(source.source)
@@ -292,21 +194,11 @@ def _chunk_end(source: Rows, row: int) -> int:
 class InOrder:
     """A row source whose blocks are asked for in order: it reads every chunk once, also one that two blocks share.
 
-    Every thread keeps the rest of the last chunk that it read, up to `_REST` bytes. Blocks in another order are read as well.
-
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        What is read.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dmo.blocks import InOrder
-    >>> source = InOrder(da.arange(6, chunks=2).reshape(6, 1))
-    >>> source[0:3].ravel(), source[3:6].ravel()
-    (array([0, 1, 2]), array([3, 4, 5]))
+    source (n, d)
     """
+
+    # Every thread keeps the rest of the last chunk that it read, up to `_REST` bytes. Blocks in another order are
+    # read as well.
 
     def __init__(self, source: Rows):
         self.source = source
@@ -342,29 +234,10 @@ def _stacked(parts: Sequence[Block]) -> Block:
 def sampled(source: Rows, index: np.ndarray) -> Block:
     """Read a sample of rows into memory, of which all will be read later.
 
-    A source with a method `sample` reads these rows alone and may leave their checks to the later reading; of others, every
-    chunk that holds some of them is read once.
-
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        Where the rows are.
-    index : ndarray of int of shape (m,)
-        Row numbers, ascending.
-
-    Returns
-    -------
-    ndarray or csr_array of shape (m, d)
-        The rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import sampled
-    >>> sampled(np.arange(8).reshape(4, 2), np.array([1, 3]))
-    array([[2, 3],
-           [6, 7]])
+    source (n, d); index (m,) -> (m, d)
     """
+    # A source with a method `sample` reads these rows alone and may leave their checks to the later reading; of
+    # others, every chunk that holds some of them is read once.
     if isinstance(source, Subset):
         inner = source.index[index]
         order = np.argsort(inner, kind="stable")
@@ -377,25 +250,7 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
 def rows(source: Rows, where: slice | None = None) -> Block:
     """Read rows of a row source into memory; they may share memory with it, so copy them before writing to them.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        A NumPy, SciPy CSR, dask or Zarr array, a view of a feature store, a `Subset`, or what slices like these.
-    where : slice, default=None
-        The rows; None: all.
-
-    Returns
-    -------
-    ndarray or csr_array
-        The rows, CSR where the source is sparse.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dmo.blocks import rows
-    >>> rows(da.arange(6, chunks=2).reshape(3, 2), slice(1, 3))
-    array([[2, 3],
-           [4, 5]])
+    source (n, d)
     """
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
@@ -406,27 +261,9 @@ def rows(source: Rows, where: slice | None = None) -> Block:
 
 
 def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
-    """Find whose rows a row source gives, and which of them: of subsets of subsets, and of rows that are checked when read.
-
-    Parameters
-    ----------
-    source : row source of shape (m, d)
-        Any.
-
-    Returns
-    -------
-    source : row source of shape (n, d)
-        Where the rows are.
-    index : ndarray of int of shape (m,), or None
-        Their numbers there; None: all, in order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import Subset, numbered
-    >>> K = np.eye(4)
-    >>> numbered(Subset(Subset(K, np.array([3, 1, 0])), np.array([2, 0])))[1].tolist()
-    [0, 3]
+    """Find whose rows a row source gives, and which of them: of subsets of subsets, and of rows that are checked when
+    read.
+    source (m, d) -> source (n, d); index (m,)
     """
     index: np.ndarray | None = None
     while isinstance(source, Subset | RowsOf):
@@ -439,28 +276,7 @@ def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
 def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
     """Read entries of some rows and columns; of what lies in chunks, those that hold none of them are not read.
 
-    Parameters
-    ----------
-    source : array of shape (n, d)
-        A NumPy, SciPy CSR, dask, xarray or Zarr array, a kernel store, or rows that are read by slices.
-    down : ndarray of int of shape (k,)
-        Rows.
-    across : ndarray of int of shape (l,)
-        Columns.
-
-    Returns
-    -------
-    ndarray of shape (k, l)
-        The entries; they may share memory with the source.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> from dmo.blocks import entries
-    >>> entries(da.arange(6, chunks=2).reshape(3, 2), np.array([2, 0]), np.array([1]))
-    array([[5],
-           [1]])
+    source (n, d); down (k,); across (l,) -> (k, l)
     """
     first, second = _span(down), _span(across)
     chunks = getattr(source, "chunks", None)
@@ -484,25 +300,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 def crossed(source: Rows, others: Rows) -> np.ndarray:
     """Read rows of a kernel matrix in the columns of others of its samples: a square, where these are the same.
 
-    Parameters
-    ----------
-    source : row source of shape (m, n)
-        Rows of an n x n matrix, or a subset of them.
-    others : row source of shape (k, n)
-        Others of them.
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        Kernel values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import Subset, crossed
-    >>> K = np.arange(9).reshape(3, 3)
-    >>> crossed(Subset(K, np.array([2])), Subset(K, np.array([0, 1])))
-    array([[6, 7]])
+    source (m, n); others (k, n) -> (m, k)
     """
     (kernel, own), (_, columns) = numbered(source), numbered(others)
     every = np.arange(kernel.shape[1])
@@ -527,23 +325,6 @@ def double(block: Any) -> Any:
     """Take numbers of any type (big-endian, whole, half precision) into a computation, as this machine's float64.
 
     All but the largest integers are held exactly.
-
-    Parameters
-    ----------
-    block : array-like or csr_array
-        The numbers.
-
-    Returns
-    -------
-    ndarray or csr_array, float64
-        The same numbers; the block itself where it is float64 already.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import double
-    >>> double(np.array([1, 2], ">i2"))
-    array([1., 2.])
     """
     return block.astype(np.float64, copy=False) if scipy.sparse.issparse(block) else np.asarray(block, np.float64)
 
@@ -561,26 +342,7 @@ def _computed(block: Any) -> Any:
 def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
     """Read a row source block by block, in order.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        As `rows` takes it.
-    size : int
-        Rows in a block, at most.
-
-    Yields
-    ------
-    slice
-        Where the block lies.
-    ndarray or csr_array
-        Its rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import iterate
-    >>> [(where.start, float(block.sum())) for where, block in iterate(np.ones((5, 2)), 3)]
-    [(0, 6.0), (3, 4.0)]
+    source (n, d)
     """
     for where in row_blocks(source.shape[0], size):
         yield where, rows(source, where)

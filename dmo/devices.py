@@ -18,26 +18,7 @@ from dmo.errors import UserError
 
 
 def foreign(array: Any) -> Any:
-    """Look up the namespace of an array that is not NumPy's.
-
-    Parameters
-    ----------
-    array : object
-        Anything.
-
-    Returns
-    -------
-    module or None
-        Its namespace; None for NumPy's arrays, sparse matrices, row sources that are read by slices, and what is no array.
-
-    Examples
-    --------
-    >>> import array_api_strict
-    >>> import numpy as np
-    >>> from dmo.devices import foreign
-    >>> foreign(np.ones(2)) is None, foreign(array_api_strict.ones(2)).__name__
-    (True, 'array_api_strict')
-    """
+    """Look up the namespace of an array that is not NumPy's."""
     if isinstance(array, np.ndarray) or scipy.sparse.issparse(array) or not array_api_compat.is_array_api_obj(array):
         return None
     lazy = array_api_compat.is_dask_array(array) or array_api_compat.is_pydata_sparse_array(array)
@@ -45,28 +26,7 @@ def foreign(array: Any) -> Any:
 
 
 def placed(array: Any, other: Any) -> Any:
-    """Take an array of NumPy's to the library and the device of another array.
-
-    Parameters
-    ----------
-    array : ndarray, or an array of that library
-        Numbers.
-    other : array
-        Where they are to be.
-
-    Returns
-    -------
-    array
-        The numbers there.
-
-    Examples
-    --------
-    >>> import array_api_strict
-    >>> import numpy as np
-    >>> from dmo.devices import placed
-    >>> type(placed(np.ones(2), array_api_strict.ones(3))).__module__.split(".")[0]
-    'array_api_strict'
-    """
+    """Take an array of NumPy's to the library and the device of another array."""
     space = foreign(other)
     if space is None or not isinstance(array, np.ndarray):
         return array
@@ -74,25 +34,7 @@ def placed(array: Any, other: Any) -> Any:
 
 
 def to_numpy(array: Any) -> Any:
-    """Take an array to NumPy.
-
-    Parameters
-    ----------
-    array : array
-        Of any library, on any device.
-
-    Returns
-    -------
-    ndarray
-        Its numbers; what is no array of another library comes back as it is.
-
-    Examples
-    --------
-    >>> import array_api_strict
-    >>> from dmo.devices import to_numpy
-    >>> to_numpy(array_api_strict.ones(2))
-    array([1., 1.])
-    """
+    """Take an array to NumPy."""
     if foreign(array) is None:
         return array
     try:
@@ -102,32 +44,7 @@ def to_numpy(array: Any) -> Any:
 
 
 def moved(block: Any) -> Any:
-    """Take dense rows to where the setting `dmo.device` says: "torch:cuda", "cupy", or a module and a device of it.
-
-    Parameters
-    ----------
-    block : ndarray or csr_array
-        Rows in memory.
-
-    Returns
-    -------
-    array
-        The rows there; the block itself where nothing is set, and where it is sparse.
-
-    Raises
-    ------
-    UserError
-        For a library that is not installed, or a device that it does not have.
-
-    Examples
-    --------
-    >>> import dask
-    >>> import numpy as np
-    >>> from dmo.devices import moved
-    >>> with dask.config.set({"dmo.device": "array_api_strict"}):
-    ...     type(moved(np.ones((2, 2)))).__module__.split(".")[0]
-    'array_api_strict'
-    """
+    """Take dense rows to where the setting `dmo.device` says: "torch:cuda", "cupy", or a module and a device of it."""
     wanted = dask.config.get("dmo.device", None)
     if wanted is None or not isinstance(block, np.ndarray):
         return block

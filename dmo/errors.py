@@ -22,49 +22,16 @@ class UserError(ValueError):
 
 
 def visible(text: str) -> str:
-    """Text of files that others wrote, with control characters, changes of direction and what is no character as escapes.
-
-    A terminal obeys them: a label could clear it, set its title or hide what stands beside it. XML cannot hold them. Line
-    feeds and tabs stay.
-
-    Parameters
-    ----------
-    text : str
-        What is to be shown.
-
-    Returns
-    -------
-    str
-        The same where it holds nothing of that kind.
-
-    Examples
-    --------
-    >>> from dmo.errors import visible
-    >>> print(visible("sky" + chr(27) + "[2J"))
-    sky\\x1b[2J
+    """Text of files that others wrote, with control characters, changes of direction and what is no character as
+    escapes.
     """
+    # A terminal obeys them: a label could clear it, set its title or hide what stands beside it. XML cannot hold
+    # them. Line feeds and tabs stay.
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def amount(size: float) -> str:
-    """Bytes in words.
-
-    Parameters
-    ----------
-    size : float
-        Bytes, not negative.
-
-    Returns
-    -------
-    str
-        With one decimal in the largest binary unit that is not above it.
-
-    Examples
-    --------
-    >>> from dmo.errors import amount
-    >>> amount(1.2 * 2**30)
-    '1.2 GiB'
-    """
+    """Bytes in words."""
     if size < 1024:
         return f"{size:.0f} bytes"
     for unit in ("KiB", "MiB", "GiB"):

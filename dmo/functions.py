@@ -27,72 +27,28 @@ class Expansion(Protocol):
     """A function of views of m rows to m x k values, that a model store can keep.
 
     Called with views (mapping of name to row source), it gives an ndarray of shape (m, k).
-
-    Parameters
-    ----------
-    *args : object
-        A protocol: not made by itself.
-    **kwargs : object
-        A protocol: not made by itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import LinearExpansion
-    >>> LinearExpansion("x", np.eye(2), np.zeros(2))({"x": np.ones((3, 2))}).shape
-    (3, 2)
     """
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray or csr_array
-            Its arrays.
-        meta : dict
-            Its JSON.
-        """
+        """Describe the function for a model store."""
 
 
 @dataclass(frozen=True)
 class KernelExpansion:
     """A function from kernel values: f(x) = sum_i k(x, x_i) c_i + offset.
 
-    A call takes views of m rows and returns m x k (float64), block by block: never m x n.
-
-    Parameters
-    ----------
-    kernel : MultiKernel
-        Fitted.
-    sources : mapping of str to row source of shape (n, d)
-        The training rows by view; of a kernel matrix the columns that they select are kept.
-    coefficients : ndarray of shape (n, k)
-        c_i.
-    offset : ndarray of shape (k,)
-        Added to all values.
-    dtype : dtype, default=float32
-        Of the kernel values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import KernelExpansion
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> X = np.array([[0.0], [1.0]])
-    >>> f = KernelExpansion(MultiKernel.of("x", RBF(bandwidth=1.0)), {"x": X}, np.ones((2, 1)), np.zeros(1))
-    >>> f({"x": X}).ravel().round(2).tolist()
-    [1.61, 1.61]
+    sources (n, d); coefficients (n, k); offset (k,)
     """
 
-    kernel: MultiKernel
+    # A call takes views of m rows and returns m x k (float64), block by block: never m x n.
+
+    kernel: MultiKernel  # fitted
     sources: Mapping[str, Rows]
-    coefficients: np.ndarray
-    offset: np.ndarray
-    dtype: Any = np.float32
+    coefficients: np.ndarray  # (n, k): c_i
+    offset: np.ndarray  # (k,): added to all values
+    dtype: Any = np.float32  # of the kernel values
 
     def __post_init__(self) -> None:
         # a kernel matrix is not kept, nor stored with a model: new rows have the values, and need the columns alone
@@ -114,15 +70,7 @@ class KernelExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store; the training rows are their owner's to store, once for all.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Coefficients and offset.
-        meta : dict
-            Its JSON.
-        """
+        """Describe the function for a model store; the training rows are their owner's to store, once for all."""
         arrays = {"coefficients": self.coefficients, "offset": self.offset}
         return arrays, {"kernel": self.kernel.to_dict(), "dtype": np.dtype(self.dtype).name}
 
@@ -130,22 +78,7 @@ class KernelExpansion:
     def from_arrays(
         cls, arrays: Mapping[str, Any], meta: Mapping[str, Any], sources: Mapping[str, Rows]
     ) -> KernelExpansion:
-        """Make the expansion that `to_arrays` described.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            Coefficients and offset.
-        meta : mapping
-            Its JSON.
-        sources : mapping of str to row source
-            The training rows by view.
-
-        Returns
-        -------
-        KernelExpansion
-            The function.
-        """
+        """Make the expansion that `to_arrays` described."""
         kernel = MultiKernel.from_dict(meta["kernel"])
         used = {name: sources[name] for name in kernel.kernels}
         return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
@@ -156,34 +89,7 @@ def added(
 ) -> np.ndarray:
     """Add up the functions of several views; where a sample lacks some, the others stand in for them by their weights.
 
-    Parameters
-    ----------
-    expansions : mapping of view to Expansion
-        Functions of one view each, or of any views where these have all samples.
-    views : mapping of view to row source of shape (m, d)
-        New rows, some of which may be missing (see `dmo.blocks.presence`).
-    weights : mapping of view to float or None, default=None
-        Share of every view in the sum; None: the same for all.
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        sum_v f_v(x), over the views that x has, times the sum of all weights over that of these views.
-
-    Raises
-    ------
-    UserError
-        Names a sample without any view.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import PartialRows
-    >>> from dmo.functions import LinearExpansion, added
-    >>> parts = {view: LinearExpansion(view, np.ones((1, 1)), np.zeros(1)) for view in "ab"}
-    >>> X, some = np.array([[1.0], [2.0]]), PartialRows(np.zeros((2, 1)), np.array([False, True]))
-    >>> added(parts, {"a": X, "b": some}).ravel().tolist()
-    [2.0, 2.0]
+    views (m, d) -> (m, k)
     """
     present = {view: presence(source) for view, source in views.items()}
     if all(has is None for has in present.values()):
@@ -207,24 +113,7 @@ def added(
 def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> dict[str, Expansion]:
     """Add a constant to a function that is a sum of expansions.
 
-    Parameters
-    ----------
-    expansions : mapping of str to Expansion
-        Dataclasses with an `offset`.
-    shift : ndarray of shape (k,) or None
-        The constant, which the first of them takes; None: no change.
-
-    Returns
-    -------
-    dict of str to Expansion
-        What adds up to the function.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import LinearExpansion, shifted
-    >>> shifted({"x": LinearExpansion("x", np.eye(1), np.zeros(1))}, np.ones(1))["x"].offset.tolist()
-    [1.0]
+    shift (k,)
     """
     parts: dict[str, Any] = dict(expansions)
     if shift is not None:
@@ -235,32 +124,13 @@ def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> di
 
 @dataclass(frozen=True)
 class KernelDistances:
-    """Distances of new rows to the training rows of kernel expansions: the sum of their -log k(x, x_i), over its mean.
+    """Distances of new rows to the training rows of kernel expansions: the sum of their -log k(x, x_i), over its mean."""
 
-    Of kernels exp(-d / b) these are the distances d themselves, of their weighted product the weighted sum. A call
-    takes views
-    and a slice of their rows, and returns len(slice) x n distances (float32).
+    # Of kernels exp(-d / b) these are the distances d themselves, of their weighted product the weighted sum. A call
+    # takes views and a slice of their rows, and returns len(slice) x n distances (float32).
 
-    Parameters
-    ----------
-    expansions : list of KernelExpansion
-        Over the same training rows.
-    scale : float
-        The mean over pairs of training rows.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.functions import KernelDistances
-    >>> X, y = load_iris(return_X_y=True)
-    >>> near = KernelDistances.of(MultiViewRidge("rbf", approximation="exact").fit(X, y).expansions_)
-    >>> near({"x": X}, slice(0, 2)).shape
-    (2, 150)
-    """
-
-    expansions: list[KernelExpansion]
-    scale: float
+    expansions: list[KernelExpansion]  # over the same training rows
+    scale: float  # the mean over pairs of training rows
 
     @classmethod
     def of(
@@ -271,24 +141,7 @@ class KernelDistances:
     ) -> KernelDistances:
         """Take the distances from an estimator's expansions.
 
-        Parameters
-        ----------
-        expansions : mapping of str to Expansion
-            The fitted functions.
-        scale : float or None, default=None
-            The mean distance; None: that of a sample of the training rows.
-        views : mapping of str to row source of shape (n, d) or None, default=None
-            The training rows; None: those that the expansions hold, which lack the entries of a kernel matrix.
-
-        Returns
-        -------
-        KernelDistances
-            The distances.
-
-        Raises
-        ------
-        UserError
-            Where expansions hold no training rows, or are no kernels of distances.
+        views (n, d)
         """
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
@@ -320,56 +173,23 @@ class KernelDistances:
 
 @dataclass(frozen=True)
 class FactorExpansion:
-    """A function from factor rows: f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature map.
-
-    A call takes views of m rows and returns m x k (float64), block by block.
-
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    feature_map : FeatureMap
-        Fitted.
-    coefficients : ndarray of shape (r0, k)
-        B, on unprojected features (the map's mixing multiplied in).
-    offset : ndarray of shape (k,)
-        Added to all values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import FactorExpansion
-    >>> from dmo.lowrank import nystrom
-    >>> X = np.random.default_rng(0).normal(size=(50, 3))
-    >>> found = nystrom("rbf", X, rank=5, random_state=0)
-    >>> FactorExpansion.of("x", found, np.ones((5, 1)), np.zeros(1))({"x": X}).shape
-    (50, 1)
+    """A function from factor rows: f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature
+    map.
+    coefficients (r0, k); offset (k,)
     """
 
-    view: str
-    feature_map: FeatureMap
-    coefficients: np.ndarray
-    offset: np.ndarray
+    # A call takes views of m rows and returns m x k (float64), block by block.
+
+    view: str  # name of the view
+    feature_map: FeatureMap  # fitted
+    coefficients: np.ndarray  # (r0, k): B, on unprojected features (the map's mixing multiplied in)
+    offset: np.ndarray  # (k,): added to all values
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
         """Make the function from coefficients on the factor rows g(x) T, T the map's mixing.
 
-        Parameters
-        ----------
-        view : str
-            Name of the view.
-        feature_map : FeatureMap
-            Fitted.
-        coefficients : ndarray of shape (rank, k)
-            On the factor rows.
-        offset : ndarray of shape (k,)
-            Added to all values.
-
-        Returns
-        -------
-        FactorExpansion
-            The function.
+        coefficients (rank, k); offset (k,)
         """
         mixing = feature_map.mixing
         return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
@@ -384,15 +204,7 @@ class FactorExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray or csr_array
-            Coefficients, offset and the map's arrays.
-        meta : dict
-            Its JSON.
-        """
+        """Describe the function for a model store."""
         arrays, meta = self.feature_map.to_arrays()
         stored = {f"map/{key}": value for key, value in arrays.items()}
         stored |= {"coefficients": self.coefficients, "offset": self.offset}
@@ -400,20 +212,7 @@ class FactorExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
-        """Make the expansion that `to_arrays` described.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray or csr_array
-            Coefficients, offset and the map's arrays.
-        meta : mapping
-            Its JSON.
-
-        Returns
-        -------
-        FactorExpansion
-            The function.
-        """
+        """Make the expansion that `to_arrays` described."""
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
@@ -423,29 +222,13 @@ class FactorExpansion:
 class LinearExpansion:
     """A linear function f(x) = x W + offset of the rows of one view, dense or sparse.
 
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    coefficients : ndarray of shape (d, k)
-        W.
-    offset : ndarray of shape (k,)
-        Added to all values.
-    normalize : str or None, default=None
-        How rows are normalized first, where the kernel does so.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import LinearExpansion
-    >>> LinearExpansion("x", np.array([[2.0], [1.0]]), np.array([0.5]))({"x": np.array([[1.0, 1.0]])}).tolist()
-    [[3.5]]
+    coefficients (d, k); offset (k,)
     """
 
-    view: str
-    coefficients: np.ndarray
-    offset: np.ndarray
-    normalize: str | None = None
+    view: str  # name of the view
+    coefficients: np.ndarray  # (d, k): W
+    offset: np.ndarray  # (k,): added to all values
+    normalize: str | None = None  # how rows are normalized first, where the kernel does so
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         source = views[self.view]
@@ -463,60 +246,18 @@ class LinearExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Coefficients and offset.
-        meta : dict
-            Its JSON.
-        """
+        """Describe the function for a model store."""
         meta = {"view": self.view} | ({} if self.normalize is None else {"normalize": self.normalize})
         return {"coefficients": self.coefficients, "offset": self.offset}, meta
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
-        """Make the expansion that `to_arrays` described.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            Coefficients and offset.
-        meta : mapping
-            Its JSON.
-
-        Returns
-        -------
-        LinearExpansion
-            The function.
-        """
+        """Make the expansion that `to_arrays` described."""
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 
 def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe expansions for a model store and, once, the training rows that they share.
-
-    Parameters
-    ----------
-    expansions : mapping of str to Expansion
-        Functions by name.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray or csr_array
-        All arrays.
-    meta : dict
-        Their JSON.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import LinearExpansion, store_expansions
-    >>> arrays, meta = store_expansions({"x": LinearExpansion("x", np.eye(2), np.zeros(2))})
-    >>> sorted(arrays)
-    ['expansions/x/coefficients', 'expansions/x/offset']
-    """
+    """Describe expansions for a model store and, once, the training rows that they share."""
     sources: dict[str, Rows] = {}
     arrays: dict[str, Any] = {}
     metas = {}
@@ -528,28 +269,7 @@ def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any
 
 
 def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Expansion]:
-    """Make the expansions that `store_expansions` described.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray or csr_array
-        All arrays.
-    meta : mapping
-        Their JSON.
-
-    Returns
-    -------
-    dict of str to Expansion
-        Functions by name.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import LinearExpansion, load_expansions, store_expansions
-    >>> stored = store_expansions({"x": LinearExpansion("x", np.eye(2), np.zeros(2))})
-    >>> load_expansions(*stored)["x"]({"x": np.ones((1, 2))}).tolist()
-    [[1.0, 1.0]]
-    """
+    """Make the expansions that `store_expansions` described."""
     sources = without_prefix("rows", arrays)
     loaded: dict[str, Expansion] = {}
     for name, parts in meta["expansions"].items():
@@ -567,23 +287,9 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """The sum of expansions: of one kernel over all views, or of one low-rank kernel per view.
+    """The sum of expansions: of one kernel over all views, or of one low-rank kernel per view."""
 
-    Parameters
-    ----------
-    expansions : mapping of str to Expansion
-        What is added up.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import KernelFunction, LinearExpansion
-    >>> part = LinearExpansion("x", np.eye(2), np.zeros(2))
-    >>> KernelFunction({"a": part, "b": part})({"x": np.ones((1, 2))}).tolist()
-    [[2.0, 2.0]]
-    """
-
-    expansions: Mapping[str, Expansion]
+    expansions: Mapping[str, Expansion]  # what is added up
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(sum(expansion(views) for expansion in self.expansions.values()))

@@ -16,52 +16,17 @@ _BLOCK = 8192  # rows that are read at a time
 
 
 def file_digest(file: BinaryIO) -> str:
-    """Work out the SHA-256 of an open file, from where it stands to its end.
-
-    Parameters
-    ----------
-    file : binary file
-        Opened for reading.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
-    Examples
-    --------
-    >>> import io
-    >>> from dmo.hashing import file_digest
-    >>> file_digest(io.BytesIO(b"abc"))[:8]
-    'ba7816bf'
-    """
+    """Work out the SHA-256 of an open file, from where it stands to its end."""
     return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
 def fingerprint(source: Rows) -> str:
     """Work out what tells the contents of two row sources apart, whatever their container.
 
-    A source with `contents` (a view of a store: a digest of its checksums, which is its own even where an array has the same
-    values) is not read, nor is a subset of one.
-
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        Rows; read in blocks of 8192.
-
-    Returns
-    -------
-    str
-        SHA-256 (its first 16 hexadecimal digits) of shape and values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.hashing import fingerprint
-    >>> X = np.arange(6.0).reshape(3, 2)
-    >>> fingerprint(X) == fingerprint(X.copy(order="F")), fingerprint(X) == fingerprint(X + 1)
-    (True, False)
+    source (n, d)
     """
+    # A source with `contents` (a view of a store: a digest of its checksums, which is its own even where an array has
+    # the same values) is not read, nor is a subset of one.
     known = _contents(source)
     if known is not None:
         return digest(known)[:16]
@@ -80,29 +45,7 @@ def _contents(source: Rows) -> str | None:
 
 
 def digest(*parts: Any) -> str:
-    """Work out the SHA-256 of values in memory.
-
-    Parameters
-    ----------
-    *parts : None, bool, int, float, str, ndarray, sparse matrix, or sequences, mappings and dataclasses of these
-        The values, in order.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-
-    Examples
-    --------
-    >>> from dmo.hashing import digest
-    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}), digest(1) == digest(1.0)
-    (True, False)
-    """
+    """Work out the SHA-256 of values in memory."""
     found = hashlib.sha256()
     _feed(found, parts)
     return found.hexdigest()

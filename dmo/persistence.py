@@ -22,19 +22,7 @@ Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
 class Persistent:
-    """An estimator that a model store can hold: arrays and JSON, no code is run at loading.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from sklearn.datasets import load_iris
-    >>> import dmo
-    >>> X, y = load_iris(return_X_y=True)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     dmo.MultiViewRidge().fit(X, y).save(f"{folder}/iris.zarr")
-    ...     dmo.load(f"{folder}/iris.zarr").predict(X[:2]).tolist()
-    [0, 0]
-    """
+    """An estimator that a model store can hold: arrays and JSON, no code is run at loading."""
 
     one_view = False
     """Whether it learns from one view only."""
@@ -87,33 +75,7 @@ class Persistent:
 
 
 def load_attached(path: str, name: str) -> Attached | None:
-    """Load what was saved with a model under a name.
-
-    Parameters
-    ----------
-    path : str
-        Folder or URL of a model store.
-    name : str
-        Under which it was attached.
-
-    Returns
-    -------
-    tuple of (dict of str to ndarray, dict), or None
-        Arrays and JSON; None where there is nothing.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.persistence import load_attached
-    >>> X, y = load_iris(return_X_y=True)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     MultiViewRidge().fit(X, y).save(f"{folder}/m.zarr", attached={"note": ({}, {"made": "today"})})
-    ...     load_attached(f"{folder}/m.zarr", "note")
-    ({}, {'made': 'today'})
-    """
+    """Load what was saved with a model under a name."""
     prefix = f"{ATTACHED}/{name}"
     arrays, meta = stores.load_model(path, f"{prefix}/")
     found = meta.get(ATTACHED, {})
@@ -168,29 +130,7 @@ def load(path: str) -> Any:
 
 
 def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe a fitted estimator as arrays and JSON.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray or csr_array
-        What was learned.
-    description : dict
-        Its JSON: the class's name, the parameters, the rest.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import TraceEmbedding
-    >>> from dmo.persistence import described
-    >>> X, y = load_iris(return_X_y=True)
-    >>> described(TraceEmbedding("fda").fit(X, y))[1]["estimator"]
-    'TraceEmbedding'
-    """
+    """Describe a fitted estimator as arrays and JSON."""
     check_is_fitted(model)
     arrays, meta = model._arrays()
     for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
@@ -207,34 +147,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
-    """Make the fitted estimator that `described` gave.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray or csr_array
-        What was learned.
-    description : mapping
-        Its JSON.
-
-    Returns
-    -------
-    estimator
-        Fitted.
-
-    Raises
-    ------
-    StoreError
-        Where this version of dmo does not have such an estimator.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import TraceEmbedding
-    >>> from dmo.persistence import described, rebuilt
-    >>> X, y = load_iris(return_X_y=True)
-    >>> rebuilt(*described(TraceEmbedding("fda").fit(X, y))).transform(X).shape
-    (150, 2)
-    """
+    """Make the fitted estimator that `described` gave."""
     kind = _public_class(description.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
@@ -253,30 +166,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """Describe a constructor argument as JSON.
-
-    Parameters
-    ----------
-    value : object
-        A number, text, None, a kernel, an object of dmo, a vector of numbers, or lists and mappings of these.
-
-    Returns
-    -------
-    object
-        JSON.
-
-    Raises
-    ------
-    UserError
-        For anything else.
-
-    Examples
-    --------
-    >>> from dmo import Krylov
-    >>> from dmo.persistence import encode
-    >>> encode(Krylov(steps=2))["object"]
-    'Krylov'
-    """
+    """Describe a constructor argument as JSON."""
     if isinstance(value, Kernel):
         return {"kernel": value.to_dict()}
     if is_dataclass(value) and not isinstance(value, type):
@@ -300,30 +190,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Make the constructor argument that `encode` described.
-
-    Parameters
-    ----------
-    value : object
-        JSON.
-
-    Returns
-    -------
-    object
-        The argument.
-
-    Raises
-    ------
-    StoreError
-        For an object that this version of dmo does not have.
-
-    Examples
-    --------
-    >>> from dmo import Krylov
-    >>> from dmo.persistence import decode, encode
-    >>> decode(encode(Krylov(steps=2))) == Krylov(steps=2)
-    True
-    """
+    """Make the constructor argument that `encode` described."""
     if isinstance(value, list):
         return [decode(part) for part in value]
     if not isinstance(value, Mapping):
@@ -355,48 +222,10 @@ def _public_class(name: Any) -> type | None:
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a prefix before the names of arrays.
-
-    Parameters
-    ----------
-    prefix : str
-        The prefix, without its slash.
-    arrays : mapping of str to object
-        Arrays by name.
-
-    Returns
-    -------
-    dict of str to object
-        The same arrays.
-
-    Examples
-    --------
-    >>> from dmo.persistence import with_prefix
-    >>> with_prefix("rule", {"mean": 1.0})
-    {'rule/mean': 1.0}
-    """
+    """Put a prefix before the names of arrays."""
     return {f"{prefix}/{key}": value for key, value in arrays.items()}
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick the arrays under a prefix, and shorten their names by it.
-
-    Parameters
-    ----------
-    prefix : str
-        The prefix, without its slash.
-    arrays : mapping of str to object
-        Arrays by name.
-
-    Returns
-    -------
-    dict of str to object
-        Those under the prefix.
-
-    Examples
-    --------
-    >>> from dmo.persistence import without_prefix
-    >>> without_prefix("rule", {"rule/mean": 1.0, "other": 2.0})
-    {'mean': 1.0}
-    """
+    """Pick the arrays under a prefix, and shorten their names by it."""
     return {key.removeprefix(f"{prefix}/"): value for key, value in arrays.items() if key.startswith(f"{prefix}/")}

@@ -33,30 +33,9 @@ _LINES = 30.0  # seconds between two lines where there is no terminal for bars
 
 @contextmanager
 def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict[str, float]]:
-    """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s.
-
-    Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a line.
-
-    Parameters
-    ----------
-    console : rich.console.Console, default=None
-        Where to; None: standard error.
-    disable : bool, default=False
-        Show nothing, and take the times alone.
-
-    Yields
-    ------
-    dict of str to float
-        Stage -> seconds, filled as the stages end.
-
-    Examples
-    --------
-    >>> from dmo.progress import bars, stage
-    >>> with bars(disable=True) as seconds, stage("read", total=3) as advance:
-    ...     advance(3)
-    >>> list(seconds)
-    ['read']
-    """
+    """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s."""
+    # Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a
+    # line.
     columns = (
         TextColumn("{task.description:<28}", markup=False),
         BarColumn(),
@@ -83,28 +62,7 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
 
 @contextmanager
 def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Call a function with every event of the stages inside the `with` block.
-
-    Parameters
-    ----------
-    listener : callable
-        Takes a dictionary of JSON values: `stage`, `state` ("started", "running" at most every 5 s, "done", "failed"),
-        `done` and `total` (steps), `seconds`.
-
-    Yields
-    ------
-    None
-        Nothing; the listener is in force until the block ends.
-
-    Examples
-    --------
-    >>> from dmo.progress import listen, stage
-    >>> events = []
-    >>> with listen(events.append), stage("read", total=3) as advance:
-    ...     advance(3)
-    >>> [(event["state"], event["done"]) for event in events]
-    [('started', 0), ('done', 3)]
-    """
+    """Call a function with every event of the stages inside the `with` block."""
     token = _listener.set(listener)
     try:
         yield
@@ -114,30 +72,9 @@ def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Tell the progress of a named stage to whoever shows or listens to it; stages may be nested.
-
-    A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as "failed". One
-    that comes again takes the line of the last of its name, with the time of all of them.
-
-    Parameters
-    ----------
-    name : str
-        What is being done, in a few words.
-    total : int, default=None
-        Steps, at most; None: not known.
-
-    Yields
-    ------
-    callable
-        `advance(steps)`, to be called as steps are done.
-
-    Examples
-    --------
-    >>> from dmo.progress import stage
-    >>> with stage("add up", total=3) as advance:
-    ...     for number in range(3):
-    ...         advance(1)
-    """
+    """Tell the progress of a named stage to whoever shows or listens to it; stages may be nested."""
+    # A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as
+    # "failed". One that comes again takes the line of the last of its name, with the time of all of them.
     display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
     listener, told = _listener.get(), start
     task = None if display is None else _line(display, name, total, (seconds or {}).get(name, 0.0))

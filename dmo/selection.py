@@ -58,6 +58,8 @@ from dmo.validation import (
     sample_count,
 )
 
+__all__ = ["sweep"]
+
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
 _RULE = ("intercept", "standardize", "prior_power", "propensity")
 _VOTES = ("sharpness", "visual", "decoder")
@@ -94,28 +96,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
     """Choose what settings are compared by where nothing is said, right for one label a sample or three hundred.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n, L), 0/1
-        Of the samples.
-    multilabel : bool, default=True
-        False for a vector of classes.
-    real : bool, default=False
-        True for real outputs.
-
-    Returns
-    -------
-    str
-        "r2" of real outputs, "accuracy" of classes, "auc-macro" of one label, else "ranking": with five labels and less F1
-        of the best five is constant, LRAP alone says little about rare labels, and AUC nothing about what label means add
-        to a ranking.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.selection import default_metric
-    >>> default_metric(np.eye(3)), default_metric(np.eye(3), False)
-    ('ranking', 'accuracy')
+    labels (n, L)
     """
     if real:
         return "r2"
@@ -127,36 +108,7 @@ def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = Fal
 def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.ndarray, bool]:
     """Read what settings are compared by: labels, or real outputs.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Where what is learned of labels is kept.
-    y : object
-        As for `check_partial_labels` or `check_outputs`.
-    n : int
-        Samples.
-
-    Returns
-    -------
-    labels : ndarray of shape (n, L)
-        Labels, 0/1; or outputs in their units; NaN where they are unknown.
-    real : bool
-        Whether they are outputs.
-
-    Raises
-    ------
-    UserError
-        As `check_partial_labels` and `check_outputs`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.selection import searched_labels
-    >>> searched_labels(MultiViewRidge(), ["sea", "sky"], 2)[0].shape
-    (2, 2)
-    >>> searched_labels(MultiViewRidge(), np.array([[1.5], [2.5]]), 2)[1]
-    True
+    -> labels (n, L)
     """
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
@@ -332,32 +284,7 @@ def sweep(
 
 
 def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
-    """Give an estimator the decoder whose scores above 0 are label sets, where these are what a metric is of.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Stays as it is.
-    metric : str, callable or None
-        What settings are compared by.
-
-    Returns
-    -------
-    estimator
-        The same, or a clone with the plug-in rule of the metric as its decoder.
-
-    Raises
-    ------
-    UserError
-        For an estimator that takes no decoder, and no regression either, whose outputs above 0 are labels.
-
-    Examples
-    --------
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.selection import making_sets
-    >>> making_sets(MultiViewRidge(), "f1-macro").decoder, making_sets(MultiViewRidge(), "lrap").decoder
-    ('f1-macro', None)
-    """
+    """Give an estimator the decoder whose scores above 0 are label sets, where these are what a metric is of."""
     if metric not in SET_METRICS or is_regressor(estimator):
         return estimator
     if "decoder" not in estimator.get_params(deep=False):
@@ -368,50 +295,13 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Go through all combinations of a grid's values.
-
-    Parameters
-    ----------
-    grid : mapping of str to sequence
-        Values by parameter.
-
-    Yields
-    ------
-    dict
-        One value for every parameter; one empty setting for an empty grid.
-
-    Examples
-    --------
-    >>> from dmo.selection import settings
-    >>> list(settings({"ridge": [0.1, 1.0], "center": [True]}))
-    [{'ridge': 0.1, 'center': True}, {'ridge': 1.0, 'center': True}]
-    """
+    """Go through all combinations of a grid's values."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
 
 def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
-    """Make a clone with the parameters of a setting.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Stays as it is.
-    setting : mapping of str to value
-        A bandwidth that is no parameter of it scales its kernels.
-
-    Returns
-    -------
-    estimator
-        Not fitted.
-
-    Examples
-    --------
-    >>> from dmo import KGHA
-    >>> from dmo.selection import with_setting
-    >>> with_setting(KGHA("rbf"), {"ridge": 0.5, "bandwidth": 2.0}).kernel.scale
-    2.0
-    """
+    """Make a clone with the parameters of a setting."""
     made, rest = clone(estimator), dict(setting)
     if "bandwidth" not in made.get_params() and "bandwidth" in rest:
         made.set_params(kernel=rescaled(rest.get("kernel", made.kernel), rest.pop("bandwidth")))

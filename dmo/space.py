@@ -25,6 +25,8 @@ from dmo.estimators.arguments import Inputs, Outputs
 from dmo.validation import Views, as_views, check_labels, check_views, sample_count
 from dmo.validation.containers import split_columns
 
+__all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted_components", "view_importances"]
+
 _COORDINATES, _PART = "coordinates", "part of "
 _WIDEST = 10_000
 """Columns of all views, whose Gram matrix is held."""
@@ -44,6 +46,15 @@ class SpaceDescription:
         The same of the squared covariance of two views: shares that sum to 1 where the components span both.
     view_correlations : ndarray of shape (k, V, V) or None
         Correlations of the coordinates that single views give, by component; None where the model has one function.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import TraceEmbedding
+    >>> from dmo.space import describe_space
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> describe_space(TraceEmbedding("pca").fit(X), X).loadings["x"].shape
+    (4, 2)
     """
 
     loadings: dict[str, np.ndarray]
@@ -64,6 +75,13 @@ class PermutedComponents:
         Of permuted ones.
     p_values : ndarray of shape (k,)
         Share of the fits, the first among them, whose eigenvalue of that place is as large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.space import PermutedComponents
+    >>> PermutedComponents(np.array([0.9]), np.array([[0.2], [0.3]]), np.array([1 / 3])).p_values.round(2)
+    array([0.33])
     """
 
     eigenvalues: np.ndarray

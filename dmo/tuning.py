@@ -128,40 +128,7 @@ def search(
 ) -> SweepResult:
     """Do what `tune` does, and return what was found besides the model.
 
-    Parameters
-    ----------
-    estimator : estimator
-        As for `tune`.
-    X : mapping of view to rows, list of rows, or rows
-        n samples.
-    Y : array-like of shape (n, L) or (n,), or n lists of labels
-        Labels.
-    grid : mapping of str to sequence, default=None
-        Values by parameter; None: for MultiViewRidge and KGHA the estimator's kernel at two widths and "linear", rows as
-        they come and with columns of deviation 1, ridges (of linear kernels as multiples of the rows' mean square), and
-        decoding by scores, with or without label means, or by calibrated probabilities; for support vector regressions the
-        kernel, width and scale of such a search of ridge regressions, C, epsilon and frames; for others `GRIDS`.
-    metric : str or callable, default=None
-        As for `tune`.
-    cv : int, default=4
-        Folds.
-    random_state : int or None, default=0
-        Seed of the folds.
-
-    Returns
-    -------
-    SweepResult
-        All settings that were tried on the samples of the last rounds, and the best, refitted.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_multilabel_classification
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.tuning import search
-    >>> X, Y = make_multilabel_classification(n_samples=80, n_classes=4, random_state=0)
-    >>> found = search(MultiViewRidge(), X, Y, cv=2)
-    >>> bool(found.best_score_ == max(found.cv_results_["mean_test_score"]))
-    True
+    Y (n, L)
     """
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
@@ -338,24 +305,7 @@ _OPEN = ("ridge", "bandwidth", "C", "balance")
 
 
 def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the parameters of a row of a table.
-
-    Parameters
-    ----------
-    row : mapping
-        Of `SweepResult.table`.
-
-    Returns
-    -------
-    dict
-        Without the scores.
-
-    Examples
-    --------
-    >>> from dmo.tuning import setting_of
-    >>> setting_of({"ridge": 1.0, "mean": 0.5, "std": 0.1, "folds": [0.5]})
-    {'ridge': 1.0}
-    """
+    """Take the parameters of a row of a table."""
     return {key: value for key, value in row.items() if key not in ("mean", "std", "folds")}
 
 

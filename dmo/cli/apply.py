@@ -93,12 +93,10 @@ def annotate(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the best labels of samples (default: the test split, else all) as a result store of label numbers.
-
-    Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
-    changed images are described, and the output is CSV or JSON where it ends so.
-    Run again on a feature store, it goes on where it was interrupted; a store and a CSV that are complete are left.
-    """
+    """Write the best labels of samples (default: the test split, else all) as a result store of label numbers."""
+    # Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
+    # changed images are described, and the output is CSV or JSON where it ends so. Run again on a feature store, it
+    # goes on where it was interrupted; a store and a CSV that are complete are left.
     if is_image_folder(features):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"

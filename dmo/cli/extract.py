@@ -58,11 +58,9 @@ def extract_command(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Describe a folder of images as a feature store: color, texture, gist and visual words.
-
-    Run again, it goes on where it was interrupted. On a cluster blocks of images are tasks, and the store is the same;
-    workers see the images and the store at the same paths.
-    """
+    """Describe a folder of images as a feature store: color, texture, gist and visual words."""
+    # Run again, it goes on where it was interrupted. On a cluster blocks of images are tasks, and the store is the
+    # same; workers see the images and the store at the same paths.
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
     recipe = model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)

@@ -26,36 +26,9 @@ log = logging.getLogger("dmo")
 
 
 def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T:
-    """Do `work`, and begin it anew where scattered data were lost with the workers that held them.
-
-    Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the scheduler's
-    memory manager drops its copies but one after some seconds.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Of the cluster that it runs on.
-    work : callable
-        Takes nothing, submits tasks and gathers their results.
-    forget : callable
-        Takes nothing, drops the futures of lost data; called before each new attempt.
-
-    Returns
-    -------
-    object
-        What `work` returned.
-
-    Raises
-    ------
-    CancelledError, CommClosedError, TimeoutError
-        As the last of three attempts raised it; at once where the scheduler is lost as well.
-
-    Examples
-    --------
-    >>> from dmo.cluster.workers import retried
-    >>> retried(None, lambda: 42, lambda: None)
-    42
-    """
+    """Do `work`, and begin it anew where scattered data were lost with the workers that held them."""
+    # Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the
+    # scheduler's memory manager drops its copies but one after some seconds.
     from distributed.comm import CommClosedError
 
     for _ in range(_TRIES - 1):
@@ -75,31 +48,6 @@ def send(client: Any, data: Any) -> Any:
     """Send data to all workers; to one of them where the broadcast is not done in time.
 
     A dead worker can keep a broadcast waiting forever.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Of the cluster.
-    data : object
-        What to send, picklable.
-
-    Returns
-    -------
-    distributed.Future
-        Of the data.
-
-    Raises
-    ------
-    TimeoutError
-        Where sending to one worker does not succeed either.
-
-    Examples
-    --------
-    >>> from distributed import Client
-    >>> from dmo.cluster.workers import send
-    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-    ...     client.submit(sum, send(client, [1, 2, 3])).result()
-    6
     """
 
     async def sending(broadcast: bool) -> Any:
@@ -116,37 +64,14 @@ def send(client: Any, data: Any) -> Any:
 
 
 class Broadcast:
-    """Data on all workers of a cluster, sent when first asked for and again after `forget`.
-
-    Parameters
-    ----------
-    client : distributed.Client or None
-        Of the cluster; None: `future` is not to be asked for.
-    data : object
-        What to send, picklable.
-
-    Examples
-    --------
-    >>> from distributed import Client
-    >>> from dmo.cluster.workers import Broadcast
-    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-    ...     shared = Broadcast(client, [1, 2, 3])
-    ...     shared.future() is shared.future(), client.submit(sum, shared.future()).result()
-    (True, 6)
-    """
+    """Data on all workers of a cluster, sent when first asked for and again after `forget`."""
 
     def __init__(self, client: Any, data: Any):
         self.client, self.data = client, data
         self._future: Any = None
 
     def future(self) -> Any:
-        """Send the data where they are not there yet.
-
-        Returns
-        -------
-        distributed.Future
-            Of the data.
-        """
+        """Send the data where they are not there yet."""
         if self._future is None:
             self._future = send(self.client, self.data)
         return self._future
@@ -157,30 +82,7 @@ class Broadcast:
 
 
 def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterator[tuple[int, T]]:
-    """Do numbered pieces of work, in this process or on the workers of the current cluster, where `work` is sent once.
-
-    Parameters
-    ----------
-    name : str
-        What the work is called in the display of progress.
-    work : callable
-        Takes a number.
-    numbers : sequence of int
-        Numbers to work on, each once.
-
-    Yields
-    ------
-    i : int
-        A number.
-    result : object
-        What `work(i)` returned; the numbers keep their order.
-
-    Examples
-    --------
-    >>> from dmo.cluster.workers import each
-    >>> list(each("squares", lambda i: i * i, [1, 2, 3]))
-    [(1, 1), (2, 4), (3, 9)]
-    """
+    """Do numbered pieces of work, in this process or on the workers of the current cluster, where `work` is sent once."""
     client = current_client()
     with stage(name, len(numbers)) as advance:
         if client is None or not numbers:
@@ -226,24 +128,6 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
     """Cut a sequence into runs of nearly equal length.
 
     Runs, since neighbors in a list of pairs of blocks share a strip of rows.
-
-    Parameters
-    ----------
-    items : sequence
-        What to cut.
-    count : int
-        Runs at most.
-
-    Returns
-    -------
-    list of list
-        The runs, in order.
-
-    Examples
-    --------
-    >>> from dmo.cluster.workers import grouped
-    >>> grouped([1, 2, 3, 4, 5], 2)
-    [[1, 2], [3, 4, 5]]
     """
     count = max(1, min(count, len(items)))
     edges = np.linspace(0, len(items), count + 1).round().astype(int)
@@ -251,25 +135,6 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
 
 
 def run_task(function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already.
-
-    Parameters
-    ----------
-    function : callable
-        What to run.
-    *arguments : object
-        Its arguments.
-
-    Returns
-    -------
-    object
-        What it returned.
-
-    Examples
-    --------
-    >>> from dmo.cluster.workers import run_task
-    >>> run_task(max, 1, 2)
-    2
-    """
+    """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
     with threadpool_limits(1):
         return function(*arguments)

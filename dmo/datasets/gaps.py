@@ -20,38 +20,14 @@ _BLOCK = 4096
 class Gaps:
     """What a view lacks.
 
-    Parameters
-    ----------
-    cells : ndarray of shape (d,), int
-        By column, the samples that lack its cell and have others.
-    present : ndarray of shape (n,), bool
-        The samples that have any cell: the view lacks the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.datasets.gaps import gaps_of
-    >>> found = gaps_of("x", np.array([[1.0, np.nan], [np.nan, np.nan]]))
-    >>> found.by_name(["a", "b"]), found.present.tolist()
-    ({'b': 1}, [True, False])
+    cells (d,); present (n,)
     """
 
-    cells: np.ndarray
-    present: np.ndarray
+    cells: np.ndarray  # (d,): by column, the samples that lack its cell and have others
+    present: np.ndarray  # (n,): the samples that have any cell: the view lacks the others
 
     def by_name(self, names: Sequence[str] | None) -> dict[str, int]:
-        """Name the columns that have gaps.
-
-        Parameters
-        ----------
-        names : sequence of str or None
-            Of the d columns; None: their numbers.
-
-        Returns
-        -------
-        dict of str to int
-            Column -> samples.
-        """
+        """Name the columns that have gaps."""
         where = np.flatnonzero(self.cells).tolist()
         return {str(j) if names is None else names[j]: int(self.cells[j]) for j in where}
 
@@ -59,22 +35,7 @@ class Gaps:
 def gaps_of(view: str, source: Rows) -> Gaps | None:
     """Look for NaN.
 
-    Parameters
-    ----------
-    view : str
-        The name, for errors.
-    source : row source of shape (n, d)
-        Its rows, which are read once.
-
-    Returns
-    -------
-    Gaps or None
-        None where there is none.
-
-    Raises
-    ------
-    DataError
-        Where no sample has any cell.
+    source (n, d)
     """
     n, d = source.shape
     if np.dtype(source.dtype).kind != "f":
@@ -101,29 +62,8 @@ def _missing(block: np.ndarray | scipy.sparse.csr_array) -> np.ndarray | None:
 
 
 def note_gaps(source: Source, views: Collection[str] | None = None) -> None:
-    """Write into a source what its views lack: `missing`, `present`, and the attribute "missing" (view -> column -> samples).
-
-    Parameters
-    ----------
-    source : Source
-        Changed in place.
-    views : collection of str, default=None
-        Those to look at, whose rows are read once; None: all.
-
-    Raises
-    ------
-    DataError
-        For a view without any cell.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.datasets.gaps import note_gaps
-    >>> from dmo.datasets.writing import Source
-    >>> source = Source({"x": np.array([[1.0], [np.nan]])})
-    >>> note_gaps(source)
-    >>> source.present["x"].tolist(), source.missing
-    ([True, False], set())
+    """Write into a source what its views lack: `missing`, `present`, and the attribute "missing" (view -> column ->
+    samples).
     """
     for view, X in source.views.items():
         found = gaps_of(view, X) if views is None or view in views else None

@@ -300,28 +300,7 @@ def read_samples(
 def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
     """Deal samples out to "train" and "test", every label with its share.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n, L) or None
-        Labels of 0 and 1, or others, which are dealt out at random.
-    n : int
-        Samples.
-    test_share : float
-        Share of the part "test", between 0 and 1.
-    random_state : int or None, default=0
-        Seed.
-
-    Returns
-    -------
-    ndarray of shape (n,), str
-        The part of each sample.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.datasets.samples import share_out
-    >>> sorted(share_out(np.eye(4, 1), 4, 0.25).tolist())
-    ['test', 'train', 'train', 'train']
+    labels (n, L) -> (n,)
     """
     Y = np.ones((n, 1)) if labels is None else np.nan_to_num(labels)
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
@@ -330,35 +309,7 @@ def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state
 def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[np.ndarray, list[str] | None, Kind]:
     """Make a label matrix of labels in any form.
 
-    Parameters
-    ----------
-    where : str
-        What they are, for errors.
-    given : DataFrame, array, or list of lists or sets of labels
-        As `read_samples` takes them, without ids.
-    separator : str, default=None
-        Between the labels of a sample.
-
-    Returns
-    -------
-    labels : ndarray of shape (n, L)
-        0 and 1 as uint8, or targets as float64; as float64 with NaN where some are missing: these are not known.
-    names : list of str or None
-        L names, where they have some.
-    kind : {"labels", "classes", "targets"}
-        Labels of which a sample may have several, classes of which it has one, or real targets.
-
-    Raises
-    ------
-    DataError
-        For an infinite cell, by its row and column, and for labels of no known form.
-
-    Examples
-    --------
-    >>> from dmo.datasets.samples import label_matrix
-    >>> label_matrix("labels", [["sun", "sea"], ["sea"]])
-    (array([[1, 1],
-           [1, 0]], dtype=uint8), ['sea', 'sun'], 'labels')
+    -> labels (n, L)
     """
     import pandas as pd
 
@@ -427,24 +378,7 @@ def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.n
 def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
     """Give the class of every sample by its name.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n, L) or None
-        One 1 in every row; a row of NaN where the class is not known.
-    names : sequence of str or None
-        L names; None: numbers.
-
-    Returns
-    -------
-    ndarray of shape (n,) of str, ndarray of shape (n, L), or None
-        Classes; the labels as they are where some are not known, which a vector cannot say.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.datasets.samples import class_vector
-    >>> class_vector(np.array([[0, 1], [1, 0]]), ["sea", "sky"]).tolist()
-    ['sky', 'sea']
+    labels (n, L) -> (n,) or (n, L)
     """
     if labels is None or np.isnan(labels).any():
         return labels

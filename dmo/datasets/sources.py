@@ -25,12 +25,9 @@ _LARGEST = 1 << 30  # bytes of a file that is fetched; the largest of a card has
 
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
-    """Where the files of a card lie in a folder: file name -> path.
-
-    A file may also lie without the sub-folder of its name, or decompressed. With `download`, those that are missing and have
-    an address are fetched.
-    Raises FileNotFoundError with every missing file and where it can be had.
-    """
+    """Where the files of a card lie in a folder: file name -> path."""
+    # A file may also lie without the sub-folder of its name, or decompressed. With `download`, those that are missing
+    # and have an address are fetched. Raises FileNotFoundError with every missing file and where it can be had.
     found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
     missing, reason = [file for file in files if file.name not in found], ""
     while download and not reason and (fetchable := [file for file in missing if file.url is not None]):

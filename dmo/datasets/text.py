@@ -45,52 +45,16 @@ def _analyzer(stemmer: Stemmer | None) -> Callable[[str], list[str]]:
 class Vocabulary:
     """The words that become columns, and their weights.
 
-    Parameters
-    ----------
-    words : list of str
-        The d words, sorted.
-    idf : ndarray of shape (d,), float64
-        Inverse document frequency of each word, ln((1 + n) / (1 + df)) + 1 for n training documents.
-    stemmer : {"porter"}, default=None
-        What words are cut to their stems by before they count; None: they stay.
-
-    Examples
-    --------
-    >>> from dmo.datasets.text import Vocabulary
-    >>> vocabulary = Vocabulary.learn(["Wheat prices rose", "the ship carries wheat"])
-    >>> vocabulary.words
-    ['carries', 'prices', 'rose', 'ship', 'wheat']
-    >>> vocabulary.rows(["a ship of wheat"]).toarray().round(2)
-    array([[0.  , 0.  , 0.  , 0.81, 0.58]], dtype=float32)
+    idf (d,)
     """
 
-    words: list[str]
+    words: list[str]  # the d words, sorted
     idf: np.ndarray
-    stemmer: Stemmer | None = None
+    stemmer: Stemmer | None = None  # what words are cut to their stems by before they count; None: they stay
 
     @classmethod
     def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> Vocabulary:
-        """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            The training documents.
-        min_documents : int, default=1
-            Number of documents that a word must occur in.
-        stemmer : {"porter"}, default=None
-            Cut words to their stems; "porter" is Porter's algorithm of 1980, of the extra `dmo-learn[text]`.
-
-        Returns
-        -------
-        Vocabulary
-            The words, sorted, with their inverse document frequencies.
-
-        Raises
-        ------
-        DataError
-            When no word is left.
-        """
+        """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone."""
         frequency: Counter[str] = Counter()
         n, analyze = 0, _analyzer(stemmer)
         for text in texts:
@@ -111,15 +75,7 @@ class Vocabulary:
     def rows(self, texts: Iterable[str]) -> scipy.sparse.csr_array:
         """Weigh the words of some documents; words outside the vocabulary are left out.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            m documents.
-
-        Returns
-        -------
-        csr_array of shape (m, d), float32
-            Rows (1 + ln tf) idf, of unit length where a document has a known word.
+        -> (m, d)
         """
         texts = list(texts)
         if not texts:  # scikit-learn refuses to transform no document
@@ -129,21 +85,7 @@ class Vocabulary:
     def source(self, n: int, texts: Callable[[], Iterator[str]], where: str, block: int = 1024) -> SequentialRows:
         """Read the tf-idf rows of many documents block by block.
 
-        Parameters
-        ----------
-        n : int
-            Number of documents.
-        texts : callable
-            Starts again from the first document: returns an iterator over the n texts.
-        where : str
-            What the documents are, for errors.
-        block : int, default=1024
-            Documents in memory at a time.
-
-        Returns
-        -------
-        SequentialRows of shape (n, d), float32
-            A row source whose blocks are CSR.
+        -> (n, d)
         """
 
         def start() -> Iterator[scipy.sparse.csr_array]:

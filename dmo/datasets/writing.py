@@ -23,61 +23,23 @@ ALL = "all"
 class Source:
     """What goes into a feature store.
 
-    Parameters
-    ----------
-    views : dict of str to row source
-        Name -> n x d.
-    labels : ndarray of shape (n, L), default=None
-        0 and 1, NaN where one is not known.
-    label_names : list of str, default=None
-        L names.
-    sample_ids : list of str, default=None
-        n names.
-    counts : dict of str to int, default={}
-        Samples by split, in the order of the rows.
-    histograms : set of str, default=set()
-        The views of counts.
-    dtypes : dict of str to numpy.dtype, default={}
-        View -> type to store; others keep the rows' own.
-    attributes : dict, default={}
-        JSON values.
-    provenance : Provenance, default=Provenance()
-        Where it comes from.
-    feature_names : dict of str to list of str, default={}
-        View -> d names.
-    real_labels : bool, default=False
-        Labels are real targets.
-    class_labels : bool, default=False
-        Labels are classes, of which every sample has one.
-    missing : set of str, default=set()
-        Views of which cells may be NaN.
-    parts : list of str, default=None
-        The split of each sample, where they are not in the order of `counts`.
-    present : dict of str to ndarray of shape (n,), bool, default={}
-        The samples that some views have; rows of the others are not kept.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.datasets.writing import Source
-    >>> Source({"gist": np.eye(3)}, counts={"train": 2, "test": 1}).split
-    ['train', 'train', 'test']
+    labels (n, L); present (n,)
     """
 
-    views: dict[str, Rows]
-    labels: np.ndarray | None = None
-    label_names: list[str] | None = None
-    sample_ids: list[str] | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    histograms: set[str] = field(default_factory=set)
-    dtypes: dict[str, np.dtype] = field(default_factory=dict)
-    attributes: dict[str, Any] = field(default_factory=dict)
-    provenance: Provenance = field(default_factory=Provenance)
-    feature_names: dict[str, list[str]] = field(default_factory=dict)
-    real_labels: bool = False
-    class_labels: bool = False
-    missing: set[str] = field(default_factory=set)
-    parts: list[str] | None = None
+    views: dict[str, Rows]  # name -> n x d
+    labels: np.ndarray | None = None  # (n, L): 0 and 1, NaN where one is not known
+    label_names: list[str] | None = None  # L names
+    sample_ids: list[str] | None = None  # n names
+    counts: dict[str, int] = field(default_factory=dict)  # samples by split, in the order of the rows
+    histograms: set[str] = field(default_factory=set)  # the views of counts
+    dtypes: dict[str, np.dtype] = field(default_factory=dict)  # view -> type to store; others keep the rows' own
+    attributes: dict[str, Any] = field(default_factory=dict)  # JSON values
+    provenance: Provenance = field(default_factory=Provenance)  # where it comes from
+    feature_names: dict[str, list[str]] = field(default_factory=dict)  # view -> d names
+    real_labels: bool = False  # labels are real targets
+    class_labels: bool = False  # labels are classes, of which every sample has one
+    missing: set[str] = field(default_factory=set)  # views of which cells may be NaN
+    parts: list[str] | None = None  # the split of each sample, where they are not in the order of `counts`
     present: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -120,43 +82,9 @@ def write(
     overwrite: bool = False,
     totals: Mapping[str, float] | None = None,
 ) -> FeatureStore:
-    """Write a source block by block as a feature store, skipping the blocks that an earlier run wrote.
-
-    Data that are refused leave no store behind, unless an earlier run had written some of its blocks: then those stay,
-    unfinished, and no reader opens them.
-
-    Parameters
-    ----------
-    source : Source
-        The rows, labels and names.
-    store : path-like
-        Where to write: a path or URL.
-    block : int, default=1024
-        Rows in a block.
-    overwrite : bool, default=False
-        Replace a store that is there.
-    totals : mapping of str to float, default=None
-        View -> the sum that its values must have; None: not checked, and what is already written is not read again.
-
-    Returns
-    -------
-    FeatureStore
-        The finished store, opened.
-
-    Raises
-    ------
-    DataError
-        Where a sum differs, or values do not fit the type to store.
-    StoreError
-        Where `store` cannot be written.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.datasets.writing import Source, write
-    >>> write(Source({"gist": np.eye(3)}), "set.zarr", totals={"gist": 3.0}).views["gist"].shape
-    (3, 3)
-    """
+    """Write a source block by block as a feature store, skipping the blocks that an earlier run wrote."""
+    # Data that are refused leave no store behind, unless an earlier run had written some of its blocks: then those
+    # stay, unfinished, and no reader opens them.
     n = next(iter(source.views.values())).shape[0]
     specs = {
         view: ViewSpec(

@@ -19,21 +19,7 @@ N_TRAIN = 1200
 
 
 class Digits(NamedTuple):
-    """Handwritten digits: four views, labels, and the 8 x 8 images to show.
-
-    Attributes
-    ----------
-    views : dict of str to ndarray of shape (1797, d), float32
-        All values are >= 0; see `digits`.
-    Y : ndarray of shape (1797, 14), uint8
-        Labels, 0/1.
-    label_names : list of str
-        14 names, the ten digits first.
-    split : ndarray of shape (1797,), str
-        "train" or "test".
-    images : ndarray of shape (1797, 8, 8), float32
-        0 (ink) to 1 (paper).
-    """
+    """Handwritten digits: four views, labels, and the 8 x 8 images to show."""
 
     views: dict[str, np.ndarray]
     Y: np.ndarray
@@ -43,30 +29,15 @@ class Digits(NamedTuple):
 
 
 def digits() -> Digits:
-    """Load the handwritten digits inside scikit-learn, without network or files; the same arrays at every call.
-
-    Views: "pixels" (64 gray values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels), "fourier"
-    (34: magnitudes of the two-dimensional Fourier transform, each conjugate pair once; blind to shifts that wrap around),
-    "projections" (46: sums over rows, columns and the diagonals of both directions). The first 1200 rows are for training,
-    the last 597 for testing. The file keeps writers together, so this is harder than a random split, and nearer to what new
-    writers would meet (nearest neighbor on pixels: 96.5 % right against 98.7 %).
-
-    Returns
-    -------
-    Digits
-        Views, labels, names, split and images of 1797 samples.
-
-    References
-    ----------
-    Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
-
-    Examples
-    --------
-    >>> from dmo.demo.digits import digits
-    >>> data = digits()
-    >>> {view: X.shape for view, X in data.views.items()}
-    {'pixels': (1797, 64), 'gradients': (1797, 128), 'fourier': (1797, 34), 'projections': (1797, 46)}
-    """
+    """Load the handwritten digits inside scikit-learn, without network or files; the same arrays at every call."""
+    # Views: "pixels" (64 gray values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
+    # "fourier" (34: magnitudes of the two-dimensional Fourier transform, each conjugate pair once; blind to shifts
+    # that wrap around), "projections" (46: sums over rows, columns and the diagonals of both directions). The first
+    # 1200 rows are for training, the last 597 for testing. The file keeps writers together, so this is harder than a
+    # random split, and nearer to what new writers would meet (nearest neighbor on pixels: 96.5 % right against 98.7
+    # %).
+    #
+    # Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
     data = load_digits()
     ink = (data.images / 16.0).astype(np.float32)
     digit = data.target
@@ -85,19 +56,7 @@ def digits() -> Digits:
 def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2) -> np.ndarray:
     """Histograms of gradient orientation per square cell, weighted by gradient length (Dalal, Triggs 2005; signed).
 
-    Parameters
-    ----------
-    images : ndarray of shape (n, h, w)
-        Gray values.
-    orientations : int, default=8
-        Bins over the full circle; each gradient is shared between the two nearest.
-    cell : int, default=2
-        Pixels a side, a divisor of h and w.
-
-    Returns
-    -------
-    ndarray of shape (n, h/cell * w/cell * orientations), float32
-        The histograms.
+    images (n, h, w) -> (n, h/cell * w/cell * orientations)
     """
     n, height, width = images.shape
     down, across = np.gradient(images.astype(np.float64), axis=(1, 2))
@@ -116,15 +75,7 @@ def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2)
 def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
     """Magnitudes of the two-dimensional Fourier transform, one of each conjugate pair, divided by the pixel count.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n, h, w)
-        Gray values. A shift that wraps around changes nothing.
-
-    Returns
-    -------
-    ndarray of shape (n, d), float32
-        d = 34 for 8 x 8.
+    images (n, h, w) -> (n, d)
     """
     height, width = images.shape[1:]
     spectrum = np.abs(np.fft.rfft2(images)) / (height * width)
@@ -139,15 +90,7 @@ def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
 def projections(images: np.ndarray) -> np.ndarray:
     """Sums over the rows, columns, diagonals and anti-diagonals of each image.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n, h, w)
-        Gray values.
-
-    Returns
-    -------
-    ndarray of shape (n, h + w + 2 (h + w - 1)), float32
-        The sums.
+    images (n, h, w)
     """
     n, height, width = images.shape
     row, column = np.indices((height, width)).reshape(2, -1)
@@ -159,20 +102,7 @@ def projections(images: np.ndarray) -> np.ndarray:
 
 
 def digits_source() -> Source:
-    """Make the embedded digits ready for a feature store.
-
-    Returns
-    -------
-    Source
-        Four views and labels of 1797 samples, for `dmo.datasets.write`.
-
-    Examples
-    --------
-    >>> from dmo.demo.digits import digits_source
-    >>> source = digits_source()
-    >>> sorted(source.views)
-    ['fourier', 'gradients', 'pixels', 'projections']
-    """
+    """Make the embedded digits ready for a feature store."""
     data = digits()
     names = [f"digit {i}" for i in range(len(data.Y))]
     counts = {split: int((data.split == split).sum()) for split in ("train", "test")}

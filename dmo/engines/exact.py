@@ -88,29 +88,7 @@ class Exact:
 
 
 def exact_engine(approximation: Any) -> Exact:
-    """Read the `approximation` argument of an estimator as an Exact object.
-
-    Parameters
-    ----------
-    approximation : Exact or "exact"
-        The argument.
-
-    Returns
-    -------
-    Exact
-        The engine.
-
-    Raises
-    ------
-    UserError
-        For anything else.
-
-    Examples
-    --------
-    >>> from dmo.engines.exact import exact_engine
-    >>> exact_engine("exact").storage
-    'auto'
-    """
+    """Read the `approximation` argument of an estimator as an Exact object."""
     if isinstance(approximation, Exact):
         return approximation
     if approximation == "exact":
@@ -120,39 +98,17 @@ def exact_engine(approximation: Any) -> Exact:
 
 @dataclass(frozen=True)
 class FittedKernel:
-    """A fitted kernel, and its operator over the training rows.
+    """A fitted kernel, and its operator over the training rows."""
 
-    Parameters
-    ----------
-    kernel : MultiKernel
-        Fitted, over one or several views.
-    operator : Operator
-        The n x n kernel.
-    dtype : dtype
-        Precision of its entries.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact, build
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> build(Exact(), MultiKernel.of("x", RBF()), {"x": X}, 1.0, "memory", 0).operator.shape
-    (6, 6)
-    """
-
-    kernel: MultiKernel
-    operator: Operator
-    dtype: np.dtype
+    kernel: MultiKernel  # fitted, over one or several views
+    operator: Operator  # the n x n kernel
+    dtype: np.dtype  # precision of its entries
 
 
 def rounding_floor(kernel: Kernel, source: Rows) -> float:
-    """Spectral norm of the float32 rounding of the n x n kernel: ridges below it answer with noise.
-
-    Compares 512 rows in float32 with float64 and extrapolates the norm from the sample to n by its own growth from
-    a quarter of the sample (between sqrt(n) for independent and n for systematic errors).
-    """
+    """Spectral norm of the float32 rounding of the n x n kernel: ridges below it answer with noise."""
+    # Compares 512 rows in float32 with float64 and extrapolates the norm from the sample to n by its own growth from
+    # a quarter of the sample (between sqrt(n) for independent and n for systematic errors).
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
     picked = kernel.part(source, index)
@@ -188,60 +144,12 @@ def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: 
 
 
 def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int, int]:
-    """Count the bytes of kernels in memory, by which storages and engines are chosen.
-
-    Parameters
-    ----------
-    n : int
-        Samples.
-    kernels : int
-        Matrices of n x n.
-    itemsize : int, default=None
-        Bytes of an entry; None: 8 of few samples, else 4.
-
-    Returns
-    -------
-    entries : int
-        Bytes of the kernels.
-    factors : int
-        Bytes of their float64 factors.
-
-    Examples
-    --------
-    >>> from dmo.engines.exact import exact_bytes
-    >>> exact_bytes(10_000, kernels=2)
-    (800000000, 1600000000)
-    """
+    """Count the bytes of kernels in memory, by which storages and engines are chosen."""
     return (itemsize or (8 if n <= _SMALL else 4)) * kernels * n * n, 8 * kernels * n * n
 
 
 def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
-    """Choose as `choose_storage`, and say why.
-
-    Parameters
-    ----------
-    engine : Exact
-        Whose storage is taken unless it is "auto".
-    n : int
-        Samples.
-    views : int
-        Kernels.
-    itemsize : int, default=None
-        Bytes of an entry, see `exact_bytes`.
-
-    Returns
-    -------
-    storage : str
-        What `choose_storage` returns.
-    reason : str
-        Nothing where the engine leaves no choice.
-
-    Examples
-    --------
-    >>> from dmo.engines.exact import Exact, reasoned_storage
-    >>> reasoned_storage(Exact(storage="recomputed"), n=1000, views=2)
-    ('recomputed', '')
-    """
+    """Choose as `choose_storage`, and say why."""
     if engine.storage != "auto":
         return engine.storage, ""
     client = current_client()
@@ -258,30 +166,7 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
 
 
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
-    """Choose where kernels of n x n entries go, with the reason logged.
-
-    Parameters
-    ----------
-    engine : Exact
-        Whose storage is taken unless it is "auto".
-    n : int
-        Samples.
-    views : int
-        Kernels.
-    itemsize : int, default=None
-        Bytes of an entry, see `exact_bytes`.
-
-    Returns
-    -------
-    str
-        "memory", "resident", "recomputed" or "stored".
-
-    Examples
-    --------
-    >>> from dmo.engines.exact import Exact, choose_storage
-    >>> choose_storage(Exact(storage="recomputed"), n=1000, views=2)
-    'recomputed'
-    """
+    """Choose where kernels of n x n entries go, with the reason logged."""
     choice, reason = reasoned_storage(engine, n, views, itemsize)
     if reason:
         log.info("kernels %s: %s", choice, reason)
@@ -299,38 +184,7 @@ def build(
 ) -> FittedKernel:
     """Build the operator of a kernel over some rows.
 
-    Parameters
-    ----------
-    engine : Exact
-        Precision, tiles and path.
-    kernel : MultiKernel
-        Not yet fitted.
-    sources : mapping of str to row source of shape (n, d)
-        Rows by view.
-    ridge : float
-        The smallest that will be used: it decides the precision.
-    storage : str
-        Where the entries go, see `choose_storage`.
-    random_state : int or None
-        Seed of what kernels draw to fit their bandwidth.
-    weights : ndarray of shape (n,) or None, default=None
-        How often every row counts for a bandwidth; None: once.
-
-    Returns
-    -------
-    FittedKernel
-        Kernel and operator.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact, build
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> built = build(Exact(), MultiKernel.of("x", RBF(bandwidth=1.0)), {"x": X}, 1.0, "memory", 0)
-    >>> (built.operator @ np.ones((6, 1))).shape
-    (6, 1)
+    sources (n, d); weights (n,)
     """
     used = {name: sources[name] for name in kernel.kernels}
     if is_linear(kernel) and _rows_fit(used):

@@ -26,28 +26,7 @@ _RUN = 128  # ... so many at a time: a worker holds some blocks of n rows and so
 
 
 class FittedView(Protocol):
-    """One view of the exact engine under its ridge.
-
-    Parameters
-    ----------
-    *args : object
-        A protocol: see `KernelView` and `LinearView`.
-    **kwargs : object
-        A protocol: see `KernelView` and `LinearView`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact
-    >>> from dmo.engines.fitted_views import fit_view
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> X, B = np.random.default_rng(0).normal(size=(6, 2)), np.ones((6, 1))
-    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, False, "memory", "auto", 0)
-    >>> smooth = view.expansions(view.coefficients(B))["x"]({"x": X})
-    >>> bool(np.allclose(smooth, view.smoother(B)))
-    True
-    """
+    """One view of the exact engine under its ridge."""
 
     @property
     def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -56,29 +35,13 @@ class FittedView(Protocol):
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Work out the coefficients of the function that smooths the columns of B; they are linear in B.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, k)
-            Columns.
-
-        Returns
-        -------
-        ndarray of shape (n, k) or (d, k)
-            Coefficients, which the other methods take.
+        B (n, k) -> (n, k)
         """
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
         """Make the function of new rows, as a sum of expansions by name.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n, k) or (d, k)
-            From `coefficients`.
-
-        Returns
-        -------
-        dict of str to Expansion
-            What adds up to the function.
+        coefficients (n, k)
         """
         ...
 
@@ -91,21 +54,7 @@ class FittedView(Protocol):
     ) -> np.ndarray:
         """Work out the function's values at training rows, had each of them been left out.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, k)
-            The columns that are smoothed.
-        coefficients : ndarray of shape (n, k) or (d, k)
-            From `coefficients`.
-        where : ndarray of shape (m,), int, or None, default=None
-            Numbers of the rows; None: all.
-        part : ndarray of shape (n,) or None, default=None
-            Share of every row's weight that is left out; None: all of it.
-
-        Returns
-        -------
-        ndarray of shape (n, k) or (m, k)
-            Values.
+        B, coefficients (n, k); where (m,); part (n,) -> (n, k)
         """
         ...
 
@@ -114,65 +63,26 @@ class FittedView(Protocol):
 class KernelView:
     """A view known by the entries of its kernel: coefficients are dual ones, (K + c I)^-1 B.
 
-    Parameters
-    ----------
-    name : str
-        Of its expansion.
-    built : FittedKernel
-        The kernel as it was built.
-    sources : mapping of str to row source of shape (n, d)
-        The training rows by view.
-    operator : Operator
-        The kernel, centered where that is wanted.
-    smoother : Smoother
-        K (K + c I)^-1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact
-    >>> from dmo.engines.fitted_views import fit_view
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, True, "memory", "auto", 0)
-    >>> type(view).__name__, view.coefficients(np.ones((6, 3))).shape
-    ('KernelView', (6, 3))
+    sources (n, d)
     """
 
-    name: str
-    built: FittedKernel
-    sources: Mapping[str, Rows]
-    operator: Operator
-    smoother: Smoother
+    name: str  # of its expansion
+    built: FittedKernel  # the kernel as it was built
+    sources: Mapping[str, Rows]  # (n, d): the training rows by view
+    operator: Operator  # the kernel, centered where that is wanted
+    smoother: Smoother  # K (K + c I)^-1
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Work out dual coefficients, (K + c I)^-1 B.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, k)
-            Columns.
-
-        Returns
-        -------
-        ndarray of shape (n, k)
-            Coefficients.
+        B (n, k) -> (n, k)
         """
         return self.smoother.dual(B)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n, k)
-            Dual ones.
-
-        Returns
-        -------
-        dict of str to Expansion
-            One, by the view's name.
+        coefficients (n, k)
         """
         dual, offset = self.operator.expansion(coefficients)
         rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
@@ -187,21 +97,7 @@ class KernelView:
     ) -> np.ndarray:
         """Work out the function's values at training rows, had each of them been left out.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, k)
-            The columns that are smoothed.
-        coefficients : ndarray of shape (n, k)
-            Dual ones.
-        where : ndarray of shape (m,), int, or None, default=None
-            Numbers of the rows, whose entries of the inverse are solved for; None: all.
-        part : ndarray of shape (n,) or None, default=None
-            Share of every row's weight that is left out; None: all of it.
-
-        Returns
-        -------
-        ndarray of shape (n, k) or (m, k)
-            Values.
+        B, coefficients (n, k); where (m,); part (n,) -> (n, k)
         """
         c, intercept, part = self.smoother.ridge, self._intercept_leverage(), np.ones(1) if part is None else part
         if where is None and self.smoother.solver.method == "cg" and len(B) <= _FEW:
@@ -260,40 +156,16 @@ class LinearView:
 class WeightedView:
     """A view whose samples have weights, those of weight 0 left out: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
 
-    With R = diag(s)^1/2 it is the plain problem of R B on the rows R F, centered with the weights.
-
-    Parameters
-    ----------
-    inner : KernelView or LinearView
-        Of the weighted rows.
-    index : ndarray of shape (m,), int
-        The samples of positive weight.
-    weights : ndarray of shape (m,)
-        Their weights.
-    n : int
-        Samples in all.
-    center : bool
-        Whether the view is centered, so that its functions need an intercept beside them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact
-    >>> from dmo.engines.fitted_views import fit_view
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> from dmo.kernels import RBF
-    >>> X, weights = np.random.default_rng(0).normal(size=(6, 2)), np.array([1.0, 0, 2, 1, 1, 1])
-    >>> kernel = MultiKernel.of("x", RBF(1.0))
-    >>> view = fit_view(Exact(), "x", kernel, {"x": X}, 0.1, True, "memory", "auto", 0, weights=weights)
-    >>> view.smoother(np.ones((6, 1))).shape
-    (6, 1)
+    index, weights (m,)
     """
 
-    inner: KernelView | LinearView
-    index: np.ndarray
-    weights: np.ndarray
-    n: int
-    center: bool
+    # With R = diag(s)^1/2 it is the plain problem of R B on the rows R F, centered with the weights.
+
+    inner: KernelView | LinearView  # of the weighted rows
+    index: np.ndarray  # (m,): the samples of positive weight
+    weights: np.ndarray  # (m,): their weights
+    n: int  # samples in all
+    center: bool  # whether the view is centered, so that its functions need an intercept beside them
 
     def _scaled(self, B: np.ndarray) -> np.ndarray:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
@@ -351,49 +223,7 @@ def fit_view(
 ) -> FittedView:
     """Build a kernel's operator over the rows of its views and factorize it with a ridge.
 
-    Parameters
-    ----------
-    engine : Exact
-        Precision, tiles and path.
-    name : str
-        Of the view's expansion.
-    kernel : MultiKernel
-        Not yet fitted.
-    views : mapping of str to row source of shape (n, d)
-        Rows by view, in chunks of whole rows.
-    ridge : float
-        c, above 0.
-    center : bool
-        Center the kernel.
-    storage : str
-        Where the entries go, see `choose_storage`.
-    method : {"auto", "direct", "cholesky", "cg"}
-        How it is solved, see `dmo.linalg.solve.factorize`.
-    random_state : int or None
-        Seed.
-    columns : int or None, default=None
-        Right-hand sides in all; None: many.
-    weights : ndarray of shape (n,) or None, default=None
-        Of the samples; those of weight 0 are not read. None: 1 each.
-    tol : float, default=1e-8
-        Relative residual of solutions with float32 entries, see `dmo.linalg.solve.factorize`; of others it is 1e-8 at most.
-
-    Returns
-    -------
-    FittedView
-        The view.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact
-    >>> from dmo.engines.fitted_views import fit_view
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, True, "memory", "auto", 0)
-    >>> view.smoother(np.ones((6, 1))).shape
-    (6, 1)
+    views (n, d); weights (n,)
     """
     sources = {view: views[view] for view in kernel.kernels}
     if weights is None:
@@ -423,52 +253,7 @@ def view_of(
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
-    Parameters
-    ----------
-    name : str
-        Of the view's expansion.
-    built : FittedKernel
-        The kernel.
-    sources : mapping of str to row source of shape (n, d)
-        The training rows by view.
-    ridge : float
-        c, above 0.
-    center : bool
-        Center the kernel.
-    method : {"auto", "direct", "cholesky", "cg"}
-        How it is solved, see `dmo.linalg.solve.factorize`.
-    random_state : int or None
-        Seed.
-    columns : int or None, default=None
-        Right-hand sides in all; None: many.
-    weights : ndarray of shape (n,) or None, default=None
-        Of the samples, above 0: the view is that of their rows times the roots. None: 1 each.
-    spectrum : callable or None, default=None
-        Operator -> its eigenpairs, which then solve in place of `method`.
-    tol : float, default=1e-8
-        Relative residual of solutions with float32 entries, see `dmo.linalg.solve.factorize`; of others it is 1e-8 at most.
-
-    Returns
-    -------
-    FittedView
-        The view.
-
-    Raises
-    ------
-    UserError
-        Names the view whose kernel cannot be factorized.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.exact import Exact, build
-    >>> from dmo.engines.fitted_views import view_of
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> sources = {"x": np.random.default_rng(0).normal(size=(6, 2))}
-    >>> built = build(Exact(), MultiKernel.of("x", RBF()), sources, 0.1, "memory", 0)
-    >>> [view_of("x", built, sources, c, True, "auto", 0).smoother(np.ones((6, 1))).shape for c in (0.1, 1.0)]
-    [(6, 1), (6, 1)]
+    sources (n, d); weights (n,)
     """
     operator = built.operator.centered() if center else built.operator
     if weights is not None:

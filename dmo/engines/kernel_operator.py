@@ -28,29 +28,10 @@ _RIDGE = 1.0 / 64  # the smallest 1 / rho to expect, times C
 
 @dataclass(frozen=True)
 class Fitted:
-    """A kernel operator over the training rows, and how to use it.
+    """A kernel operator over the training rows, and how to use it."""
 
-    Parameters
-    ----------
-    operator : Operator
-        The n x n kernel.
-    method : {"auto", "cholesky", "cg"}
-        How to solve with it.
-    function : callable
-        (dual coefficients of shape (n, L), offset of shape (L,)) -> the function of new rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.kernel_operator import prepare_kernel
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> found = prepare_kernel("rbf", "exact", {"x": X}, 1.0, 0)
-    >>> found.function(np.ones((6, 1)), np.zeros(1))({"x": X}).shape
-    (6, 1)
-    """
-
-    operator: Operator
-    method: SolveMethod
+    operator: Operator  # the n x n kernel
+    method: SolveMethod  # how to solve with it
     function: Callable[[np.ndarray, np.ndarray], KernelFunction]
 
 
@@ -64,38 +45,7 @@ def prepare_kernel(
 ) -> Fitted:
     """Make the operator of a kernel over the rows of views: the mean of the views' kernels.
 
-    Parameters
-    ----------
-    kernel : str, Kernel, mapping of view to kernel, or list
-        One for all views, or one per view; "precomputed": a view is the kernel itself.
-    approximation : "exact", Exact, Nystrom, Meka or BestLowRank
-        The kernel as it is, or of low rank.
-    views : mapping of str to row source of shape (n, d)
-        Rows by view, in chunks of whole rows.
-    C : float
-        Weight of the loss: the smallest ridge to expect is a share of 1 / C.
-    random_state : int or None
-        Seed.
-    weights : ndarray of shape (n,) or None, default=None
-        How often every row counts in what kernels learn from them, above 0; None: once.
-
-    Returns
-    -------
-    Fitted
-        Operator, solver and function.
-
-    Raises
-    ------
-    UserError
-        For a precomputed kernel that is not square or not symmetric.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.kernel_operator import prepare_kernel
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> prepare_kernel("linear", "exact", {"a": X, "b": X}, 1.0, 0).operator.shape
-    (6, 6)
+    views (n, d); weights (n,)
     """
     kernels = {view: parse(spec) for view, spec in per_view("kernel", kernel, list(views)).items()}
     if not is_exact(approximation):

@@ -138,43 +138,12 @@ def subspaces(
 ) -> Iterator[Subspace]:
     """Find the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no direction is left.
 
-    Every step is a pass over the rows, on the workers of the current cluster where there is one, after a first that starts.
-    The image X'X Q of a basis, from which the next step is made, also has the moments Q'X'X Q of the rows' coordinates: no
-    row is mapped for them. As X'X is symmetric, the image of a step lies in the step before, itself and the next one.
-
-    Parameters
-    ----------
-    method : Krylov
-        Steps and random columns.
-    X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
-    labels : ndarray of shape (n, q) or None
-        Label columns.
-    center : bool
-        Take rows and labels less their mean.
-    random_state : int or None
-        Seed of the random columns.
-    weights : ndarray of shape (n,) or None, default=None
-        S: how often every row counts; None: once each.
-
-    Yields
-    ------
-    Subspace
-        An orthonormal basis, the rows' mean and trace, and moments in its coordinates.
-
-    Raises
-    ------
-    UserError
-        Where no direction is left: rows and labels that are all zero (or constant).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.krylov import Krylov, subspaces
-    >>> X = np.random.default_rng(0).normal(size=(50, 8))
-    >>> [found.basis.shape for found in subspaces(Krylov(steps=2, extra=2), X, X[:, :1], True, 0)]
-    [(8, 3), (8, 6)]
+    X (n, d); labels (n, q); weights (n,)
     """
+    # Every step is a pass over the rows, on the workers of the current cluster where there is one, after a first that
+    # starts. The image X'X Q of a basis, from which the next step is made, also has the moments Q'X'X Q of the rows'
+    # coordinates: no row is mapped for them. As X'X is symmetric, the image of a step lies in the step before, itself
+    # and the next one.
     n = X.shape[0] if weights is None else float(weights.sum())
     start = labels
     if labels is not None:
@@ -291,12 +260,11 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 
 
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what the image of the last step has outside of the span of `basis` (d x r).
-
-    Its columns leave the span at the `recent` two steps (`column`: their products with it); what rounding left of the others
-    is small, and is taken off once the columns are orthonormal (again where it is not small: what remains of a short column).
-    Orthonormalizing all steps anew costs several times as much. What is left of a column is judged by its length.
-    """
+    """An orthonormal basis of what the image of the last step has outside of the span of `basis` (d x r)."""
+    # Its columns leave the span at the `recent` two steps (`column`: their products with it); what rounding left of
+    # the others is small, and is taken off once the columns are orthonormal (again where it is not small: what
+    # remains of a short column). Orthonormalizing all steps anew costs several times as much. What is left of a
+    # column is judged by its length.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found
@@ -313,11 +281,9 @@ def _orthonormal(B: np.ndarray) -> np.ndarray:
 
 
 def _spanned(B: np.ndarray, least: float) -> np.ndarray:
-    """A nearly orthonormal basis of the columns of B but for what has singular values up to `least`.
-
-    From the Gram matrix, which is some times as fast as a QR factorization of so tall a matrix and keeps four digits of
-    orthogonality; by QR where squares of the singular values would drown in rounding.
-    """
+    """A nearly orthonormal basis of the columns of B but for what has singular values up to `least`."""
+    # From the Gram matrix, which is some times as fast as a QR factorization of so tall a matrix and keeps four
+    # digits of orthogonality; by QR where squares of the singular values would drown in rounding.
     if not B.shape[1]:
         return B
     values, vectors = np.linalg.eigh(B.T @ B)

@@ -37,30 +37,7 @@ FOLDS = 4
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
-    """Choose an engine by size where the `approximation` is "auto"; the choice is logged with its reason.
-
-    Parameters
-    ----------
-    approximation : object
-        The argument of an estimator; all but "auto" is returned as it is.
-    n : int
-        Samples.
-    kernels : int
-        Operators of n x n.
-    kernel : object, default=None
-        The argument `kernel`.
-
-    Returns
-    -------
-    object
-        "exact" where kernels and factors fit in memory, and of a kernel matrix, which has no landmarks; else a BestLowRank.
-
-    Examples
-    --------
-    >>> from dmo.engines.lowrank import choose_engine
-    >>> choose_engine("auto", n=100, kernels=2)
-    'exact'
-    """
+    """Choose an engine by size where the `approximation` is "auto"; the choice is logged with its reason."""
     if is_pairwise(kernel) and approximation == "auto":
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
@@ -70,76 +47,17 @@ def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) 
 
 
 def by_gradients(approximation: Any) -> bool:
-    """Tell whether an approximation asks for regressions on kernel values at landmarks, in place of factor rows.
-
-    Parameters
-    ----------
-    approximation : object
-        Of one view.
-
-    Returns
-    -------
-    bool
-        For Nystrom(solver="cg").
-
-    Examples
-    --------
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import by_gradients
-    >>> by_gradients(Nystrom(solver="cg")), by_gradients("exact")
-    (True, False)
-    """
+    """Tell whether an approximation asks for regressions on kernel values at landmarks, in place of factor rows."""
     return getattr(approximation, "solver", "direct") == "cg"
 
 
 def chooses_solver(approximation: Any) -> bool:
-    """Tell whether an approximation leaves it to a regression whether it makes factor rows.
-
-    Parameters
-    ----------
-    approximation : object
-        Of one view.
-
-    Returns
-    -------
-    bool
-        For Nystrom(solver="auto") of a given rank.
-
-    Examples
-    --------
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import chooses_solver
-    >>> chooses_solver(Nystrom(solver="auto")), chooses_solver(Nystrom(rank="auto", solver="auto"))
-    (True, False)
-    """
+    """Tell whether an approximation leaves it to a regression whether it makes factor rows."""
     return getattr(approximation, "solver", "direct") == "auto" and approximation.rank != "auto"
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """Choose as `choose_engine`, and say why.
-
-    Parameters
-    ----------
-    approximation : object
-        The argument of an estimator.
-    n : int
-        Samples.
-    kernels : int
-        Operators of n x n.
-
-    Returns
-    -------
-    engine : object
-        What `choose_engine` returns.
-    reason : str
-        Nothing where `approximation` leaves no choice.
-
-    Examples
-    --------
-    >>> from dmo.engines.lowrank import reasoned_engine
-    >>> reasoned_engine("exact", 100, 2)
-    ('exact', '')
-    """
+    """Choose as `choose_engine`, and say why."""
     if approximation != "auto":
         return approximation, ""
     what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"
@@ -147,28 +65,7 @@ def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]
 
 
 def exact_or_best(what: str, needed: float, share: float) -> Any:
-    """Choose the exact engine where it takes at most a share of the free memory, else a low rank.
-
-    Parameters
-    ----------
-    what : str
-        What takes the memory, for the log.
-    needed : float
-        Its bytes.
-    share : float
-        Of the free memory.
-
-    Returns
-    -------
-    object
-        "exact" or a BestLowRank.
-
-    Examples
-    --------
-    >>> from dmo.engines.lowrank import exact_or_best
-    >>> exact_or_best("similarities", 1e18, 0.5).rank
-    1000
-    """
+    """Choose the exact engine where it takes at most a share of the free memory, else a low rank."""
     engine, reason = _exact_or_best(what, needed, share)
     log.info("engine: %s", reason)
     return engine
@@ -183,30 +80,7 @@ def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
 
 
 def decided(estimator: Any) -> Any:
-    """Look up the engine of an estimator.
-
-    Parameters
-    ----------
-    estimator : estimator
-        With an `approximation`.
-
-    Returns
-    -------
-    object
-        The engine.
-
-    Raises
-    ------
-    AttributeError
-        While "auto" leaves it to the fit, as for what only a fit learns.
-
-    Examples
-    --------
-    >>> from dmo import KGHA, Exact
-    >>> from dmo.engines.lowrank import decided
-    >>> decided(KGHA(approximation=Exact())) == Exact()
-    True
-    """
+    """Look up the engine of an estimator."""
     engine = getattr(estimator, "approximation_", estimator.approximation)
     if isinstance(engine, str) and engine == "auto":
         raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
@@ -214,30 +88,7 @@ def decided(estimator: Any) -> Any:
 
 
 def is_exact(approximation: Any) -> bool:
-    """Tell whether an `approximation` asks for the exact engine.
-
-    Parameters
-    ----------
-    approximation : object
-        The argument of an estimator.
-
-    Returns
-    -------
-    bool
-        Whether it does.
-
-    Raises
-    ------
-    UserError
-        For what no engine knows.
-
-    Examples
-    --------
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import is_exact
-    >>> is_exact("exact"), is_exact(Nystrom())
-    (True, False)
-    """
+    """Tell whether an `approximation` asks for the exact engine."""
     if approximation == "exact" or isinstance(approximation, Exact):
         return True
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
@@ -249,27 +100,10 @@ def is_exact(approximation: Any) -> bool:
 
 @dataclass(frozen=True)
 class LowRankPass:
-    """Feature maps and, per fold, the moments of their factor rows and the labels.
+    """Feature maps and, per fold, the moments of their factor rows and the labels."""
 
-    Parameters
-    ----------
-    maps : dict of str to FeatureMap
-        By view.
-    folds : list of Moments
-        One per fold.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import low_rank_pass
-    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2)[np.arange(40) % 2]
-    >>> low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 4, 0, True).total.n
-    40
-    """
-
-    maps: dict[str, FeatureMap]
-    folds: list[Moments]
+    maps: dict[str, FeatureMap]  # by view
+    folds: list[Moments]  # one per fold
 
     @cached_property
     def total(self) -> Moments:
@@ -289,21 +123,7 @@ class LowRankPass:
     ) -> LowRankPass:
         """Add further rows, in the same folds' shares.
 
-        Parameters
-        ----------
-        views : mapping of str to row source
-            The further rows by view.
-        Y : ndarray of shape (m, L), 0/1
-            Their labels; it may have more columns (earlier rows have zeros there).
-        random_state : int or None
-            Seed of their folds.
-        weights : ndarray of shape (m,) or None, default=None
-            How often every row counts; None: once.
-
-        Returns
-        -------
-        LowRankPass
-            Of all rows.
+        Y (m, L); weights (m,)
         """
         seed = None if random_state is None else [random_state, int(self.total.n)]
         new = _folded_moments(self.maps, views, Y, len(self.folds), seed, weights)
@@ -325,52 +145,11 @@ def left_out_scores(
 ) -> np.ndarray:
     """Score every training row by the ridge regression without it: (s_i - h_i y_i) / (1 - h_i).
 
-    One pass over the rows: with R'R = F'F + c I of the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
-
-    Parameters
-    ----------
-    total : Moments
-        Of all rows.
-    maps : mapping of str to FeatureMap
-        By view.
-    views : mapping of str to row source of shape (n, d)
-        The training rows by view, in chunks of whole rows.
-    Y : ndarray of shape (n, L)
-        Labels.
-    weights : mapping of str to float
-        Weight of every view's kernel.
-    c : float or ndarray of shape (L,)
-        The ridge, of all labels or of each.
-    coefficients : mapping of str to ndarray of shape (rank, L)
-        Of the regression on all rows.
-    offset : ndarray of shape (L,)
-        Of the regression on all rows.
-    center : bool
-        It has an intercept, which adds 1 / n to the leverage h_i.
-    sample_weights : ndarray of shape (n,) or None, default=None
-        What is left out of the rows, up to their weights in `total`; h_i is multiplied by it. None: 1 each.
-
-    Returns
-    -------
-    ndarray of shape (n, L)
-        Scores.
-
-    References
-    ----------
-    Rifkin, Lippert 2007, section 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import left_out_scores, low_rank_pass
-    >>> from dmo.estimators.ridge import ridge
-    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2)[np.arange(40) % 2]
-    >>> done = low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 1, 0, True)
-    >>> B, offset = ridge(done.total, {"x": 1.0}, 0.1)
-    >>> left_out_scores(done.total, done.maps, {"x": X}, Y, {"x": 1.0}, 0.1, B, offset, True).shape
-    (40, 2)
+    views (n, d); Y (n, L); c, offset (L,); coefficients (rank, L); sample_weights (n,) -> (n, L)
     """
+    # One pass over the rows: with R'R = F'F + c I of the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
+    #
+    # Rifkin, Lippert 2007, section 3.
     slices = total.slices()
     columns, scale, _, small = total.weighted_system(weights, center)
     # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
@@ -409,39 +188,7 @@ def fit_maps(
 ) -> dict[str, FeatureMap]:
     """Fit a feature map per view.
 
-    Parameters
-    ----------
-    approximation : Nystrom, Meka or BestLowRank, mapping of view to these, or list
-        One for all views, or one per view.
-    kernel : str, Kernel, mapping of view to kernel, or list
-        One for all views, or one per view.
-    views : mapping of str to row source of shape (n, d)
-        Rows by view, in chunks of whole rows.
-    random_state : int or None
-        Seed where an approximation has none.
-    center : bool
-        Whether factor rows will be centered (see `LinearMap`).
-    weights : mapping of view to ndarray of shape (n,), or None, default=None
-        How often every row counts for a bandwidth; landmarks are drawn from all rows alike. None: once.
-
-    Returns
-    -------
-    dict of str to FeatureMap
-        By view.
-
-    Raises
-    ------
-    UserError
-        Names the view whose rows allow no map, or whose approximation makes none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import fit_maps
-    >>> X = np.random.default_rng(0).normal(size=(40, 3))
-    >>> {view: found.rank for view, found in fit_maps(Nystrom(rank=5), "rbf", {"a": X, "b": X}, 0, True).items()}
-    {'a': 5, 'b': 5}
+    views (n, d); weights (n,)
     """
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
@@ -481,38 +228,7 @@ def low_rank_pass(
 ) -> LowRankPass:
     """Fit the maps and pass once over the rows.
 
-    Parameters
-    ----------
-    approximation : Nystrom, Meka or BestLowRank, mapping of view to these, or list
-        One for all views, or one per view.
-    kernel : str, Kernel, mapping of view to kernel, or list
-        One for all views, or one per view.
-    views : mapping of str to row source of shape (n, d)
-        Rows by view, in chunks of whole rows.
-    Y : ndarray of shape (n, L) or None
-        Labels.
-    n_folds : int
-        Random folds, each with moments of its own.
-    random_state : int or None
-        Seed.
-    center : bool
-        Whether factor rows will be centered (see `LinearMap`).
-    weights : ndarray of shape (n,) or None, default=None
-        How often every row counts in the moments; None: once.
-
-    Returns
-    -------
-    LowRankPass
-        Maps and moments.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import low_rank_pass
-    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2)[np.arange(40) % 2]
-    >>> low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 1, 0, True).total.widths
-    {'x': 5, 'labels': 2}
+    views (n, d); Y (n, L); weights (n,)
     """
     counts = None if weights is None else dict.fromkeys(views, weights)
     maps = fit_maps(approximation, kernel, views, random_state, center, counts)
@@ -529,34 +245,7 @@ def pass_of(
 ) -> LowRankPass:
     """Pass once over the rows with fitted maps.
 
-    Parameters
-    ----------
-    maps : dict of str to FeatureMap
-        By view.
-    views : mapping of str to row source of shape (n, d)
-        Rows by view, in chunks of whole rows.
-    Y : ndarray of shape (n, L) or None
-        Labels.
-    n_folds : int
-        Random folds, each with moments of its own.
-    random_state : int or None
-        Seed of the folds.
-    weights : ndarray of shape (n,) or None, default=None
-        How often every row counts; None: once.
-
-    Returns
-    -------
-    LowRankPass
-        Maps and moments.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import fit_maps, pass_of
-    >>> views = {"x": np.random.default_rng(0).normal(size=(40, 3))}
-    >>> pass_of(fit_maps(Nystrom(rank=5), "rbf", views, 0, True), views, None, 2, 0).folds[0].n
-    20
+    views (n, d); Y (n, L); weights (n,)
     """
     return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state, weights))
 
@@ -564,25 +253,7 @@ def pass_of(
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
     """Deal samples out to random folds of equal sizes.
 
-    Parameters
-    ----------
-    n : int
-        Samples.
-    n_folds : int
-        Folds.
-    seed : int, sequence of int or None
-        Seed.
-
-    Returns
-    -------
-    ndarray of shape (n,), int
-        Fold of every sample, 0 to n_folds - 1.
-
-    Examples
-    --------
-    >>> from dmo.engines.lowrank import folds_of
-    >>> sorted(folds_of(5, 2, 0).tolist())
-    [0, 0, 0, 1, 1]
+    -> (n,)
     """
     return np.random.default_rng(seed).permutation(np.arange(n) % n_folds)
 

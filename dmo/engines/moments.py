@@ -398,54 +398,18 @@ class Moments:
 class ScoreSums:
     """Rows, sums and sums of squares of L scores; `pooled` turns several into mean and deviation.
 
-    Parameters
-    ----------
-    n : int or float
-        Rows, or the sum of their weights.
-    total : ndarray of shape (L,)
-        Sums.
-    square : ndarray of shape (L,)
-        Sums of squares.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.moments import ScoreSums
-    >>> ScoreSums(2, np.array([3.0]), np.array([5.0])).n
-    2
+    total, square (L,)
     """
 
-    n: float
-    total: np.ndarray
-    square: np.ndarray
+    n: float  # rows, or the sum of their weights
+    total: np.ndarray  # (L,): sums
+    square: np.ndarray  # (L,): sums of squares
 
 
 def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
     """Group the labels that have the same value of a parameter.
 
-    Parameters
-    ----------
-    values : float or ndarray of shape (n_labels,)
-        One for all labels, or one per label.
-    n_labels : int
-        Labels.
-
-    Returns
-    -------
-    list of (float, slice or ndarray of int)
-        Every value, and the columns of its labels.
-
-    Raises
-    ------
-    UserError
-        For another number of values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.moments import label_groups
-    >>> [(value, columns.tolist()) for value, columns in label_groups(np.array([0.1, 1.0, 0.1]), 3)]
-    [(0.1, [0, 2]), (1.0, [1])]
+    values (n_labels,)
     """
     if not isinstance(values, np.ndarray):
         return [(values, slice(None))]
@@ -458,25 +422,7 @@ def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float,
 def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
     """Work out mean and standard deviation of every score over all parts.
 
-    Parameters
-    ----------
-    parts : iterable of ScoreSums
-        Of the same L scores.
-
-    Returns
-    -------
-    mean : ndarray of shape (L,)
-        Means.
-    deviation : ndarray of shape (L,)
-        Standard deviations.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.moments import ScoreSums, pooled
-    >>> mean, deviation = pooled([ScoreSums(2, np.array([3.0]), np.array([5.0]))])
-    >>> mean.tolist(), deviation.tolist()
-    ([1.5], [0.5])
+    -> mean, deviation (L,)
     """
     parts = list(parts)
     n = sum(part.n for part in parts)
@@ -495,11 +441,12 @@ _PANEL = 512  # columns whose products with as many others stay in the second-le
 def _add_dense(
     moments: Moments, groups: Mapping[str, np.ndarray], slices: Mapping[str, slice], roots: np.ndarray | None
 ) -> None:
-    """Add the products of dense groups to their cells, by panels of columns; those above the diagonal are mirror images.
-
-    A product of two panels is added to both its places while it is in the cache, and its memory is used again. One product
-    of all columns, stacked for it, went through memory four times more: with thousands of columns a sixth of its time.
+    """Add the products of dense groups to their cells, by panels of columns; those above the diagonal are mirror
+    images.
     """
+    # A product of two panels is added to both its places while it is in the cache, and its memory is used again. One
+    # product of all columns, stacked for it, went through memory four times more: with thousands of columns a sixth
+    # of its time.
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part

@@ -23,38 +23,17 @@ from dmo.progress import stage
 class FeatureRows:
     """Raw factor rows (see `FeatureMap.raw`) of blocks of rows, by group of columns.
 
-    Indexed by a slice of rows. Blocks are kept for the next pass of this process while they take at most `limit`
-    bytes in all,
-    `nbytes` at present.
-
-    Parameters
-    ----------
-    views : mapping of str to row source of shape (n, d)
-        Rows by group, in chunks of whole rows.
-    maps : mapping of str to RowMap
-        A row map by group, such as a fitted feature map.
-    limit : int, default=0
-        Bytes.
-    weights : mapping of str to (str, ndarray of shape (n,)), default={}
-        Further groups: another group's factor rows times their weights, made from the same reading and the same map.
-    portable : bool, default=False
-        Factor rows may be those of the library that the setting `dmo.device` names.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.passes import FeatureRows
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> raw = FeatureRows({"x": np.ones((10, 3))}, {"x": ShiftedRows(None)})
-    >>> raw[slice(0, 4)]["x"].shape
-    (4, 3)
+    views (n, d); weights (n,)
     """
 
-    views: Mapping[str, Rows]
-    maps: Mapping[str, RowMap]
-    limit: int = 0
+    # Indexed by a slice of rows. Blocks are kept for the next pass of this process while they take at most `limit`
+    # bytes in all, `nbytes` at present.
+
+    views: Mapping[str, Rows]  # (n, d): rows by group, in chunks of whole rows
+    maps: Mapping[str, RowMap]  # A row map by group, such as a fitted feature map
+    limit: int = 0  # bytes
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
-    portable: bool = False
+    portable: bool = False  # factor rows may be those of the library that the setting `dmo.device` names
     nbytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -156,37 +135,11 @@ def collect_moments(
 ) -> list[Moments]:
     """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
 
-    Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of 0 and 1
-    travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and worker; nothing n x
-    anything.
-
-    Parameters
-    ----------
-    raw : FeatureRows
-        The rows (the maps' `mixing` is left out: see `Moments.mixed`).
-    Y : ndarray of shape (n, L) or None
-        Labels.
-    folds : ndarray of shape (n,), int, or None, default=None
-        Fold of every row, 0..k-1; None: one in all.
-    client : distributed.Client or None, default=None
-        To whose workers `raw` is sent as it is; None: this process.
-    weights : ndarray of shape (n,) or None, default=None
-        Of the rows, at least 0; products are then in float64. None: 1 each.
-
-    Returns
-    -------
-    list of Moments
-        One per fold.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.passes import FeatureRows, collect_moments
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> raw = FeatureRows({"x": np.ones((10, 3))}, {"x": ShiftedRows(None)})
-    >>> collect_moments(raw, np.ones((10, 1)))[0].sums.tolist()
-    [10.0, 10.0, 10.0, 10.0]
+    Y (n, L); folds, weights (n,)
     """
+    # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
+    # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
+    # worker; nothing n x anything.
     Y = None if Y is None else _narrow(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1)
     total = add_up(
@@ -224,34 +177,9 @@ def label_products(
 ) -> tuple[Moments, np.ndarray]:
     """Collect moments of the rows and their products with very many sparse labels, in one pass in this process.
 
-    Nothing of n x L or L x L is formed: a block adds to the products of the labels that its samples carry.
-
-    Parameters
-    ----------
-    raw : FeatureRows
-        Raw factor rows F of n samples (the maps' `mixing` is left out).
-    Y : csr_array of shape (n, L)
-        Labels, a few per sample.
-    weights : ndarray of shape (n,) or None, default=None
-        Of the samples; None: 1 each.
-
-    Returns
-    -------
-    moments : Moments
-        Of F.
-    products : ndarray of shape (L, d), float64
-        Y'F.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from dmo.engines.passes import FeatureRows, label_products
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> raw = FeatureRows({"x": np.array([[1.0], [2.0], [4.0]])}, {"x": ShiftedRows(None)})
-    >>> label_products(raw, csr_array([[1, 0], [0, 1], [1, 0]]))[1].ravel().tolist()
-    [5.0, 2.0]
+    Y (n, L); weights (n,) -> products (L, d)
     """
+    # Nothing of n x L or L x L is formed: a block adds to the products of the labels that its samples carry.
     total: Moments | None = None
     blocks = row_blocks(raw.n, BLOCK)
     with stage("pass over the rows", len(blocks)) as advance:
@@ -309,35 +237,7 @@ def passive_moments(
 ) -> tuple[Moments, dict[str, Moments]]:
     """Collect what homogeneity analysis needs of groups that lack samples, in one pass over the rows.
 
-    Parameters
-    ----------
-    raw : FeatureRows
-        Raw factor rows F_j by group, of any numbers where a group lacks a sample.
-    Y : ndarray of shape (n, L) or None
-        Labels, a group of their own.
-    weights : mapping of str to ndarray of shape (n,)
-        D_j: weights of the samples by group, LABELS among them if there are labels; 0 where they are missing.
-    mass : ndarray of shape (n,)
-        M: the weight of every sample over all groups.
-    client : distributed.Client or None, default=None
-        As for `collect_moments`.
-
-    Returns
-    -------
-    joint : Moments
-        Of M^-1/2 D_j F_j of all groups, and of M^-1/2 D_j 1 (PRESENCE, one column a group).
-    own : dict of str to Moments
-        Of every group, with weights D_j.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.passes import FeatureRows, passive_moments
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> raw = FeatureRows({"x": np.ones((3, 1))}, {"x": ShiftedRows(None)})
-    >>> joint, own = passive_moments(raw, None, {"x": np.array([1.0, 0.0, 4.0])}, np.ones(3))
-    >>> joint.gram[0, 0], own["x"].n
-    (np.float64(17.0), 5.0)
+    Y (n, L); weights, mass (n,)
     """
     names = tuple(weights)
     columns = np.column_stack([*(weights[name] for name in names), mass])
@@ -398,32 +298,7 @@ def gap_products(
 ) -> np.ndarray:
     """Work out what unknown or lighter entries take from the products of a regression, in one pass over the rows.
 
-    Parameters
-    ----------
-    raw : FeatureRows
-        Raw factor rows F of n samples.
-    coefficients : ndarray of shape (d + 1, k)
-        B, of the columns of F and of an intercept.
-    unknown : ndarray of shape (n, k), bool or float
-        U: entries that are not known; or 1 less the weights of all.
-    weights : ndarray of shape (n,)
-        s, of the samples.
-    client : distributed.Client or None, default=None
-        As for `collect_moments`.
-
-    Returns
-    -------
-    ndarray of shape (d + 1, k)
-        [F, 1]' diag(s) (U o [F, 1] B).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.passes import FeatureRows, gap_products
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> raw = FeatureRows({"x": np.ones((3, 1))}, {"x": ShiftedRows(None)})
-    >>> gap_products(raw, np.ones((2, 1)), np.array([[True], [False], [True]]), np.ones(3)).ravel().tolist()
-    [4.0, 4.0]
+    coefficients (d + 1, k); unknown (n, k); weights (n,) -> (d + 1, k)
     """
 
     def configuration() -> str:
@@ -470,32 +345,7 @@ def landmark_products(
 ) -> np.ndarray:
     """Multiply kernel values at landmarks by their transpose, in one pass over the rows.
 
-    Parameters
-    ----------
-    raw : FeatureRows
-        Kernel values C of n samples, one group.
-    Y : ndarray of shape (n, L) or None
-        Labels; None: of coefficients.
-    coefficients : ndarray of shape (r + 1, k) or None
-        B, of the columns of C and of an intercept; None: of labels.
-    client : distributed.Client or None, default=None
-        As for `collect_moments`.
-    wide : bool, default=True
-        Multiply in float64, whatever the precision of the kernel values.
-
-    Returns
-    -------
-    ndarray of shape (r + 1, k) or (r + 1, L + 1)
-        [C, 1]'[C, 1] B, or [C, 1]'[Y, 1].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.passes import FeatureRows, landmark_products
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> raw = FeatureRows({"x": np.ones((3, 1))}, {"x": ShiftedRows(None)})
-    >>> landmark_products(raw, None, np.ones((2, 1))).ravel().tolist()
-    [6.0, 6.0]
+    Y (n, L); coefficients (r + 1, k) -> (r + 1, k)
     """
     Y = None if Y is None else _narrow(Y)
 

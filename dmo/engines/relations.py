@@ -36,38 +36,9 @@ def relation_features(
 ) -> RelationFeatures:
     """Take the features of rows in memory, or their similarities to samples.
 
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    source : ndarray or csr_array of shape (n, d)
-        Rows.
-    kernel : str or Kernel
-        "linear" without `n_landmarks`: the features; else the similarity, or the distance "euclidean".
-    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank
-        "auto": exact, but the better of Nystrom and MEKA where similarities to all samples do not fit in memory.
-    n_landmarks : int or None
-        Random samples to compare with; None: all (n x n, float64), which is the kernel form Z = K Gamma.
-    random_state : int or None
-        Seed of these samples.
-
-    Returns
-    -------
-    RelationFeatures
-        The values, and how coefficients on them become a function of new rows.
-
-    References
-    ----------
-    Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.relations import relation_features
-    >>> X = np.random.default_rng(0).normal(size=(20, 3))
-    >>> relation_features("x", X, "rbf", "exact", 5, 0).values.shape
-    (20, 5)
+    source (n, d)
     """
+    # Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
     similarity = parse_relation(kernel)
     plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None
     if isinstance(approximation, str) and approximation == "auto":
@@ -126,24 +97,5 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
 
 
 def relation_bytes(n: int, p: int) -> int:
-    """Count the bytes of a problem of features, or of similarities to some samples.
-
-    Parameters
-    ----------
-    n : int
-        Samples.
-    p : int
-        Features, or samples that are compared with.
-
-    Returns
-    -------
-    int
-        Bytes of n x p numbers and of the p x p problem.
-
-    Examples
-    --------
-    >>> from dmo.engines.relations import relation_bytes
-    >>> relation_bytes(1000, 10)
-    83200
-    """
+    """Count the bytes of a problem of features, or of similarities to some samples."""
     return 8 * p * (n + 4 * p)

@@ -14,48 +14,17 @@ from dmo.engines.krylov import Subspace
 
 
 class RowMap(Protocol):
-    """A function of rows, such as a `FeatureMap`; `to_arrays` tells it from others.
-
-    Parameters
-    ----------
-    *args : object
-        A protocol: not made by itself.
-    **kwargs : object
-        A protocol: not made by itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> ShiftedRows(np.ones(2)).raw(np.ones((1, 2))).tolist()
-    [[0.0, 0.0]]
-    """
+    """A function of rows, such as a `FeatureMap`; `to_arrays` tells it from others."""
 
     def raw(self, X: Any, /) -> Any:
         """Map rows in memory to factor rows.
 
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray, csr_array or BlockRows of shape (m, r)
-            Factor rows.
+        X (m, d) -> (m, r)
         """
         ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe what the factor rows depend on.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Arrays.
-        meta : dict
-            JSON.
-        """
+        """Describe what the factor rows depend on."""
         ...
 
 
@@ -63,99 +32,42 @@ class RowMap(Protocol):
 class ShiftedRows:
     """Rows as their own factor rows, less a shift that keeps the digits of features far from the origin.
 
-    Sparse rows stay as they are: they lie near the origin, and would not stay sparse.
-
-    Parameters
-    ----------
-    shift : ndarray of shape (d,) or None
-        The shift.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.row_maps import ShiftedRows
-    >>> ShiftedRows(np.array([1.0, 2.0])).raw(np.array([[1.0, 5.0]])).tolist()
-    [[0.0, 3.0]]
+    shift (d,)
     """
 
-    shift: np.ndarray | None
+    # Sparse rows stay as they are: they lie near the origin, and would not stay sparse.
+
+    shift: np.ndarray | None  # (d,): the shift
 
     def raw(self, X: Any, /) -> Any:
         """Take rows less the shift.
 
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray or csr_array of shape (m, d), float64
-            X - shift.
+        X (m, d) -> (m, d)
         """
         block = double(X)
         return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the shift.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            The shift, if there is one.
-        meta : dict
-            JSON.
-        """
+        """Describe the shift."""
         return {} if self.shift is None else {"shift": self.shift}, {"kind": "shifted"}
 
 
 @dataclass(frozen=True)
 class SubspaceCoordinates:
-    """Rows less their mean, in the coordinates of a subspace of linear functions.
+    """Rows less their mean, in the coordinates of a subspace of linear functions."""
 
-    Parameters
-    ----------
-    subspace : Subspace
-        Basis and mean, see `dmo.engines.krylov.subspaces`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.krylov import Krylov, subspaces
-    >>> from dmo.engines.row_maps import SubspaceCoordinates
-    >>> X = np.random.default_rng(0).normal(size=(50, 8))
-    >>> SubspaceCoordinates(next(subspaces(Krylov(steps=1, extra=3), X, None, True, 0))).raw(X).shape
-    (50, 3)
-    """
-
-    subspace: Subspace
+    subspace: Subspace  # basis and mean, see `dmo.engines.krylov.subspaces`
 
     def raw(self, X: Any, /) -> np.ndarray:
         """Work out coordinates, (X - 1 mean') Q, the mean taken after the product, which leaves sparse rows sparse.
 
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (m, r)
-            Coordinates.
+        X (m, d) -> (m, r)
         """
         Q = self.subspace.basis
         return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the subspace.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Basis and mean.
-        meta : dict
-            JSON.
-        """
+        """Describe the subspace."""
         return {"basis": self.subspace.basis, "mean": self.subspace.mean}, {"kind": "subspace"}
 
 

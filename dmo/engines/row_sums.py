@@ -52,49 +52,14 @@ AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
 
 
 def task_blocks(n: int) -> int:
-    """Count the blocks per task of a pass: some sixteen tasks or more.
-
-    Parameters
-    ----------
-    n : int
-        Rows.
-
-    Returns
-    -------
-    int
-        Blocks, at least 1.
-
-    Examples
-    --------
-    >>> from dmo.engines.row_sums import task_blocks
-    >>> task_blocks(1000)
-    1
-    """
+    """Count the blocks per task of a pass: some sixteen tasks or more."""
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)))
 
 
 def segment_tasks(tasks: int) -> int:
-    """Count the tasks per segment of a pass.
-
-    Sums can be kept between two segments, so there are four or more; each sends one sum to this process, so they are no
-    smaller than that asks for.
-
-    Parameters
-    ----------
-    tasks : int
-        Tasks of the pass.
-
-    Returns
-    -------
-    int
-        Tasks, at least 1.
-
-    Examples
-    --------
-    >>> from dmo.engines.row_sums import segment_tasks
-    >>> segment_tasks(3)
-    1
-    """
+    """Count the tasks per segment of a pass."""
+    # Sums can be kept between two segments, so there are four or more; each sends one sum to this process, so they
+    # are no smaller than that asks for.
     return max(1, min(_SEGMENT, tasks // _PARTS))
 
 
@@ -107,14 +72,12 @@ def add_up(
     configuration: Callable[[], str],
     client: Any,
 ) -> S:
-    """The sum over n rows.
-
-    Arguments: `name` of the stage; `add`: adds a block, sent to the workers once; `beside`: arrays of n rows, or None;
-    `restore`: the sum that its `to_arrays` described; `configuration`: digest of all that the sum depends on, asked for
-    inside `stores.checkpoints.checkpoints` only, where the sum so far is kept, every 30 s at most, for a run that
-    dies; `client`: a distributed.Client, or None for this process.
-    Memory: of this process, two sums; of a worker's thread, a few sums and a block. Raises ValueError for no rows.
-    """
+    """The sum over n rows."""
+    # Arguments: `name` of the stage; `add`: adds a block, sent to the workers once; `beside`: arrays of n rows, or
+    # None; `restore`: the sum that its `to_arrays` described; `configuration`: digest of all that the sum depends on,
+    # asked for inside `stores.checkpoints.checkpoints` only, where the sum so far is kept, every 30 s at most, for a
+    # run that dies; `client`: a distributed.Client, or None for this process. Memory: of this process, two sums; of a
+    # worker's thread, a few sums and a block. Raises ValueError for no rows.
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)

@@ -25,22 +25,7 @@ _SOME = 256  # rows whose mean stands near the others
 
 
 class ViewColumns(Protocol):
-    """What a projection needs of a view that a pass over the rows turns into columns.
-
-    Parameters
-    ----------
-    *args : object
-        A protocol: not made by itself.
-    **kwargs : object
-        A protocol: not made by itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.view_moments import FeatureColumns
-    >>> FeatureColumns.of("x", np.ones((5, 2)), center=True).function(np.eye(2), np.zeros(2))({"x": np.ones((1, 2))}).tolist()
-    [[0.0, 0.0]]
-    """
+    """What a projection needs of a view that a pass over the rows turns into columns."""
 
     @property
     def row_map(self) -> RowMap:
@@ -53,69 +38,24 @@ class ViewColumns(Protocol):
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (r, k)
-            On the columns.
-        offset : ndarray of shape (k,)
-            Added to all values.
-
-        Returns
-        -------
-        Expansion
-            The function.
+        coefficients (r, k); offset (k,)
         """
         ...
 
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """The features themselves, less a shift near their mean.
+    """The features themselves, less a shift near their mean."""
 
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    row_map : ShiftedRows
-        What takes the shift off.
-    trace : None, default=None
-        The columns lack nothing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.view_moments import FeatureColumns, collect_view
-    >>> X = np.ones((5, 2))
-    >>> collect_view(FeatureColumns.of("x", X, center=False), X, None).sums.tolist()
-    [5.0, 5.0]
-    """
-
-    view: str
-    row_map: ShiftedRows
-    trace: None = None
+    view: str  # name of the view
+    row_map: ShiftedRows  # what takes the shift off
+    trace: None = None  # the columns lack nothing
 
     @classmethod
     def of(cls, view: str, X: Rows, center: bool) -> FeatureColumns:
         """Take the features of some rows.
 
-        Parameters
-        ----------
-        view : str
-            Name of the view.
-        X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
-        center : bool
-            Whether the rows will be centered: then they are taken less a row amid them.
-
-        Returns
-        -------
-        FeatureColumns
-            The columns.
-
-        Raises
-        ------
-        UserError
-            Where the moments of so many features do not fit in memory.
+        X (n, d)
         """
         needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
         if needed > free / 2:
@@ -128,17 +68,7 @@ class FeatureColumns:
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (r, k)
-            On the columns.
-        offset : ndarray of shape (k,)
-            Added to all values.
-
-        Returns
-        -------
-        Expansion
-            The function.
+        coefficients (r, k); offset (k,)
         """
         shift = self.row_map.shift
         return LinearExpansion(self.view, coefficients, offset if shift is None else offset - shift @ coefficients)
@@ -146,28 +76,10 @@ class FeatureColumns:
 
 @dataclass(frozen=True)
 class SubspaceColumns:
-    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found.
+    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
 
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    subspace : Subspace
-        Basis, mean and trace.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.krylov import Krylov, subspaces
-    >>> from dmo.engines.view_moments import SubspaceColumns, collect_view
-    >>> X = np.random.default_rng(0).normal(size=(50, 8))
-    >>> found = next(subspaces(Krylov(steps=1, extra=3), X, None, True, 0))
-    >>> collect_view(SubspaceColumns("x", found), X, None).gram.shape
-    (3, 3)
-    """
-
-    view: str
-    subspace: Subspace
+    view: str  # name of the view
+    subspace: Subspace  # basis, mean and trace
 
     @property
     def row_map(self) -> SubspaceCoordinates:
@@ -182,17 +94,7 @@ class SubspaceColumns:
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (r, k)
-            On the columns.
-        offset : ndarray of shape (k,)
-            Added to all values.
-
-        Returns
-        -------
-        Expansion
-            The function.
+        coefficients (r, k); offset (k,)
         """
         W = self.subspace.basis @ coefficients
         return LinearExpansion(self.view, W, offset - self.subspace.mean @ W)
@@ -200,30 +102,11 @@ class SubspaceColumns:
 
 @dataclass(frozen=True)
 class FactorColumns:
-    """Factor rows of a low-rank kernel.
+    """Factor rows of a low-rank kernel."""
 
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    row_map : FeatureMap
-        Fitted.
-    trace : None, default=None
-        The columns lack nothing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.view_moments import FactorColumns
-    >>> X = np.random.default_rng(0).normal(size=(50, 8))
-    >>> FactorColumns.fit(Nystrom(rank=5), "x", X, "rbf", True, 0).row_map.rank
-    5
-    """
-
-    view: str
-    row_map: FeatureMap
-    trace: None = None
+    view: str  # name of the view
+    row_map: FeatureMap  # fitted
+    trace: None = None  # the columns lack nothing
 
     @classmethod
     def fit(
@@ -238,27 +121,7 @@ class FactorColumns:
     ) -> FactorColumns:
         """Fit the feature map on the rows.
 
-        Parameters
-        ----------
-        approximation : Nystrom, Meka or BestLowRank
-            The low-rank kernel.
-        view : str
-            Name of the view.
-        X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
-        kernel : str or Kernel
-            The kernel.
-        center : bool
-            Whether factor rows will be centered.
-        random_state : int or None
-            Seed.
-        weights : ndarray of shape (n,) or None, default=None
-            How often every row counts for a bandwidth; None: once.
-
-        Returns
-        -------
-        FactorColumns
-            The columns.
+        X (n, d); weights (n,)
         """
         counts = None if weights is None else {view: weights}
         return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center, counts)[view])
@@ -266,17 +129,7 @@ class FactorColumns:
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (r, k)
-            On the columns.
-        offset : ndarray of shape (k,)
-            Added to all values.
-
-        Returns
-        -------
-        Expansion
-            The function.
+        coefficients (r, k); offset (k,)
         """
         return FactorExpansion.of(self.view, self.row_map, coefficients, offset)
 
@@ -290,31 +143,7 @@ def collect_view(
 ) -> Moments:
     """Collect moments of a view's columns and label columns in one pass over the rows.
 
-    Parameters
-    ----------
-    columns : ViewColumns
-        What the pass makes of the rows.
-    X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
-    labels : ndarray of shape (n, q) or None
-        Label columns.
-    diagonal : ndarray of shape (n,) or None, default=None
-        Factors by which the same columns are collected once more.
-    weights : ndarray of shape (n,) or None, default=None
-        How often every row counts; None: once each.
-
-    Returns
-    -------
-    Moments
-        With the groups ROWS, labels and, with a diagonal, WEIGHTED.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.view_moments import FeatureColumns, collect_view
-    >>> X = np.ones((5, 2))
-    >>> collect_view(FeatureColumns.of("x", X, center=False), X, np.ones((5, 1))).gram.shape
-    (3, 3)
+    X (n, d); labels (n, q); diagonal, weights (n,)
     """
     twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)

@@ -18,22 +18,7 @@ from dmo.linalg.row_gram import RowGram
 
 
 class ViewOperator(Protocol):
-    """What a projection needs of a view that is known by products.
-
-    Parameters
-    ----------
-    *args : object
-        A protocol: not made by itself.
-    **kwargs : object
-        A protocol: not made by itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.view_operators import DualView
-    >>> DualView.build("x", np.ones((5, 2)), center=False).operator.shape
-    (5, 5)
-    """
+    """What a projection needs of a view that is known by products."""
 
     @property
     def operator(self) -> Operator:
@@ -46,17 +31,7 @@ class ViewOperator(Protocol):
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n, k)
-            On the operator's columns.
-
-        Returns
-        -------
-        function : Expansion
-            Of new rows.
-        values : ndarray of shape (n, k)
-            On the training rows.
+        coefficients (n, k) -> values (n, k)
         """
         ...
 
@@ -65,30 +40,13 @@ class ViewOperator(Protocol):
 class KernelView:
     """A kernel over the rows of a view, its tiles wherever the exact engine put them.
 
-    Parameters
-    ----------
-    operator : Operator
-        The kernel, centered where that is wanted.
-    dtype : dtype
-        Precision of its entries.
-    kernel : MultiKernel
-        Fitted.
-    sources : mapping of str to row source of shape (n, d)
-        The training rows by view.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.view_operators import KernelView
-    >>> X = np.random.default_rng(0).normal(size=(6, 2))
-    >>> KernelView.build("exact", "x", X, "rbf", 0.1, True, 0).function(np.ones((6, 3)))[1].shape
-    (6, 3)
+    sources (n, d)
     """
 
-    operator: Operator
-    dtype: np.dtype
-    kernel: MultiKernel
-    sources: Mapping[str, Rows]
+    operator: Operator  # the kernel, centered where that is wanted
+    dtype: np.dtype  # precision of its entries
+    kernel: MultiKernel  # fitted
+    sources: Mapping[str, Rows]  # (n, d): the training rows by view
 
     @classmethod
     def build(
@@ -104,29 +62,7 @@ class KernelView:
     ) -> KernelView:
         """Fit the kernel and put its tiles in place.
 
-        Parameters
-        ----------
-        approximation : Exact or "exact"
-            Where the tiles live.
-        view : str
-            Name of the view.
-        X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
-        kernel : str or Kernel
-            The kernel.
-        ridge : float
-            The smallest that is solved with, which decides the precision.
-        center : bool
-            Center the kernel.
-        random_state : int or None
-            Seed.
-        weights : ndarray of shape (n,) or None, default=None
-            Of the rows, above 0: the operator is that of their images times the roots. None: 1 each.
-
-        Returns
-        -------
-        KernelView
-            The view.
+        X (n, d); weights (n,)
         """
         engine, sources = exact_engine(approximation), {view: X}
         storage = choose_storage(engine, X.shape[0], 1)
@@ -139,17 +75,7 @@ class KernelView:
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n, k)
-            On the operator's columns.
-
-        Returns
-        -------
-        function : Expansion
-            Of new rows.
-        values : ndarray of shape (n, k)
-            On the training rows; times the roots of their weights.
+        coefficients (n, k) -> values (n, k)
         """
         C, offset = self.operator.expansion(coefficients)
         # in the order that a store gives it back, so that a loaded model is the same to the bit
@@ -159,45 +85,16 @@ class KernelView:
 
 @dataclass(frozen=True)
 class DualView:
-    """A linear kernel through n x n products with the rows; the function of new rows is linear again.
+    """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
 
-    Parameters
-    ----------
-    view : str
-        Name of the view.
-    operator : RowGram
-        X X' of (centered) rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.view_operators import DualView
-    >>> DualView.build("x", np.eye(3), center=False).function(np.ones((3, 1)))[1].ravel().tolist()
-    [1.0, 1.0, 1.0]
-    """
-
-    view: str
-    operator: RowGram
+    view: str  # name of the view
+    operator: RowGram  # X X' of (centered) rows
 
     @classmethod
     def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
         """Read the rows into memory, sparse ones as they are.
 
-        Parameters
-        ----------
-        view : str
-            Name of the view.
-        X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
-        center : bool
-            Take them less their mean.
-        weights : ndarray of shape (n,) or None, default=None
-            Of the rows, above 0: the operator is that of the rows times the roots. None: 1 each.
-
-        Returns
-        -------
-        DualView
-            The view.
+        X (n, d); weights (n,)
         """
         return cls(view, RowGram.of(rows(X), center, weights))
 
@@ -209,17 +106,7 @@ class DualView:
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
         """Make the function of new rows.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n, k)
-            On the operator's columns.
-
-        Returns
-        -------
-        function : Expansion
-            Of new rows.
-        values : ndarray of shape (n, k)
-            On the training rows; times the roots of their weights.
+        coefficients (n, k) -> values (n, k)
         """
         factor = self.operator.factor
         # W first, and the values from W: they are then those of the function, and X X' is not formed

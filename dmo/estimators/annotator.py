@@ -332,35 +332,14 @@ class Annotator(Estimator):
         return labels, values
 
     def lazy_scores(self, X: Inputs) -> LazyScores:
-        """Make a row source of the label scores of samples, for the metrics: a block is worked out when it is read.
-
-        Parameters
-        ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
-
-        Returns
-        -------
-        LazyScores
-            m x L.
-        """
+        """Make a row source of the label scores of samples, for the metrics: a block is worked out when it is read."""
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
     def scores_and_sets(self, X: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Score and choose the labels of some samples at once, for who needs both.
 
-        Parameters
-        ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
-
-        Returns
-        -------
-        scores : ndarray of shape (m, L)
-            What ranks the labels.
-        sets : ndarray of shape (m, L), uint8
-            1 where `predict` gives a label, or a class.
+        -> scores, sets (m, L)
         """
         check_is_fitted(self)
         found = self._scores(self._checked(X))
@@ -426,14 +405,7 @@ class Annotator(Estimator):
 
 
 class OnBase(Annotator):
-    """An annotator on top of another, `base`, which prepares the rows of its views.
-
-    Examples
-    --------
-    >>> from dmo import MultiViewRidge, NeighborVotes
-    >>> NeighborVotes(MultiViewRidge(impute="mean")).impute
-    'mean'
-    """
+    """An annotator on top of another, `base`, which prepares the rows of its views."""
 
     base: Any
     base_: Any
@@ -463,33 +435,7 @@ class OnBase(Annotator):
 def best_labels(scores: np.ndarray, top: int, seen: int, names: list[Any] | None) -> Any:
     """Give every sample its labels of highest score.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (m, L)
-        Label scores, of labels without a training sample below all others.
-    top : int
-        Labels per sample.
-    seen : int
-        Labels that have a training sample: no others are given.
-    names : list or None
-        Names of the labels, to give them in place of 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (m, L), uint8, or list of tuple
-        0 and 1, or the names.
-
-    Raises
-    ------
-    UserError
-        Where `top` is not from 1 to the number of labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.estimators.annotator import best_labels
-    >>> best_labels(np.array([[0.1, 0.9]]), 1, 2, ["sea", "sky"])
-    [('sky',)]
+    scores (m, L) -> (m, L)
     """
     if not 1 <= top <= scores.shape[1]:
         raise UserError(f"top = {top}, but there are {scores.shape[1]} labels")
@@ -498,51 +444,14 @@ def best_labels(scores: np.ndarray, top: int, seen: int, names: list[Any] | None
 
 
 def scores_labels(model: Any) -> bool:
-    """Tell whether `label_scores` works.
-
-    Parameters
-    ----------
-    model : estimator
-        Any.
-
-    Returns
-    -------
-    bool
-        Whether it has a decision function or is a regression.
-
-    Examples
-    --------
-    >>> from dmo import LLTSVR, MultiSetCCA
-    >>> from dmo.estimators.annotator import scores_labels
-    >>> scores_labels(LLTSVR()), scores_labels(MultiSetCCA())
-    (True, False)
-    """
+    """Tell whether `label_scores` works."""
     return hasattr(model, "decision_function") or is_regressor(model)
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
     """Score all labels by a fitted model: by its decision function, or by the outputs that it predicts.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted; see `scores_labels`.
-    X : mapping of view to rows, list of rows, or rows
-        m samples, as the model takes them.
-
-    Returns
-    -------
-    ndarray of shape (m, L)
-        Scores, the higher the likelier.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.estimators.annotator import label_scores
-    >>> X, y = load_iris(return_X_y=True)
-    >>> label_scores(MultiViewRidge().fit(X, y), X).shape
-    (150, 3)
+    -> (m, L)
     """
     if isinstance(model, Annotator) and model._is_binary:
         return model._label_scores(X)
@@ -556,26 +465,7 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
 def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
     """Turn labels of 0 and 1 into what a model learns: a regression learns +1 and -1, and real outputs as they are.
 
-    Parameters
-    ----------
-    model : estimator
-        Any.
-    Y : ndarray of shape (n, L), or None
-        Labels of 0 and 1, or real outputs.
-
-    Returns
-    -------
-    ndarray of shape (n, L) or None
-        What to fit the model on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA, LLTSVR
-    >>> from dmo.estimators.annotator import targets
-    >>> Y = np.array([[1, 0], [0, 1]])
-    >>> targets(KGHA(), Y).tolist(), targets(LLTSVR(), Y).tolist()
-    ([[1, 0], [0, 1]], [[1.0, -1.0], [-1.0, 1.0]])
+    Y (n, L) -> (n, L)
     """
     if Y is None or not is_regressor(model) or not ((Y == 0) | (Y == 1) | np.isnan(Y)).all():
         return Y

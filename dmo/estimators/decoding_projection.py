@@ -33,14 +33,6 @@ class DecodingProjection(Projection):
     """A projection that scores the outputs which it was fitted on, from the coordinates of samples.
 
     The base class of `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import TraceEmbedding
-    >>> X, y = load_iris(return_X_y=True)
-    >>> TraceEmbedding("fda", n_components=2).fit(X, y).predict(X[:2]).tolist()
-    [0, 0]
     """
 
     label_means_: np.ndarray

@@ -21,14 +21,6 @@ class DistanceAnnotator(Annotator):
     """Annotation from the distances of views to the training samples, which are kept.
 
     The base class of `JEC`, `TagProp` and `TwoPassKNN`.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import JEC
-    >>> X, y = load_iris(return_X_y=True)
-    >>> JEC().fit(X, y).predict(X[:2]).tolist()
-    [0, 0]
     """
 
     _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT, "random_state": SEED}

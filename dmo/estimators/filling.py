@@ -28,39 +28,10 @@ def filled_labels(
 ) -> np.ndarray:
     """Fill the unknown entries of labels with what ridge regressions of the known ones on the views predict.
 
-    The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did best, on
-    yeast and on drawn ratings.
-
-    Parameters
-    ----------
-    regression : MultiViewRidge
-        Kernel, approximation and seed.
-    views : mapping of view to row source of shape (n, d)
-        Prepared.
-    labels : ndarray of shape (n, L)
-        Labels or outputs; unknown entries are not looked at.
-    known : ndarray of shape (n, L), bool
-        Which are known.
-    sample_weight : array-like of shape (n,), mapping of view to such, SampleWeights, or None
-        See `MultiViewRidge.fit`.
-
-    Returns
-    -------
-    ndarray of shape (n, L), float64
-        Labels, of which the filled ones lie between the smallest and the largest known one of their column; 0 where the whole
-        column is unknown.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.estimators.filling import filled_labels
-    >>> X = np.linspace(-1, 1, 41)[:, None]
-    >>> known = np.arange(41)[:, None] % 4 > 0
-    >>> full = filled_labels(MultiViewRidge("linear"), {"x": X}, 2 * X, known, None)
-    >>> bool(np.abs(full - 2 * X).max() < 0.2), bool((full == 2 * X)[known].all())
-    (True, True)
+    views (n, d); labels, known (n, L); sample_weight (n,) -> (n, L)
     """
+    # The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did
+    # best, on yeast and on drawn ratings.
     model = clone(regression).set_params(label_sets=False, scale="none", targets="real", ridge=1.0)
     if model.kernel != "product":  # of which the diagonal is 1
         kernels = per_view("kernel", model.kernel, list(views))

@@ -43,22 +43,11 @@ def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j.
+    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j."""
 
-    The base class of `KGHA` and `MultiSetCCA`.
-
-    References
-    ----------
-    Xiong, Szedmak, Piater 2014, equation 30.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import MultiSetCCA
-    >>> X, _ = load_iris(return_X_y=True)
-    >>> MultiSetCCA("linear", n_components=2).fit_transform([X[:, :2], X[:, 2:]]).shape
-    (150, 2)
-    """
+    # The base class of `KGHA` and `MultiSetCCA`.
+    #
+    # Xiong, Szedmak, Piater 2014, equation 30.
 
     _needs: ClassVar[dict[str, Need]] = {
         "center": FLAG,

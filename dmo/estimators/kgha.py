@@ -418,19 +418,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.
 
-        Parameters
-        ----------
-        views : mapping of view to rows of shape (n, d)
-            Training rows.
-        Y : ndarray of shape (n, L)
-            Labels.
-        gaps : LabelGaps
-            Which are known.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            Labels.
+        views (n, d); Y (n, L) -> (n, L)
         """
         if not hasattr(self, "view_weights_"):  # in a sweep
             self._learn_weights(views, Y)
@@ -553,61 +541,19 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.rule_ = ScoreRule.of(frequency, mean, deviation, *rule)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
-        """Prepare what the fits of all ridges and balances share.
-
-        Parameters
-        ----------
-        moments : Moments
-            Of the factor rows of every view and of the labels.
-        center : bool
-            Whether they are centered.
-
-        Returns
-        -------
-        SharedHomogeneity
-            For `fit_moments`.
-        """
+        """Prepare what the fits of all ridges and balances share."""
         return SharedHomogeneity(RotatedMoments.of(moments, center))
 
     def fit_moments(self, prepared: SharedHomogeneity, k: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Fit from prepared moments, for a sweep.
 
-        Parameters
-        ----------
-        prepared : SharedHomogeneity
-            From `prepare_moments`.
-        k : int
-            Components.
-
-        Returns
-        -------
-        coefficients : dict of str to ndarray of shape (rank of the view, k)
-            B_v of the embedding sum_v f_v(x) B_v + offset.
-        offset : ndarray of shape (k,)
-            Of the embedding.
-        loadings : ndarray of shape (L, k)
-            Of the labels; its pseudo-inverse decodes.
+        -> coefficients (rank of the view, k); offset (k,); loadings (L, k)
         """
         weights, ridges = self._weighting(prepared.rotated)
         return _embedding(prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state))
 
     def fit_together(self, prepared: SharedHomogeneity, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
-        """Fit settings from prepared moments, those of the same ridges in their subspace where it is the smaller.
-
-        Parameters
-        ----------
-        prepared : SharedHomogeneity
-            From `prepare_moments`.
-        models : sequence of KGHA
-            The settings; those of the same ridges one after the other, the smaller balance first.
-        k : int
-            Components.
-
-        Yields
-        ------
-        SharedFit
-            Of some of them.
-        """
+        """Fit settings from prepared moments, those of the same ridges in their subspace where it is the smaller."""
         found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
         for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
             solved = [(j, model, weights, prepared.solve(weights, ridges, k)) for j, model, weights, _ in group]
@@ -635,27 +581,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     ) -> Callable[[KGHA], HeldOut]:
         """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
 
-        Parameters
-        ----------
-        old : mapping of view to rows of shape (n, d)
-            Training rows.
-        new : mapping of view to rows of shape (m, d)
-            Rows to embed.
-        Y : ndarray of shape (n, L), 0/1
-            Labels of the training rows.
-        components : mapping
-            Number of components by the value of n_components that asks for it.
-        needs_loo : bool
-            Whether leave-one-out values of the training rows are needed too.
-        gaps : LabelGaps or None, default=None
-            Unknown labels of the training rows; None: all are known.
-        factorizations : float, default=1.0
-            What the ridges to come take, see `SharedViews`.
-
-        Returns
-        -------
-        callable
-            Estimator -> HeldOut.
+        old (n, d); new (m, d); Y (n, L)
         """
         self._learn_weights(old, Y)
         kernels = self._kernels(list(old))
@@ -713,27 +639,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
     def count_components(self, n_labels: int, rank: int, n: int) -> int:
-        """Count the components for labels of a rank; warns where they are more than that.
-
-        Parameters
-        ----------
-        n_labels : int
-            Labels.
-        rank : int
-            Of their centered columns.
-        n : int
-            Samples.
-
-        Returns
-        -------
-        int
-            Number of components, from 1 to n.
-
-        Raises
-        ------
-        UserError
-            Where n_components is out of range, or uncentered labels are the same in all samples.
-        """
+        """Count the components for labels of a rank; warns where they are more than that."""
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:
             raise UserError(

@@ -29,24 +29,11 @@ _KEPT = 2**30
 class LabelGaps:
     """Weights of the samples in every view, and which labels are known.
 
-    Parameters
-    ----------
-    weights : SampleWeights
-        Those of the labels are 0 where none of the sample is known.
-    known : ndarray of shape (n, L), bool, or None
-        None: all labels of samples of positive weight are known.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.estimators.label_gaps import LabelGaps
-    >>> known = np.array([[True, False], [False, False]])
-    >>> LabelGaps.of(known, None, ["x"], 2).weights.views["x"].tolist()
-    [1.0, 0.0]
+    known (n, L)
     """
 
-    weights: SampleWeights
-    known: np.ndarray | None
+    weights: SampleWeights  # those of the labels are 0 where none of the sample is known
+    known: np.ndarray | None  # (n, L): none: all labels of samples of positive weight are known
 
     @classmethod
     def of(
@@ -59,28 +46,7 @@ class LabelGaps:
     ) -> Self | None:
         """Join what is known of labels and views.
 
-        Parameters
-        ----------
-        known : ndarray of shape (n, L), bool, or None
-            Which labels are known; None: all.
-        weights : SampleWeights or None
-            Of the samples; None: 1 each.
-        views : sequence of str
-            Names of the views.
-        n : int
-            Samples.
-        passive : bool, default=False
-            Samples without a known label keep their weights in the views.
-
-        Returns
-        -------
-        LabelGaps or None
-            None where nothing is missing and all samples count once.
-
-        Raises
-        ------
-        UserError
-            For a view without a sample whose labels are known.
+        known (n, L)
         """
         if known is None and weights is None:
             return None
@@ -106,17 +72,7 @@ class LabelGaps:
     def decided(self, rows: np.ndarray, n_labels: int) -> np.ndarray | None:
         """Look up how often the labels of some samples count in decisions, which are of classes as they are.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,), int
-            Numbers of the samples.
-        n_labels : int
-            L.
-
-        Returns
-        -------
-        ndarray of shape (m, L) or None
-            None: all once.
+        rows (m,) -> (m, L)
         """
         given = self.weights.plain.rows(rows)
         counts = np.broadcast_to(given.labels[:, None], (len(rows), n_labels))
@@ -137,30 +93,14 @@ class LabelGaps:
     def rows(self, index: np.ndarray) -> LabelGaps:
         """Take those of some samples.
 
-        Parameters
-        ----------
-        index : ndarray of shape (m,), int
-            Their numbers.
-
-        Returns
-        -------
-        LabelGaps
-            Of these samples.
+        index (m,)
         """
         return LabelGaps(self.weights.rows(index), None if self.known is None else self.known[index])
 
     def frequency(self, Y: np.ndarray) -> np.ndarray:
         """Work out how often labels are carried where they are known.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (n, L), 0/1
-            Labels.
-
-        Returns
-        -------
-        ndarray of shape (L,)
-            Share of the known samples, by their weights; 0 of labels known of none.
+        Y (n, L) -> (L,)
         """
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:
@@ -173,25 +113,9 @@ class LabelGaps:
     def completed(
         self, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means off.
-
-        Parameters
-        ----------
-        smoother : callable
-            (n x k) -> its fitted values; of centered targets where `center`.
-        targets : ndarray of shape (n, L)
-            Targets.
-        weights : ndarray of shape (n,)
-            Of the samples.
-        center : bool
-            Center them.
-
-        Returns
-        -------
-        targets : ndarray of shape (n, L)
-            Filled, less their means.
-        means : ndarray of shape (L,) or None
-            None without centering.
+        """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means
+        off.
+        targets (n, L); weights (n,) -> targets (n, L); means (L,)
         """
         share = (weights / weights.sum())[None, :]
 
@@ -210,47 +134,17 @@ class LabelGaps:
 class PartialRidge:
     """Ridge regression on low-rank kernels, from rows with weights whose single labels may have others, or be unknown.
 
-    Parameters
-    ----------
-    total : Moments
-        Weighted, of factor rows and targets.
-    maps : mapping of view to FeatureMap
-        Fitted.
-    weights : ndarray of shape (n,)
-        Of the rows.
-    shares : mapping of view to float
-        Weights of the views' kernels.
-    ridge : float
-        c.
-    center : bool
-        With an intercept.
-    coefficients : dict of view to ndarray of shape (rank, L)
-        On the factor rows.
-    offset : ndarray of shape (L,)
-        The function's, intercept included.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Nystrom
-    >>> from dmo.engines.lowrank import fit_maps
-    >>> from dmo.estimators.label_gaps import PartialRidge
-    >>> views = {"x": np.random.default_rng(0).normal(size=(40, 3))}
-    >>> maps = fit_maps(Nystrom(rank=5), "rbf", views, 0, True)
-    >>> Y, known = np.ones((40, 2)), np.arange(80).reshape(40, 2) % 3 > 0
-    >>> fitted = PartialRidge.fit(maps, views, Y, known, np.ones(40), {"x": 1.0}, 0.1, True)
-    >>> bool(np.allclose(fitted.expansions(1.0)["x"](views), 1.0))
-    True
+    weights (n,); coefficients (rank, L); offset (L,)
     """
 
-    total: Moments
-    maps: Mapping[str, FeatureMap]
-    weights: np.ndarray
-    shares: Mapping[str, float]
-    ridge: float
-    center: bool
-    coefficients: dict[str, np.ndarray]
-    offset: np.ndarray
+    total: Moments  # weighted, of factor rows and targets
+    maps: Mapping[str, FeatureMap]  # fitted
+    weights: np.ndarray  # (n,): of the rows
+    shares: Mapping[str, float]  # weights of the views' kernels
+    ridge: float  # c
+    center: bool  # with an intercept
+    coefficients: dict[str, np.ndarray]  # (rank, L): on the factor rows
+    offset: np.ndarray  # (L,): the function's, intercept included
 
     @classmethod
     def fit(

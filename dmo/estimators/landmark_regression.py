@@ -32,40 +32,7 @@ def landmark_regression(
 ) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
     """Ridge regression of labels (n x L) on kernel values at landmarks, by normal equations or conjugate gradients.
 
-    Parameters
-    ----------
-    values : LandmarkMap
-        Kernel values at landmarks.
-    source : row source of shape (n, d)
-        Rows, in chunks of whole rows.
-    Y : ndarray of shape (n, L)
-        Labels.
-    c : float
-        The ridge.
-    center : bool
-        Take labels less their means, with an intercept.
-    choose : bool, default=False
-        Take factor rows where kernel values cost more: where these are made for every product, or where single precision
-        loses their normal equations and an iteration costs as much as factor rows do.
-
-    Returns
-    -------
-    values : LandmarkMap or NystromMap
-        At the landmarks that depend on no others.
-    coefficients : ndarray of shape (r, L)
-        On these values.
-    offset : ndarray of shape (L,)
-        Of scores, which with `center` predict labels less their means.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.estimators.landmark_regression import landmark_regression
-    >>> from dmo.lowrank import landmark_map
-    >>> X = np.random.default_rng(0).normal(size=(40, 3))
-    >>> values, B, offset = landmark_regression(landmark_map("rbf", X, 5, random_state=0), X, X[:, :2] > 0, 0.1, True)
-    >>> B.shape, offset.shape
-    ((5, 2), (2,))
+    source (n, d); Y (n, L) -> coefficients (r, L); offset (L,)
     """
     own, n, r = _Values.of(values, source), source.shape[0], values.rank
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]
@@ -107,19 +74,7 @@ def _on_factor_rows(
 
 
 def kept_bytes() -> int:
-    """Count the bytes of kernel values at landmarks that are kept for the next pass of this process.
-
-    Returns
-    -------
-    int
-        A share of the free memory.
-
-    Examples
-    --------
-    >>> from dmo.estimators.landmark_regression import kept_bytes
-    >>> kept_bytes() >= 2**30
-    True
-    """
+    """Count the bytes of kernel values at landmarks that are kept for the next pass of this process."""
     return max(2**30, psutil.virtual_memory().available // 4)
 
 

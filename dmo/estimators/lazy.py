@@ -27,30 +27,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def row_by_row(method: Method) -> Method:
-    """Let a method of m rows take dask and xarray too, and return what it is given.
-
-    Its estimator says in `_row_shape(name)` what a row of the result is: its columns (None: a number) by name, and its type.
-
-    Parameters
-    ----------
-    method : callable
-        Method of a fitted estimator, from X to an array of m rows.
-
-    Returns
-    -------
-    callable
-        The same, with a lazy dask array for dask arrays, or a mapping with some, and a DataArray for xarray's.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import MultiViewRidge
-    >>> X, y = load_iris(return_X_y=True)
-    >>> scores = MultiViewRidge().fit(X, y).decision_function(da.from_array(X, chunks=(60, 4)))
-    >>> scores.chunks, scores.dtype
-    (((60, 60, 30), (3,)), dtype('float64'))
-    """
+    """Let a method of m rows take dask and xarray too, and return what it is given."""
+    # Its estimator says in `_row_shape(name)` what a row of the result is: its columns (None: a number) by name, and
+    # its type.
     name = method.__name__
 
     @functools.wraps(method)

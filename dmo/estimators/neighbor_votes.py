@@ -121,19 +121,7 @@ class NeighborVotes(OnBase):
     def fits(self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]) -> Iterator[Self]:
         """Fit under several settings, of the same fits of the base.
 
-        Parameters
-        ----------
-        X : mapping of view to rows, list of rows, or rows
-            As `fit` takes it.
-        y : array-like of shape (n, L) or (n,)
-            As `fit` takes it.
-        settings : sequence of mapping
-            Values of `sharpness`, `visual` and `decoder`.
-
-        Yields
-        ------
-        NeighborVotes
-            This estimator, fitted under each setting in turn.
+        y (n, L)
         """
         check_parameters(self)
         base = self._take_base(MultiViewRidge())

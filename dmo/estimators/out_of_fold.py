@@ -37,34 +37,7 @@ def out_of_fold_scores(
 ) -> np.ndarray:
     """Score the labels of every sample by the fit on the other folds.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Cloned without its decoder for each fold.
-    views : mapping of view to row source of shape (n, d)
-        Samples, prepared where the estimator prepares them; of `PreparedViews` every fold learns fillings and scales itself.
-    Y : ndarray of shape (n, L), 0/1
-        Their labels.
-    folds : int, default=4
-        Every label has its share in them.
-    gaps : LabelGaps or None, default=None
-        Weights of samples and unknown labels.
-    model : estimator or None, default=None
-        What is fitted on the folds; None: a clone of the estimator.
-
-    Returns
-    -------
-    ndarray of shape (n, L)
-        Raw scores; 0 of labels that the other folds never carry, and of samples without any weight.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.estimators.out_of_fold import out_of_fold_scores
-    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2, dtype=np.uint8)[np.arange(40) % 2]
-    >>> out_of_fold_scores(MultiViewRidge("rbf"), {"x": X}, Y).shape
-    (40, 2)
+    views (n, d); Y (n, L) -> (n, L)
     """
     scores, views = np.zeros(Y.shape), _given(estimator, views)
     index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
@@ -118,13 +91,13 @@ def held_out_part(
     gaps: LabelGaps | None = None,
     maps: Mapping[str, FeatureMap] | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Numbers of some of the `rows` and their raw label scores by one fit on others: at most `most`, and half as many; of
-    few rows all, each scored by the fit on other folds.
-
-    They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from, with every
-    label in its share, so that the fit costs less than the one whose scores it stands for. None where there are not enough
-    samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew took longer than all else.
+    """Numbers of some of the `rows` and their raw label scores by one fit on others: at most `most`, and half as many;
+    of few rows all, each scored by the fit on other folds.
     """
+    # They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from,
+    # with every label in its share, so that the fit costs less than the one whose scores it stands for. None where
+    # there are not enough samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew
+    # took longer than all else.
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
     if len(rows) < 8:
         return None
@@ -169,27 +142,7 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 
 def learned_columns(estimator: Any) -> bool:
-    """Tell whether fillings or scales of columns were learned from the training rows, a left-out one among them.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted.
-
-    Returns
-    -------
-    bool
-        Whether they were.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.estimators.out_of_fold import learned_columns
-    >>> X, Y = np.random.default_rng(0).normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2]
-    >>> [learned_columns(MultiViewRidge(scale=scale).fit(X, Y)) for scale in ("none", "standard")]
-    [False, True]
-    """
+    """Tell whether fillings or scales of columns were learned from the training rows, a left-out one among them."""
     return any(part.to_arrays() for part in getattr(estimator, "preparations_", {}).values())
 
 

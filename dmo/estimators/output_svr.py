@@ -53,15 +53,6 @@ class OutputSVR(RegressorMixin, Estimator):
     """Validation, the shared solver, prediction and persistence; subclasses say how the outputs depend on each other.
 
     The base class of `LLTSVR` and `CoupledSVR`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import CoupledSVR
-    >>> from dmo.estimators.output_svr import OutputSVR
-    >>> X = np.linspace(0, 1, 12)[:, None]
-    >>> isinstance(CoupledSVR("linear").fit(X, np.hstack([X, -X])), OutputSVR)
-    True
     """
 
     _needs: ClassVar[dict[str, Need]] = {

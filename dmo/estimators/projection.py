@@ -23,14 +23,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """A transformer of one view: fit learns one function of new rows, `expansion_`, and transform applies it.
 
     The base class of the estimators of one view.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import TraceEmbedding
-    >>> X, y = load_iris(return_X_y=True)
-    >>> TraceEmbedding("fda", n_components=2).fit_transform(X, y).shape
-    (150, 2)
     """
 
     one_view = True

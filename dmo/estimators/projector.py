@@ -216,12 +216,10 @@ def embed(
     variance: float | None = None,
     weights: np.ndarray | None = None,
 ) -> Projected:
-    """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
-
-    Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel`,
-    `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): of the samples
-    whose mean is the origin, None: 1 each.
-    """
+    """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows."""
+    # Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel`,
+    # `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): of
+    # the samples whose mean is the origin, None: 1 each.
     X = read(source)  # once
     problem, index = problem_of(X)
     features = relation_features(view, X, kernel, approximation, n_landmarks, random_state)

@@ -19,51 +19,18 @@ Targets: TypeAlias = Literal["auto", "labels", "real"]
 class RealOutputs:
     """Means and deviations of the training outputs: methods see outputs of mean 0 and deviation 1.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (L,)
-        Means.
-    scale : ndarray of shape (L,)
-        Deviations; 1 of a constant output.
-    flat : bool
-        Whether the outputs were a vector.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.estimators.real_outputs import RealOutputs
-    >>> Y = np.array([[1.0, 10.0], [3.0, 30.0]])
-    >>> units = RealOutputs.of(Y, False)
-    >>> units.scaled(Y).tolist(), units.restored(units.scaled(Y)).tolist()
-    ([[-1.0, -1.0], [1.0, 1.0]], [[1.0, 10.0], [3.0, 30.0]])
+    shift, scale (L,)
     """
 
-    shift: np.ndarray
-    scale: np.ndarray
-    flat: bool
+    shift: np.ndarray  # (L,): means
+    scale: np.ndarray  # (L,): deviations; 1 of a constant output
+    flat: bool  # whether the outputs were a vector
 
     @classmethod
     def of(cls, Y: np.ndarray, flat: bool, weights: np.ndarray | None = None) -> Self:
         """Learn the units; NaN is an output that is not known.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (n, L)
-            Outputs.
-        flat : bool
-            Whether they were a vector.
-        weights : ndarray of shape (n,) or None, default=None
-            How often every sample counts; None: once.
-
-        Returns
-        -------
-        RealOutputs
-            Units.
-
-        Raises
-        ------
-        UserError
-            Where an output is never known.
+        Y (n, L); weights (n,)
         """
         unknown = np.isnan(Y)
         nowhere = unknown.all(axis=0)
@@ -83,15 +50,7 @@ class RealOutputs:
     def scaled(self, Y: np.ndarray) -> np.ndarray:
         """Scale outputs.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (n, L)
-            In the units of the training outputs.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            Of mean 0 and deviation 1 in training.
+        Y (n, L) -> (n, L)
         """
         found = Y - self.shift
         found /= self.scale
@@ -100,47 +59,18 @@ class RealOutputs:
     def restored(self, Y: np.ndarray) -> np.ndarray:
         """Give scaled outputs their units again.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (m, L)
-            Scaled.
-
-        Returns
-        -------
-        ndarray of shape (m, L) or (m,)
-            In the units of the training outputs.
+        Y (m, L) -> (m, L)
         """
         found = Y * self.scale + self.shift
         return found[:, 0] if self.flat else found
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the units for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Means and deviations.
-        meta : dict
-            JSON.
-        """
+        """Describe the units for a model store."""
         return {"shift": self.shift, "scale": self.scale}, {"flat": self.flat}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Make the units that `to_arrays` described.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            Means and deviations.
-        meta : mapping
-            JSON.
-
-        Returns
-        -------
-        RealOutputs
-            Units.
-        """
+        """Make the units that `to_arrays` described."""
         return cls(arrays["shift"], arrays["scale"], bool(meta["flat"]))
 
 
@@ -149,38 +79,7 @@ def read_real(
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
     """Read y as real outputs in the units of the fit, where it is one of real outputs.
 
-    Parameters
-    ----------
-    estimator : estimator with the parameter `targets`
-        Keeps the units as `outputs_`, the names of a DataFrame's columns as `label_names_`.
-    y : array-like of shape (n, L) or (n,)
-        Labels or outputs.
-    n : int
-        Samples.
-    reset : bool, default=True
-        Learn the units; else the outputs are further ones.
-    weights : ndarray of shape (n,) or None, default=None
-        How often every sample counts in the units; None: once.
-
-    Returns
-    -------
-    (outputs, known) or None
-        ndarray of shape (n, L), 0 where unknown; ndarray of shape (n, L), bool, or None where all are known. None in place
-        of both for labels.
-
-    Raises
-    ------
-    UserError
-        For a setting that needs labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.estimators.real_outputs import read_real
-    >>> Y, known = read_real(MultiViewRidge(), np.array([[1.5], [2.5]]), 2)
-    >>> Y.ravel().tolist(), known
-    ([-1.0, 1.0], None)
+    y (n, L); weights (n,)
     """
     if reset:
         estimator.outputs_ = None

@@ -634,45 +634,13 @@ class MultiViewRidge(Incremental, Annotator):
         return scores
 
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:
-        """Prepare what the fits of all ridges share: the moments themselves.
-
-        Parameters
-        ----------
-        moments : Moments
-            Of the factor rows of every view and of the labels.
-        center : bool
-            Unused: the fit centers.
-
-        Returns
-        -------
-        Moments
-            The same, for `fit_moments`.
-        """
+        """Prepare what the fits of all ridges share: the moments themselves."""
         return moments
 
     def fit_moments(self, moments: Moments, k: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, None]:
         """Fit from moments, for a sweep.
 
-        Parameters
-        ----------
-        moments : Moments
-            Of the factor rows of every view and of the labels.
-        k : int, default=0
-            Unused: there are no components.
-
-        Returns
-        -------
-        coefficients : dict of str to ndarray of shape (rank of the view, L)
-            B_v of the raw scores sum_v f_v(x) B_v + offset.
-        offset : ndarray of shape (L,)
-            Of the raw scores.
-        loadings : None
-            A regression has none.
-
-        Raises
-        ------
-        UserError
-            For combine="product", which has no low-rank form.
+        -> coefficients (rank of the view, L); offset (L,)
         """
         views = [view for view in moments.widths if view != LABELS]
         if self.combine == "product" or self.kernel == "product":
@@ -696,22 +664,7 @@ class MultiViewRidge(Incremental, Annotator):
         return coefficients, total, None
 
     def fit_together(self, moments: Moments, models: Sequence[MultiViewRidge], k: int) -> Iterator[SharedFit]:
-        """Fit settings from moments, for a sweep.
-
-        Parameters
-        ----------
-        moments : Moments
-            Of the factor rows of every view and of the labels.
-        models : sequence of MultiViewRidge
-            The settings.
-        k : int
-            Unused: there are no components.
-
-        Yields
-        ------
-        SharedFit
-            Of each.
-        """
+        """Fit settings from moments, for a sweep."""
         for j, model in enumerate(models):
             coefficients, offset, _ = model.fit_moments(moments)
             yield SharedFit(coefficients, offset, [(j, None, None)])
@@ -719,19 +672,7 @@ class MultiViewRidge(Incremental, Annotator):
     def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Prepare labels of which some are unknown for the fits of all ridges: each solves for them itself.
 
-        Parameters
-        ----------
-        views : mapping of view to rows of shape (n, d)
-            Training rows.
-        Y : ndarray of shape (n, L)
-            Labels; 0 where they are unknown.
-        gaps : LabelGaps
-            Which are known.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            The same.
+        views (n, d); Y (n, L) -> (n, L)
         """
         return Y
 
@@ -747,27 +688,7 @@ class MultiViewRidge(Incremental, Annotator):
     ) -> Callable[[MultiViewRidge], HeldOut]:
         """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
 
-        Parameters
-        ----------
-        old : mapping of view to rows of shape (n, d)
-            Training rows.
-        new : mapping of view to rows of shape (m, d)
-            Rows to score.
-        Y : ndarray of shape (n, L), 0/1
-            Labels of the training rows.
-        components : mapping
-            Number of components by the value of n_components that asks for it.
-        needs_loo : bool
-            Whether leave-one-out values of the training rows are needed too.
-        gaps : LabelGaps or None, default=None
-            Unknown labels of the training rows; None: all are known.
-        factorizations : float, default=1.0
-            What the ridges to come take, see `SharedViews`.
-
-        Returns
-        -------
-        callable
-            Estimator -> HeldOut.
+        old (n, d); new (m, d); Y (n, L)
         """
         self._learn_weights(old, Y)
         kernels, weights = self._kernels(list(old)), np.ones(len(Y))

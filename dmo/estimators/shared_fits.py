@@ -50,60 +50,22 @@ _STRIP = 512  # rows whose scores are added to at a time
 class HeldOut:
     """What one fit says of its held-out rows.
 
-    Parameters
-    ----------
-    components : mapping
-        Number of components by the value of n_components that asks for it (see `components_of`).
-    frequency : ndarray of shape (L,)
-        Of the labels in the training rows.
-    values : ndarray of shape (m, p)
-        Held-out embedding, or raw scores (m, L) where `loadings` is None.
-    loadings : ndarray of shape (L, p) or None
-        Of the labels; their pseudo-inverse decodes.
-    loo : ndarray of shape (n, p) or None
-        Leave-one-out values of the training rows.
-    labels : ndarray of shape (n, L) or None, default=None
-        Labels of the training rows, where `loo` is there.
-    turn : ndarray of shape (q, p) or None, default=None
-        What makes the embedding of the leading columns of `values`, those of a space that fits share; None: they are it.
-    units : RealOutputs or None, default=None
-        Of real outputs: those that the training rows gave the scores.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.estimators.shared_fits import HeldOut
-    >>> scores = np.array([[0.9, 0.1]])
-    >>> held = HeldOut({None: 2}, np.array([0.5, 0.5]), scores, None, None)
-    >>> [found.tolist() for _, found, _ in held.scores([None])]
-    [[[0.9, 0.1]]]
+    frequency (L,); values (m, p); loadings (L, p); loo (n, p); labels (n, L); turn (q, p)
     """
 
     components: Mapping[float | None, int]
-    frequency: np.ndarray
-    values: np.ndarray
-    loadings: np.ndarray | None
-    loo: np.ndarray | None
-    labels: np.ndarray | None = None
+    frequency: np.ndarray  # (L,): of the labels in the training rows
+    values: np.ndarray  # (m, p): held-out embedding, or raw scores (m, L) where `loadings` is None
+    loadings: np.ndarray | None  # (L, p): of the labels; their pseudo-inverse decodes
+    loo: np.ndarray | None  # (n, p): leave-one-out values of the training rows
+    labels: np.ndarray | None = None  # (n, L): labels of the training rows, where `loo` is there
     turn: np.ndarray | None = None
-    units: RealOutputs | None = None
+    units: RealOutputs | None = None  # of real outputs: those that the training rows gave the scores
 
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Score the labels of the held-out rows with the leading components, few before many.
 
-        Parameters
-        ----------
-        wanted : iterable of float or None
-            Keys of `components`.
-
-        Yields
-        ------
-        n_components : float or None
-            One of them.
-        scores : ndarray of shape (m, L)
-            Raw held-out scores; good until the next are asked for.
-        left_out : ndarray of shape (n, L) or None
-            Leave-one-out scores of the training rows, likewise.
+        -> scores (m, L); left_out (n, L)
         """
         if self.loadings is None:
             yield from ((value, self.values, self.loo) for value in wanted)
@@ -145,26 +107,11 @@ class HeldOut:
 class SharedFit:
     """Fits of several settings as functions of factor rows that they share, f(x) = sum_v f_v(x) B_v + offset.
 
-    Parameters
-    ----------
-    coefficients : dict of str to ndarray of shape (r_v, m)
-        B_v by view.
-    offset : ndarray of shape (m,)
-        Offset.
-    members : sequence of (int, ndarray of shape (q, p) or None, ndarray of shape (L, p) or None)
-        Number of a setting, what turns the leading columns of f into its values (None: nothing has to), and the loadings
-        of its labels (None: values are scores).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.estimators.shared_fits import SharedFit
-    >>> len(SharedFit({"x": np.ones((3, 2))}, np.zeros(2), [(0, None, None)]).members)
-    1
+    coefficients (r_v, m); offset (m,); members (q, p) or (L, p)
     """
 
-    coefficients: dict[str, np.ndarray]
-    offset: np.ndarray
+    coefficients: dict[str, np.ndarray]  # (r_v, m): B_v by view
+    offset: np.ndarray  # (m,): offset
     members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]
 
 
@@ -179,11 +126,10 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
 
 @dataclass
 class SharedView:
-    """One kernel of one fold under one ridge, and its functions of the held-out rows.
+    """One kernel of one fold under one ridge, and its functions of the held-out rows."""
 
-    `cross`: kernel of the held-out rows and the training rows, with the operator's own means not yet taken off; None for
-    linear kernels, whose functions take the held-out rows `new` themselves.
-    """
+    # `cross`: kernel of the held-out rows and the training rows, with the operator's own means not yet taken off;
+    # None for linear kernels, whose functions take the held-out rows `new` themselves.
 
     view: FittedView
     new: Mapping[str, Rows]
@@ -211,11 +157,10 @@ class SharedView:
 
 
 class SharedViews:
-    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges.
+    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
 
-    `factorizations`: what Cholesky would take for all ridges to come, in factorizations; where that is more than the
-    eigenpairs of a kernel take, these serve all ridges. `tol`: relative residual of solutions.
-    """
+    # `factorizations`: what Cholesky would take for all ridges to come, in factorizations; where that is more than
+    # the eigenpairs of a kernel take, these serve all ridges. `tol`: relative residual of solutions.
 
     def __init__(
         self,
@@ -272,47 +217,19 @@ def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
     """Count the Cholesky factorizations that the ridges of some settings take, in each view.
 
     The inverse's diagonal, for leave-one-out scores, takes as long as a factorization once more.
-
-    Parameters
-    ----------
-    algebra : sequence of mapping
-        Settings.
-    needs_loo : bool
-        Whether leave-one-out scores are needed.
-
-    Returns
-    -------
-    float
-        Of one centering, at least.
-
-    Examples
-    --------
-    >>> from dmo.estimators.shared_fits import factorizations
-    >>> factorizations([{"ridge": c, "balance": b} for c in (0.1, 1.0) for b in (0.1, 0.2)], True)
-    4.0
     """
     kinds = {(str(setting.get("ridge")), str(setting.get("center"))) for setting in algebra}
     return len(kinds) / len({center for _, center in kinds}) * (2.0 if needs_loo else 1.0)
 
 
 class SharedMaps:
-    """Feature maps of the settings of a sweep that differ in the bandwidth: landmarks are looked for once, rows read once.
-
-    Landmarks are those of the kernels with factor 1, whatever factors a sweep has: its scores do not depend on its grid.
-    Views whose maps are not Nystrom's of a given rank, or whose kernels are sums and products, have maps of their own.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA, Nystrom
-    >>> from dmo.estimators.shared_fits import SharedMaps
-    >>> from dmo.kernels import rescaled
-    >>> X = np.random.default_rng(0).normal(size=(40, 3))
-    >>> model, shared = KGHA("rbf", approximation=Nystrom(rank=5)), SharedMaps()
-    >>> rows, _, maps = shared.fit(model.set_params(kernel=rescaled("rbf", 2.0)), {"x": X}, {"x": X[:3]}, 2.0, True)
-    >>> maps["x"].raw(rows["x"]).shape
-    (40, 5)
+    """Feature maps of the settings of a sweep that differ in the bandwidth: landmarks are looked for once, rows read
+    once.
     """
+
+    # Landmarks are those of the kernels with factor 1, whatever factors a sweep has: its scores do not depend on its
+    # grid. Views whose maps are not Nystrom's of a given rank, or whose kernels are sums and products, have maps of
+    # their own.
 
     def __init__(self) -> None:
         self._bandwidths: dict[str, ManyBandwidths] | None = None
@@ -323,27 +240,7 @@ class SharedMaps:
     ) -> tuple[Mapping[str, Rows], Mapping[str, Rows], Mapping[str, Any]]:
         """Find what a pass reads, and the maps of its rows.
 
-        Parameters
-        ----------
-        model : KGHA or MultiViewRidge
-            With the bandwidths of a setting.
-        old : mapping of view to rows of shape (n, d)
-            Training rows, the same in all calls.
-        new : mapping of view to rows of shape (m, d)
-            Held-out rows, likewise.
-        factor : float or None
-            By which its bandwidths were multiplied; None: a setting without such a factor.
-        center : bool
-            Whether factor rows will be centered.
-
-        Returns
-        -------
-        old : mapping of str to rows
-            Training rows, or their exponents at the landmarks.
-        new : mapping of str to rows
-            Held-out rows, likewise.
-        maps : mapping of str to RowMap
-            Of these rows.
+        old (n, d); new (m, d)
         """
         if factor is not None and self._bandwidths is None:
             self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
@@ -417,41 +314,10 @@ class _Folds:
 class ExactFolds(_Folds):
     """Iterate over fits of settings on exact kernels: kernels once per fold, factors once per ridge.
 
-    Yields (fold, index of the algebra setting, HeldOut).
-
-    Parameters
-    ----------
-    model : KGHA or MultiViewRidge
-        The estimator that is swept.
-    sources : mapping of view to rows of shape (n, d)
-        Samples.
-    labels : ndarray of shape (n, L), 0/1
-        Their labels; NaN where they are unknown, of every sample some are known.
-    fold : ndarray of shape (n,), int
-        Fold of every sample.
-    algebra : sequence of mapping
-        Settings that need a fit of their own.
-    decoders : sequence of mapping
-        Settings that only decode; here for the components that they ask for.
-    needs_loo : bool
-        Whether leave-one-out values are needed; not where labels are unknown.
-    numbers : sequence of int or None, default=None
-        The folds to hold out; None: all.
-    real : bool, default=False
-        Labels are real outputs, which every training set gives units of its own.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.estimators.shared_fits import ExactFolds
-    >>> rng = np.random.default_rng(0)
-    >>> X, Y, fold = rng.normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2], np.arange(20) % 4 // 2
-    >>> model = MultiViewRidge("linear", approximation="exact")
-    >>> found = ExactFolds(model, {"x": X}, Y, fold, [{"ridge": 1.0}, {"ridge": 0.1}], [{}], False)
-    >>> [(number, setting, held.values.shape) for number, setting, held in found]
-    [(0, 0, (10, 2)), (0, 1, (10, 2)), (1, 0, (10, 2)), (1, 1, (10, 2))]
+    sources (n, d); labels (n, L); fold (n,)
     """
+
+    # Yields (fold, index of the algebra setting, HeldOut).
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in self.held_out:
@@ -471,50 +337,15 @@ class ExactFolds(_Folds):
 class MomentFolds(_Folds):
     """Iterate over the same fits from moments: a pass over the training rows of every fold serves all settings.
 
-    Where nothing is learned from rows but moments (linear kernels of rows that are not scaled, or by their lengths), one
-    pass serves all folds: moments of a training set are the sums of those of its folds. Yields (fold, index of the algebra
-    setting, HeldOut).
-
-    Parameters
-    ----------
-    model : KGHA or MultiViewRidge
-        The estimator that is swept, with a low-rank `approximation`.
-    sources : mapping of view to rows of shape (n, d)
-        Samples, in chunks of whole rows.
-    labels : ndarray of shape (n, L), 0/1
-        Their labels.
-    fold : ndarray of shape (n,), int
-        Fold of every sample.
-    algebra : sequence of mapping
-        Settings that need a fit of their own.
-    decoders : sequence of mapping
-        Settings that only decode; here for the components that they ask for.
-    needs_loo : bool
-        Refused: moments know no single rows.
-    numbers : sequence of int or None, default=None
-        The folds to hold out; None: all.
-    real : bool, default=False
-        Labels are real outputs, which every training set gives units of its own.
-    maps : mapping of int to SharedMaps or None, default=None
-        By fold, what settings with other bandwidths found; None: nothing.
-    factor : float or None, default=None
-        By which the model's bandwidths were multiplied, see `SharedMaps`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge, Nystrom
-    >>> from dmo.estimators.shared_fits import MomentFolds
-    >>> rng = np.random.default_rng(0)
-    >>> X, Y, fold = rng.normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2], np.arange(20) % 4 // 2
-    >>> model = MultiViewRidge("rbf", approximation=Nystrom(rank=5))
-    >>> found = MomentFolds(model, {"x": X}, Y, fold, [{"ridge": 1.0}], [{}], False)
-    >>> [(number, setting, held.values.shape) for number, setting, held in found]
-    [(0, 0, (10, 2)), (1, 0, (10, 2))]
+    sources (n, d); labels (n, L); fold (n,)
     """
 
-    maps: Mapping[int, SharedMaps] | None = None
-    factor: float | None = None
+    # Where nothing is learned from rows but moments (linear kernels of rows that are not scaled, or by their
+    # lengths), one pass serves all folds: moments of a training set are the sums of those of its folds. Yields (fold,
+    # index of the algebra setting, HeldOut).
+
+    maps: Mapping[int, SharedMaps] | None = None  # by fold, what settings with other bandwidths found; None: nothing
+    factor: float | None = None  # by which the model's bandwidths were multiplied, see `SharedMaps`
 
     def __post_init__(self) -> None:
         if self.needs_loo:
@@ -633,11 +464,10 @@ class MomentFolds(_Folds):
 
 @dataclass
 class _FoldFits:
-    """What the fits of several settings on one training set make of factor rows: their functions' columns side by side.
+    """What the fits of several settings on one training set make of factor rows: their functions' columns side by side."""
 
-    Factor rows of all views but those in `mixings`, which are block-sparse and not yet mixed, are stacked for one product.
-    `members`: columns of a setting's functions, and what `SharedFit` says of it.
-    """
+    # Factor rows of all views but those in `mixings`, which are block-sparse and not yet mixed, are stacked for one
+    # product. `members`: columns of a setting's functions, and what `SharedFit` says of it.
 
     mixings: Mapping[str, np.ndarray]
     columns: int = 0

@@ -32,26 +32,9 @@ def gray(image: np.ndarray) -> np.ndarray:
 def band_histogram(codes: np.ndarray, n_codes: int, rows: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
     """Shares of every code in every horizontal band.
 
-    Band b holds the rows with floor(row * bands / height) = b. The layout V3H1 of Guillaumin et al. 2009 has three.
-
-    Parameters
-    ----------
-    codes : ndarray of int
-        Numbers 0..n_codes-1.
-    n_codes : int
-        How many there are.
-    rows : ndarray of int
-        The row 0..height-1 where each code lies; any shape that broadcasts to that of `codes`.
-    height : int
-        Rows of the image.
-    bands : int, default=1
-        Bands of equal height.
-
-    Returns
-    -------
-    ndarray of shape (bands * n_codes,), float32
-        They add up to 1, or to 0 without codes.
+    -> (bands * n_codes,)
     """
+    # Band b holds the rows with floor(row * bands / height) = b. The layout V3H1 of Guillaumin et al. 2009 has three.
     places = codes if bands == 1 else codes + n_codes * ((rows * bands) // height).astype(codes.dtype)
     counts = np.bincount(places.ravel(), minlength=bands * n_codes).astype(np.float32)
     return counts / max(1, codes.size)

@@ -429,38 +429,7 @@ def by_blocks(
     folder: Path,
     threads: int | None,
 ) -> Iterator[T]:
-    """Do work on blocks of images: in this process, or as a task each on the workers of the current cluster.
-
-    Parameters
-    ----------
-    name : str
-        What the work is called in the display of progress.
-    work : callable
-        Takes a block, a number of threads, and what to call with a number of images that are done; picklable.
-    blocks : sequence of slice
-        The blocks.
-    folder : Path
-        Absolute, of the images: a worker that does not see it says so.
-    threads : int or None
-        Of this process; None: one a core. A task has one.
-
-    Yields
-    ------
-    object
-        What `work` returned, block by block.
-
-    Raises
-    ------
-    StoreError
-        Where a worker does not see the folder.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.features.extraction import by_blocks
-    >>> list(by_blocks("count", lambda block, threads, advance: block.stop, [slice(0, 2), slice(2, 3)], Path("."), None))
-    [2, 3]
-    """
+    """Do work on blocks of images: in this process, or as a task each on the workers of the current cluster."""
     if current_client() is None:
         with stage(name, sum(where.stop - where.start for where in blocks)) as advance:
             for where in blocks:
@@ -563,35 +532,7 @@ def _sampled(
 def read_contents(
     name: str, listing: Listing, recipe: Recipe | None, threads: int | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Tell the contents of images apart, block by block as `by_blocks` does.
-
-    Parameters
-    ----------
-    name : str
-        What the work is called in the display of progress.
-    listing : Listing
-        The images; its folder is absolute.
-    recipe : Recipe or None
-        Images that cannot be decoded as it wants them count as unreadable; None: files are only read.
-    threads : int or None
-        Of this process; None: one a core.
-
-    Returns
-    -------
-    contents : dict of str to str
-        Hashes of the images that can be read, by id.
-    failures : dict of str to str
-        Why the others cannot be read, by id.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.features import Listing
-    >>> from dmo.features.extraction import read_contents
-    >>> _ = Path("a.png").write_bytes(b"")
-    >>> read_contents("look", Listing(Path.cwd(), ["a.png"]), None, 1)
-    ({'a.png': 'e3b0c44298fc1c149afbf4c8996fb924'}, {})
-    """
+    """Tell the contents of images apart, block by block as `by_blocks` does."""
     contents: dict[str, str] = {}
     failures: Failures = {}
     blocks = row_blocks(len(listing.ids), _TASK)

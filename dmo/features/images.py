@@ -173,31 +173,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def image_digest(path: str | os.PathLike[str]) -> str:
-    """Tell the contents of two files apart.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    str
-        The first 32 hexadecimal digits of its SHA-256.
-
-    Raises
-    ------
-    UnreadableImage
-        Where it cannot be read.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.features.images import image_digest
-    >>> _ = Path("a.png").write_bytes(b"")
-    >>> image_digest("a.png")
-    'e3b0c44298fc1c149afbf4c8996fb924'
-    """
+    """Tell the contents of two files apart."""
     check_file(path)
     try:
         with open(path, "rb") as file:
@@ -243,29 +219,7 @@ def _resized(image: Image, side: int) -> Image:
 
 
 def need_library(name: str) -> Any:
-    """Import a library of the extra `images`.
-
-    Parameters
-    ----------
-    name : str
-        The module.
-
-    Returns
-    -------
-    module
-        The same.
-
-    Raises
-    ------
-    ImportError
-        With the cure, where it is missing.
-
-    Examples
-    --------
-    >>> from dmo.features.images import need_library
-    >>> need_library("cv2").__name__
-    'cv2'
-    """
+    """Import a library of the extra `images`."""
     import importlib
 
     try:

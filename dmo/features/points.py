@@ -21,24 +21,7 @@ HUES = 36
 
 @lru_cache(maxsize=64)
 def dense_points(height: int, width: int) -> np.ndarray:
-    """A grid of patches at four scales; whole patches only.
-
-    Parameters
-    ----------
-    height, width : int
-        Of the image, in pixels.
-
-    Returns
-    -------
-    ndarray of shape (m, 3), float32
-        Columns x, y, patch side in pixels.
-
-    Examples
-    --------
-    >>> from dmo.features import dense_points
-    >>> dense_points(32, 32)[-1]
-    array([16., 16., 32.], dtype=float32)
-    """
+    """A grid of patches at four scales, whole patches only, as (m, 3): columns x, y, side, in pixels."""
     found = [
         (x, y, patch)
         for patch in PATCHES

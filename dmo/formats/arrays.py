@@ -306,11 +306,9 @@ class ZarrRows:
 
 
 def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
-    """UserError for a chunk of rows begin..stop that says, or turns out, to be more than the metadata declare.
-
-    A chunk of some kilobytes may unfold to gigabytes, and Blosc believes a header that speaks of other bytes than the
-    file has, and reads whatever lies in memory after them.
-    """
+    """UserError for a chunk of rows begin..stop that says, or turns out, to be more than the metadata declare."""
+    # A chunk of some kilobytes may unfold to gigabytes, and Blosc believes a header that speaks of other bytes than
+    # the file has, and reads whatever lies in memory after them.
     codecs = [_codec(codec) for codec in (*array.filters, *array.compressors)]
     if unknown := [name for name in codecs if name not in _CODECS]:
         raise UserError(

@@ -46,33 +46,7 @@ class DataError(UserError):
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    r"""Take a path to a file that is there: a pipe would wait for its writer, a device may have no end.
-
-    Parameters
-    ----------
-    path : path-like
-        The path.
-
-    Returns
-    -------
-    Path
-        The same.
-
-    Raises
-    ------
-    FileNotFoundError
-        Where there is no such file.
-    DataError
-        Where it is a folder, a pipe or a device.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.formats.files import existing
-    >>> _ = Path("a.csv").write_text("1,2\n")
-    >>> existing("a.csv").name
-    'a.csv'
-    """
+    r"""Take a path to a file that is there: a pipe would wait for its writer, a device may have no end."""
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder, expected a file")
@@ -94,94 +68,21 @@ def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = 
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open the bytes of a file, decompressed where its name ends in .xz, .gz or .bz2.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    BinaryIO
-        A stream for reading.
-
-    Raises
-    ------
-    FileNotFoundError
-        Where there is no such file.
-    DataError
-        Where it is a folder.
-
-    Examples
-    --------
-    >>> import gzip
-    >>> from dmo.formats.files import open_binary
-    >>> with gzip.open("a.csv.gz", "wb") as file:
-    ...     _ = file.write(b"1,2")
-    >>> with open_binary("a.csv.gz") as file:
-    ...     file.read()
-    b'1,2'
-    """
+    """Open the bytes of a file, decompressed where its name ends in .xz, .gz or .bz2."""
     path = existing(path)
     opener = COMPRESSED.get(path.suffix.lower(), open)
     return opener(path, "rb")
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
-    """The ending that names the format, lower case, without that of a compression.
-
-    Parameters
-    ----------
-    path : path-like
-        A name.
-
-    Returns
-    -------
-    str
-        With its dot, or "".
-
-    Examples
-    --------
-    >>> from dmo.formats.files import suffix
-    >>> suffix("yeast.ARFF.xz")
-    '.arff'
-    """
+    """The ending that names the format, lower case, without that of a compression."""
     path = Path(path)
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 @contextmanager
 def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
-    """Turn what a decompressor raises inside the `with` block into one sentence with the place that was reached.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, for the sentence.
-    place : callable
-        Says where reading stands, such as " after line 3".
-
-    Yields
-    ------
-    None
-        Nothing; what is raised until the block ends is turned.
-
-    Raises
-    ------
-    DataError
-        For damaged bytes, in place of EOFError, LZMAError, zlib.error and OSError.
-
-    Examples
-    --------
-    >>> from dmo.formats.files import DataError, decompressing
-    >>> try:
-    ...     with decompressing("a.csv.xz", lambda: " after line 3"):
-    ...         raise EOFError("it ends too early")
-    ... except DataError as error:
-    ...     print(error)
-    a.csv.xz: cannot be decompressed after line 3 (it ends too early); fetch it again
-    """
+    """Turn what a decompressor raises inside the `with` block into one sentence with the place that was reached."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -205,31 +106,7 @@ def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    r"""SHA-256 of a file's bytes, decompressed where its name ends in .xz, .gz or .bz2.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, read piece by piece.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
-    Raises
-    ------
-    DataError
-        Where the compressed bytes are damaged.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.formats.files import sha256
-    >>> _ = Path("a.csv").write_text("1,2\n")
-    >>> sha256("a.csv")[:12]
-    '52186c933993'
-    """
+    r"""SHA-256 of a file's bytes, decompressed where its name ends in .xz, .gz or .bz2."""
     with decompressing(path, lambda: ""), open_binary(path) as file:
         return file_digest(file)
 
@@ -247,22 +124,6 @@ def to_number(text: str) -> float | None:
     """The number that a field of text is; None where it is none.
 
     Digits may not be grouped: Python alone reads 1_000 as a number, and what Python alone reads is rather a name.
-
-    Parameters
-    ----------
-    text : str
-        The field.
-
-    Returns
-    -------
-    float or None
-        Its value.
-
-    Examples
-    --------
-    >>> from dmo.formats.files import to_number
-    >>> to_number("2.5e-1"), to_number("1_000")
-    (0.25, None)
     """
     try:
         return None if "_" in text else float(text)
@@ -273,22 +134,7 @@ def to_number(text: str) -> float | None:
 def dense(block: Block) -> np.ndarray:
     """Take a row block as a NumPy array.
 
-    Parameters
-    ----------
-    block : ndarray or csr_array of shape (n_b, d)
-        The rows.
-
-    Returns
-    -------
-    ndarray of shape (n_b, d)
-        The same rows.
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> from dmo.formats.files import dense
-    >>> dense(csr_array([[0, 2]]))
-    array([[0, 2]])
+    block (n_b, d) -> (n_b, d)
     """
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 

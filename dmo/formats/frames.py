@@ -46,36 +46,9 @@ TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> pd.DataFrame:
-    r"""Read a table of any columns.
-
-    The separator (comma, semicolon, tab or |), a decimal comma, a byte order mark, and whether the first line holds names are
-    found from the first lines. Cells that are empty, "NA", "?", "null" ... are missing.
-
-    Parameters
-    ----------
-    path : path-like
-        .csv, .tsv or .txt, plain or compressed, UTF-8 or Latin-1; or .parquet (needs `dmo-learn[parquet]`).
-    notes : list of str, default=None
-        Where sentences about what was noticed are added.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Its columns with their names, text where they are no numbers.
-
-    Raises
-    ------
-    DataError
-        Where a name stands over two columns, a row has more or fewer fields than the others, or the file is no table.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.formats.frames import read_frame
-    >>> _ = Path("a.csv").write_text("image;width\nsun.jpg;1,5\nsea.jpg;\n")
-    >>> read_frame("a.csv")["width"].tolist()
-    [1.5, nan]
-    """
+    r"""Read a table of any columns."""
+    # The separator (comma, semicolon, tab or |), a decimal comma, a byte order mark, and whether the first line holds
+    # names are found from the first lines. Cells that are empty, "NA", "?", "null" ... are missing.
     import pandas as pd
 
     path = existing(path)
@@ -129,33 +102,31 @@ def _parquet(path: Path) -> Iterator[None]:
 
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
-    r"""Look how large a table is, before its cells are read.
-
-        Parameters
-        ----------
-        path : path-like
-            As for `read_frame`.
-
-        Returns
-        -------
-        rows, columns : int
-            Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
-
-        Raises
-        ------
-        DataError
-            Where the file is no Parquet or no text.
-
-        Examples
-        --------
-        >>> from pathlib import Path
-        >>> from dmo.formats.frames import frame_shape
-        >>> _ = Path("a.csv").write_text("image;width
-    sun.jpg;1,5
-    ")
-        >>> frame_shape("a.csv")
-        (0, 2)
-    """
+    r"""Look how large a table is, before its cells are read."""
+    # Parameters
+    #     ----------
+    #     path : path-like
+    #         As for `read_frame`.
+    #
+    # Returns
+    #     -------
+    #     rows, columns : int
+    #         Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
+    #
+    # Raises
+    #     ------
+    #     DataError
+    #         Where the file is no Parquet or no text.
+    #
+    # Examples
+    #     --------
+    #     >>> from pathlib import Path
+    #     >>> from dmo.formats.frames import frame_shape
+    #     >>> _ = Path("a.csv").write_text("image;width
+    # sun.jpg;1,5
+    # ")
+    #     >>> frame_shape("a.csv")
+    #     (0, 2)
     path = existing(path)
     if suffix(path) in (".parquet", ".pq"):
         with _parquet(path):
@@ -168,26 +139,7 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
-    r"""Read rows of any number of fields: lists of labels.
-
-    Parameters
-    ----------
-    path : path-like
-        .csv, .tsv or .txt, plain or compressed.
-
-    Returns
-    -------
-    list of list of str
-        The fields of each row that are not empty.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.formats.frames import read_ragged
-    >>> _ = Path("a.csv").write_text("sun,sky\nsea\n")
-    >>> read_ragged("a.csv")
-    [['sun', 'sky'], ['sea']]
-    """
+    r"""Read rows of any number of fields: lists of labels."""
     text = _text(existing(path))
     return [
         [field.strip() for field in row if field.strip()]
@@ -196,26 +148,7 @@ def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
 
 
 def is_ragged(path: str | os.PathLike[str]) -> bool:
-    r"""Tell whether the rows of a text file have different numbers of fields.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    bool
-        Whether they do, among the first 50.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.formats.frames import is_ragged
-    >>> _ = Path("a.csv").write_text("sun,sky\nsea\n")
-    >>> is_ragged("a.csv")
-    True
-    """
+    r"""Tell whether the rows of a text file have different numbers of fields."""
     if suffix(path) in (".parquet", ".pq"):
         return False
     text = _text(existing(path))
@@ -226,34 +159,7 @@ def is_ragged(path: str | os.PathLike[str]) -> bool:
 def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = None) -> tuple[np.ndarray, list[str]]:
     """Make the columns of a table numbers: words one-hot, dates and texts refused by name.
 
-    Parameters
-    ----------
-    where : str
-        The table, for errors.
-    table : pandas.DataFrame
-        Columns of numbers, truth values or words.
-    notes : list of str, default=None
-        Where sentences about what was done are added.
-
-    Returns
-    -------
-    X : ndarray of shape (n, d), float64
-        The numbers, NaN where a cell is missing.
-    names : list of str
-        Names of the d columns, "COLUMN=WORD" of those that are one-hot.
-
-    Raises
-    ------
-    DataError
-        For a column of dates, of free text, or of names that are nearly all different.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dmo.formats.frames import numeric_columns
-    >>> X, names = numeric_columns("a.csv", pd.DataFrame({"width": [1, 2], "color": ["red", "blue"]}))
-    >>> names, X.tolist()
-    (['width', 'color=blue', 'color=red'], [[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
+    -> X (n, d)
     """
     notes = [] if notes is None else notes
     parts: list[np.ndarray] = []
@@ -279,22 +185,7 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
 def numbers_of(column: pd.Series) -> np.ndarray | None:
     """Read a column as numbers.
 
-    Parameters
-    ----------
-    column : pandas.Series
-        Numbers, truth values, or text.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64, or None
-        The numbers, NaN where a cell is missing; None where it holds words or dates.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dmo.formats.frames import numbers_of
-    >>> numbers_of(pd.Series(["yes", "no", None])).tolist()
-    [1.0, 0.0, nan]
+    -> (n,)
     """
     import pandas as pd
 

@@ -19,36 +19,16 @@ Matrix = Any
 
 @dataclass(frozen=True)
 class Ready:
-    """Rows made ready for products, which use scale * row - offset.
+    """Rows made ready for products, which use scale * row - offset."""
 
-    Attributes
-    ----------
-    source : ndarray or csr_array of shape (n, d)
-        The rows as given.
-    scale : ndarray of shape (n,)
-        Of each row: 1, or 1 / its length for cosines.
-    offset : ndarray of shape (d,) or None
-        The mean, where rows are centered.
-    values : ndarray or csr_array of shape (n, d)
-        scale * row - offset in the precision of the products.
-    h64 : ndarray of shape (n,), float64
-        What the key of a row adds to -2 x'y.
-    length : ndarray of shape (n,)
-        Of each row of `values`.
-    rounding : float
-        Error of a key relative to the squared reach of a search; 0 where products are exact enough as they are.
-    metric : {"euclidean", "cosine"}
-        What distances are in.
-    """
-
-    source: Matrix
-    scale: np.ndarray
-    offset: np.ndarray | None
-    values: Matrix
-    h64: np.ndarray
-    length: np.ndarray
+    source: Matrix  # (n, d): the rows as given
+    scale: np.ndarray  # (n,): of each row: 1, or 1 / its length for cosines
+    offset: np.ndarray | None  # (d,): the mean, where rows are centered
+    values: Matrix  # (n, d): scale * row - offset in the precision of the products
+    h64: np.ndarray  # (n,): what the key of a row adds to -2 x'y
+    length: np.ndarray  # (n,): of each row of `values`
     rounding: float
-    metric: Any
+    metric: Any  # what distances are in
 
     def __len__(self) -> int:
         return len(self.scale)
@@ -110,27 +90,7 @@ class _Lazy:
 def read(X: Rows) -> Matrix:
     """Take all rows into memory in the form that the search computes with.
 
-    Parameters
-    ----------
-    X : row source of shape (n, d)
-        Dense or sparse real numbers.
-
-    Returns
-    -------
-    ndarray or csr_array of shape (n, d)
-        C-contiguous float32 or float64, or CSR of float64 with sorted columns.
-
-    Raises
-    ------
-    UserError
-        For other shapes and types, NaN and infinity.
-
-    Examples
-    --------
-    >>> from dmo.graphs.rows import read
-    >>> read([[1, 2], [3, 4]])
-    array([[1., 2.],
-           [3., 4.]])
+    X (n, d) -> (n, d)
     """
     block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
     if len(block.shape) != 2 or block.dtype.kind not in "buif":

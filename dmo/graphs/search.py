@@ -354,8 +354,7 @@ def _on_cluster(
 def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Indices and distances (n x k) of approximately the k nearest other rows; distances in float64.
 
-    Raises ImportError where pynndescent is not installed.
-    Source: Dong, Charikar, Li 2011.
+    Raises ImportError where pynndescent is not installed. Source: Dong, Charikar, Li 2011.
     """
     try:
         from pynndescent import NNDescent

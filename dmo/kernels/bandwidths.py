@@ -81,12 +81,10 @@ def resolve(
     owner: str,
     weights: np.ndarray | None = None,
 ) -> float:
-    """The bandwidth that `rule` gives for the rows `index` (all when None) of p.
-
-    Arguments: `K` n x n, its lower triangle holds the pair values of p ("dot": inner products, else distances);
-    `floor`: distances up to here are rounding; `weights` (n): how often each row counts, above 0. Raises ValueError
-    where there are too few rows, or all are equal.
-    """
+    """The bandwidth that `rule` gives for the rows `index` (all when None) of p."""
+    # Arguments: `K` n x n, its lower triangle holds the pair values of p ("dot": inner products, else distances);
+    # `floor`: distances up to here are rounding; `weights` (n): how often each row counts, above 0. Raises ValueError
+    # where there are too few rows, or all are equal.
     h = p.norms.astype(p.dtype)
     if index is not None:
         K, h = K[np.ix_(index, index)], h[index]

@@ -316,27 +316,11 @@ class RowKernel(Kernel[Prepared]):
 
 @dataclass(frozen=True)
 class BandwidthKernel(RowKernel):
-    """A kernel exp(-f(distance / width)), width = scale * bandwidth: the base of `RBF`, `Laplacian` and others.
+    """A kernel exp(-f(distance / width)), width = scale * bandwidth: the base of `RBF`, `Laplacian` and others."""
 
-    Parameters
-    ----------
-    bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        In units of the distance: a number above 0, or a rule that `fit` resolves.
-    normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
-    scale : float, default=1.0
-        A factor on the bandwidth, above 0.
-
-    Examples
-    --------
-    >>> from dmo.kernels import Laplacian
-    >>> Laplacian(bandwidth=2.0, scale=1.5).width
-    3.0
-    """
-
-    bandwidth: float | str = "mean"
-    normalize: str | None = None
-    scale: float = 1.0
+    bandwidth: float | str = "mean"  # in units of the distance: a number above 0, or a rule that `fit` resolves
+    normalize: str | None = None  # how rows are normalized first, see `normalize_rows`
+    scale: float = 1.0  # A factor on the bandwidth, above 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -456,11 +440,10 @@ class BandwidthKernel(RowKernel):
 
 @dataclass(frozen=True)
 class CenteredKernel(BandwidthKernel):
-    """A kernel of the Euclidean distance: dense rows are taken less an offset learned by `fit`, which keeps digits.
+    """A kernel of the Euclidean distance: dense rows are taken less an offset learned by `fit`, which keeps digits."""
 
-    Argument `offset`: a number per feature, subtracted after normalization; None for CSR rows. A kernel that was
-    fitted on dense rows makes CSR rows dense.
-    """
+    # Argument `offset`: a number per feature, subtracted after normalization; None for CSR rows. A kernel that was
+    # fitted on dense rows makes CSR rows dense.
 
     offset: tuple[float, ...] | None = field(default=None, repr=False)
 

@@ -24,27 +24,7 @@ WIDTH = 128
 
 
 def compiled(*flags: str) -> Callable[[Function], Function]:
-    """Compile a function by numba, without the interpreter's lock, cached on disk where a folder can be written.
-
-    Parameters
-    ----------
-    *flags : str
-        Of fastmath.
-
-    Returns
-    -------
-    callable
-        A decorator.
-
-    Examples
-    --------
-    >>> from dmo.kernels.loops import compiled
-    >>> @compiled()
-    ... def twice(x):
-    ...     return 2 * x
-    >>> twice(3)
-    6
-    """
+    """Compile a function by numba, without the interpreter's lock, cached on disk where a folder can be written."""
 
     def decorate(function: Function) -> Function:
         options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
@@ -227,11 +207,12 @@ def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no
 
 @compiled(*ANY_ORDER)
 def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, lower):  # type: ignore[no-untyped-def]
-    """Pair sums over the features that both rows have, for rows start..stop of x and all rows of y, into K[first + i, j].
-
-    `x` and `y` are CSR triples (data, indices, indptr) without zeros. The rows of y are laid out WIDTH at a time as a
-    dense block of the columns that any of them has; a row of x picks its own from these. `lower`: only j <= first + i.
+    """Pair sums over the features that both rows have, for rows start..stop of x and all rows of y, into K[first + i,
+    j].
     """
+    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. The rows of y are laid out WIDTH at a time as
+    # a dense block of the columns that any of them has; a row of x picks its own from these. `lower`: only j <= first
+    # + i.
     (xd, xi, xp), (yd, yi, yp) = x, y
     longest, most, n_y = 0, 0, yp.shape[0] - 1
     for i in range(start, stop):

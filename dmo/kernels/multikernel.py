@@ -18,56 +18,20 @@ Combine = Literal["sum", "product"]
 
 @dataclass(frozen=True)
 class MultiKernel:
-    """One kernel of several views: k(x, y) = sum_v w_v k_v(x_v, y_v), or prod_v k_v(x_v, y_v)^w_v.
+    """One kernel of several views: k(x, y) = sum_v w_v k_v(x_v, y_v), or prod_v k_v(x_v, y_v)^w_v."""
 
-    Powers of positive definite kernels stay so for w_v in 0..1 where they are infinitely divisible, as all
-    exponential kernels
-    exp(-d / b) on negative definite d are.
+    # Powers of positive definite kernels stay so for w_v in 0..1 where they are infinitely divisible, as all
+    # exponential kernels exp(-d / b) on negative definite d are.
+    #
+    # Berg, Christensen, Ressel 1984, theorem 3.2.2.
 
-    Parameters
-    ----------
-    kernels : mapping of str to Kernel
-        By view.
-    weights : mapping of str to float
-        w_v >= 0 by view.
-    combine : {"sum", "product"}, default="sum"
-        How.
-
-    References
-    ----------
-    Berg, Christensen, Ressel 1984, theorem 3.2.2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.kernels import Linear
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> k = MultiKernel({"a": Linear(), "b": Linear()}, {"a": 0.5, "b": 0.5})
-    >>> p = k.prepare({"a": np.ones((2, 1)), "b": np.ones((2, 3))}, slice(0, 2), np.float64)
-    >>> k.tile(p, p).tolist()
-    [[2.0, 2.0], [2.0, 2.0]]
-    """
-
-    kernels: Mapping[str, Kernel]
-    weights: Mapping[str, float]
-    combine: Combine = "sum"
+    kernels: Mapping[str, Kernel]  # by view
+    weights: Mapping[str, float]  # w_v >= 0 by view
+    combine: Combine = "sum"  # how
 
     @classmethod
     def of(cls, view: str, kernel: Kernel) -> MultiKernel:
-        """Take one view's kernel as it is.
-
-        Parameters
-        ----------
-        view : str
-            Name of the view.
-        kernel : Kernel
-            Its kernel.
-
-        Returns
-        -------
-        MultiKernel
-            Of weight 1.
-        """
+        """Take one view's kernel as it is."""
         return cls({view: kernel}, {view: 1.0})
 
     @property
@@ -78,51 +42,21 @@ class MultiKernel:
     def prepare(self, views: Mapping[str, Rows], where: slice, dtype: DTypeLike) -> dict[str, Any]:
         """Make rows of every view ready for `tile`.
 
-        Parameters
-        ----------
-        views : mapping of str to row source of shape (n, d)
-            Rows by view.
-        where : slice
-            Which of them.
-        dtype : dtype
-            Of the tiles.
-
-        Returns
-        -------
-        dict of str to prepared rows
-            By view.
+        views (n, d)
         """
         return {name: kernel.prepare(kernel.part(views[name], where), dtype) for name, kernel in self.kernels.items()}
 
     def tile(self, x: Mapping[str, Any], y: Mapping[str, Any]) -> np.ndarray:
         """Work out k(x_i, y_j) of prepared rows.
 
-        Parameters
-        ----------
-        x : mapping of str to prepared rows
-            m of them.
-        y : mapping of str to prepared rows
-            n of them.
-
-        Returns
-        -------
-        ndarray of shape (m, n)
-            Kernel values.
+        -> (m, n)
         """
         return self._reduce((name, kernel.tile(x[name], y[name])) for name, kernel in self.kernels.items())
 
     def diagonal(self, x: Mapping[str, Any]) -> np.ndarray:
         """Work out k(x_i, x_i) of prepared rows.
 
-        Parameters
-        ----------
-        x : mapping of str to prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
+        -> (m,)
         """
         return self._reduce((name, kernel.diagonal(x[name])) for name, kernel in self.kernels.items())
 
@@ -141,25 +75,7 @@ class MultiKernel:
         return total
 
     def weighted(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Work out the share of one view's kernel values, in place where the weight is not 1.
-
-        Parameters
-        ----------
-        name : str
-            Name of the view.
-        values : ndarray
-            Its kernel values.
-
-        Returns
-        -------
-        ndarray
-            Times the weight, or to its power.
-
-        Raises
-        ------
-        UserError
-            For powers of negative values.
-        """
+        """Work out the share of one view's kernel values, in place where the weight is not 1."""
         weight = self.weights[name]
         if weight == 1.0:
             return values
@@ -172,29 +88,12 @@ class MultiKernel:
         return operation(values, values.dtype.type(weight), out=values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as JSON.
-
-        Returns
-        -------
-        dict
-            Kernels, weights and how they are combined.
-        """
+        """Describe the kernel as JSON."""
         kernels = {name: kernel.to_dict() for name, kernel in self.kernels.items()}
         return {"kernels": kernels, "weights": dict(self.weights), "combine": self.combine}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> MultiKernel:
-        """Make the kernel that `to_dict` described.
-
-        Parameters
-        ----------
-        description : mapping
-            JSON.
-
-        Returns
-        -------
-        MultiKernel
-            The kernel.
-        """
+        """Make the kernel that `to_dict` described."""
         kernels = {name: from_dict(spec) for name, spec in description["kernels"].items()}
         return cls(kernels, description["weights"], description["combine"])

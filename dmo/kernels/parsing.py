@@ -65,24 +65,7 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
 
 
 def is_pairwise(spec: Any) -> bool:
-    """Tell whether a kernel, or that of a view, is a matrix that the user computed, whose rows and columns are samples.
-
-    Parameters
-    ----------
-    spec : object
-        An argument `kernel`: one for all views, a mapping or a list; it may be wrong.
-
-    Returns
-    -------
-    bool
-        Whether one is.
-
-    Examples
-    --------
-    >>> from dmo.kernels.parsing import is_pairwise
-    >>> is_pairwise("precomputed"), is_pairwise({"a": "rbf", "b": "precomputed"}), is_pairwise("rbf")
-    (True, True, False)
-    """
+    """Tell whether a kernel, or that of a view, is a matrix that the user computed, whose rows and columns are samples."""
     if isinstance(spec, (list, tuple)) or (isinstance(spec, dict) and "kernel" not in spec):
         return any(is_pairwise(one) for one in (spec.values() if isinstance(spec, dict) else spec))
     try:

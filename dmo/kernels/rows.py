@@ -157,11 +157,9 @@ def ready(
     owner: str,
     names: np.ndarray | None = None,
 ) -> tuple[Matrix, np.ndarray]:
-    """Normalized rows less `offset` in `dtype` (n x d, dense or CSR as X), and their norms (n, float64).
-
-    Raises ValueError for NaN, infinite and, if `non_negative`, negative entries, naming row (by `names`) and column.
-    Goes by blocks of rows that fit the cache.
-    """
+    """Normalized rows less `offset` in `dtype` (n x d, dense or CSR as X), and their norms (n, float64)."""
+    # Raises ValueError for NaN, infinite and, if `non_negative`, negative entries, naming row (by `names`) and
+    # column. Goes by blocks of rows that fit the cache.
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
     n, d = X.shape

@@ -28,24 +28,7 @@ def _blas() -> ThreadpoolController:
 
 
 def thread_count(n_threads: int | None = None) -> int:
-    """Count the threads to use.
-
-    Parameters
-    ----------
-    n_threads : int or None, default=None
-        The number; None: as many as BLAS may use now (what threadpoolctl or the environment has set), or the cores.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    Examples
-    --------
-    >>> from dmo.kernels.threads import thread_count
-    >>> thread_count(3)
-    3
-    """
+    """Count the threads to use."""
     if n_threads is not None:
         if n_threads < 1:
             raise UserError(f"n_threads must be at least 1, got {n_threads}")
@@ -62,46 +45,12 @@ def _blas_threads() -> list[int]:
 
 
 def is_single_blas() -> bool:
-    """Find whether BLAS has one thread now, whatever `in_threads` has.
-
-    Returns
-    -------
-    bool
-        Whether each BLAS library that is loaded has.
-
-    Examples
-    --------
-    >>> from dmo.kernels.threads import is_single_blas, single_blas
-    >>> with single_blas():
-    ...     is_single_blas()
-    True
-    """
+    """Find whether BLAS has one thread now, whatever `in_threads` has."""
     return max(_blas_threads(), default=1) == 1
 
 
 def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
-    """Call `task(start, stop)` over 0..n in pieces, a few for each thread.
-
-    Parameters
-    ----------
-    task : callable
-        (start, stop) -> None.
-    n : int
-        Rows.
-    n_threads : int or None, default=None
-        See `thread_count`.
-    least : int, default=32
-        Rows of a piece, at least (a multiple of 32).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.kernels.threads import over_rows
-    >>> seen = np.zeros(100)
-    >>> over_rows(lambda start, stop: seen[start:stop].fill(1.0), 100, n_threads=2)
-    >>> float(seen.sum())
-    100.0
-    """
+    """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
     threads = thread_count(n_threads)
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
@@ -119,26 +68,6 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
     """Work out `[task(item) for item in items]` in threads, with one BLAS thread each.
 
     For small algebra, which more of those slow down.
-
-    Parameters
-    ----------
-    task : callable
-        Item -> result.
-    items : sequence
-        Items.
-    n_threads : int or None, default=None
-        See `thread_count`.
-
-    Returns
-    -------
-    list
-        Results, in the items' order.
-
-    Examples
-    --------
-    >>> from dmo.kernels.threads import in_threads
-    >>> in_threads(abs, [-1, 2], n_threads=2)
-    [1, 2]
     """
     if not items:
         return []
@@ -159,24 +88,9 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
 
 @contextmanager
 def single_blas() -> Iterator[None]:
-    """Give BLAS one thread, and `in_threads`, `product` and compiled loops those that BLAS had.
-
-    Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
-    spinning, and on a machine with other work for what the other work takes.
-
-    Yields
-    ------
-    None
-        Until the block ends.
-
-    Examples
-    --------
-    >>> from dmo.kernels.threads import single_blas, thread_count
-    >>> before = thread_count()
-    >>> with single_blas():
-    ...     thread_count() == before
-    True
-    """
+    """Give BLAS one thread, and `in_threads`, `product` and compiled loops those that BLAS had."""
+    # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
+    # spinning, and on a machine with other work for what the other work takes.
     token = _threads.set(thread_count())
     try:
         with _blas().limit(limits=1):
@@ -188,27 +102,9 @@ def single_blas() -> Iterator[None]:
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Multiply matrices, rows of A shared out among threads.
 
-    The strips do not depend on the number of threads, nor does the result.
-
-    Parameters
-    ----------
-    A : ndarray of shape (m, d)
-        Left factor.
-    B : ndarray of shape (d, k)
-        Right factor.
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        A B.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.kernels.threads import product
-    >>> product(np.ones((3, 2)), np.ones((2, 1))).ravel().tolist()
-    [2.0, 2.0, 2.0]
+    A (m, d); B (d, k) -> (m, k)
     """
+    # The strips do not depend on the number of threads, nor does the result.
     m, k = len(A), B.shape[1]
     if m * k * len(B) < _LEAST_WORK:
         return np.asarray(A @ B)

@@ -19,38 +19,13 @@ from dmo.kernels.multikernel import MultiKernel
 class FeatureTiles:
     """Tiles of a kernel matrix, computed from features when they are asked for.
 
-    Parameters
-    ----------
-    kernel : MultiKernel
-        Fitted.
-    sources : mapping of str to row source of shape (n, d)
-        Rows by view, read block by block where they are lazy (Zarr, dask, a store's view), sent whole to every worker where
-        they are an array in memory.
-    block : int
-        Rows per tile.
-    dtype : dtype, default=float32
-        Of the entries.
-
-    Raises
-    ------
-    UserError
-        Where the views have different numbers of rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.kernels import RBF
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> from dmo.kernels.tiles import FeatureTiles
-    >>> tiles = FeatureTiles(MultiKernel.of("x", RBF(bandwidth=1.0)), {"x": np.ones((5, 2))}, block=3)
-    >>> tiles.tile(1, 0).shape
-    (2, 3)
+    sources (n, d)
     """
 
-    kernel: MultiKernel
+    kernel: MultiKernel  # fitted
     sources: Mapping[str, Rows]
-    block: int
-    dtype: DTypeLike = np.float32
+    block: int  # rows per tile
+    dtype: DTypeLike = np.float32  # of the entries
 
     def __post_init__(self) -> None:
         sizes = {name: source.shape[0] for name, source in self.sources.items()}
@@ -73,17 +48,7 @@ class FeatureTiles:
     def tile(self, i: int, j: int) -> np.ndarray:
         """Work out one tile.
 
-        Parameters
-        ----------
-        i : int
-            Row block.
-        j : int
-            Column block.
-
-        Returns
-        -------
-        ndarray of shape (block, block), less at the end
-            Kernel values.
+        -> (block, block)
         """
         held = self._held  # tiles are asked for strip by strip: keep the row block that a strip shares
         if held is None or held[0] != i:
@@ -94,36 +59,12 @@ class FeatureTiles:
         return range(len(row_blocks(self.n, self.block))) if blocks is None else blocks
 
     def diagonal(self, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Work out diagonal entries, without the tiles.
-
-        Parameters
-        ----------
-        blocks : sequence of int or None, default=None
-            Row blocks; None: all.
-
-        Returns
-        -------
-        ndarray, float64
-            Entries of these blocks.
-        """
+        """Work out diagonal entries, without the tiles."""
         parts = [self.kernel.diagonal(self._prepare(i)) for i in self._blocks(blocks)]
         return np.concatenate(parts).astype(np.float64)
 
     def columns(self, index: np.ndarray, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Work out some columns, without the matrix's other entries.
-
-        Parameters
-        ----------
-        index : ndarray of int
-            Columns.
-        blocks : sequence of int or None, default=None
-            Row blocks; None: all.
-
-        Returns
-        -------
-        ndarray of shape (rows of the blocks, len(index))
-            Kernel values.
-        """
+        """Work out some columns, without the matrix's other entries."""
         picked = {name: Subset(source, np.asarray(index)) for name, source in self.sources.items()}
         chosen = self.kernel.prepare(picked, slice(None), self.dtype)
         return np.concatenate([self.kernel.tile(self._prepare(i), chosen) for i in self._blocks(blocks)])

@@ -134,34 +134,9 @@ LabelKernel = str | Kernel | SetKernel | SequenceKernel
 
 
 def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
-    """A factor T of a label kernel, T T' = K_Y; of a kernel that is not linear, q is the numerical rank of K_Y, up to n.
-
-    Parameters
-    ----------
-    kernel : str, Kernel, SetKernel or SequenceKernel
-        "linear" (K_Y = Y Y'), "precomputed" (`outputs` is K_Y itself), or a kernel on rows, sets or sequences.
-    outputs : array-like, sparse or sequence
-        n x L numbers for "linear" and for kernels on rows; the n x n matrix for "precomputed"; n sets or 0/1 rows for a
-        SetKernel; n sequences for a SequenceKernel.
-
-    Returns
-    -------
-    ndarray of shape (n, q), float64
-        The factor.
-
-    Raises
-    ------
-    UserError
-        For a matrix that is not square, symmetric and positive semidefinite, and for values not finite.
-
-    Examples
-    --------
-    >>> from dmo.labels.kernels import SetKernel, label_factor
-    >>> T = label_factor(SetKernel("jaccard"), [{"sky", "sea"}, {"sky"}, set()])
-    >>> (T @ T.T).round(2)
-    array([[1. , 0.5, 0. ],
-           [0.5, 1. , 0. ],
-           [0. , 0. , 1. ]])
+    """A factor T of a label kernel, T T' = K_Y; of a kernel that is not linear, q is the numerical rank of K_Y, up to
+    n.
+    -> (n, q)
     """
     if isinstance(kernel, SetKernel):
         return factorize_kernel(kernel.matrix(_as_sets(outputs)), "the set kernel")
@@ -180,29 +155,7 @@ def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
 def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
     """Factor a kernel matrix by pivoted Cholesky.
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-        Symmetric and positive semidefinite.
-    what : str, default="the label kernel"
-        What it is, for errors.
-
-    Returns
-    -------
-    ndarray of shape (n, q), float64
-        T with T T' = K, q the numerical rank of K.
-
-    Raises
-    ------
-    UserError
-        Where K is not square, not symmetric, or not positive semidefinite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.labels.kernels import factorize_kernel
-    >>> factorize_kernel(np.ones((3, 3))).shape
-    (3, 1)
+    K (n, n) -> (n, q)
     """
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise UserError(f"{what} has shape {K.shape}; needed is samples x samples")
@@ -300,34 +253,9 @@ def _numbers(outputs: Any) -> np.ndarray:
 def label_directions(Y: scipy.sparse.csr_array, components: int, random_state: int | None) -> np.ndarray:
     """Find the directions in which very many sparse labels vary most: Y V has nearly the kernel of Y, in few columns.
 
-    Parameters
-    ----------
-    Y : csr_array of shape (n, L)
-        Labels.
-    components : int
-        Of the space that is sought: twice as many directions are taken, and at least 512.
-    random_state : int or None
-        Seed.
-
-    Returns
-    -------
-    ndarray of shape (L, q), float64
-        V: leading right singular vectors, orthonormal; zeros for labels that no sample carries.
-
-    References
-    ----------
-    Halko, Martinsson, Tropp 2011.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from dmo.labels.kernels import label_directions
-    >>> Y = csr_array(np.array([[1.0, 0, 1], [0, 0, 1], [1, 0, 0]]))
-    >>> T = Y @ label_directions(Y, 5, 0)
-    >>> bool(np.allclose(T @ T.T, (Y @ Y.T).toarray()))
-    True
+    Y (n, L) -> (L, q)
     """
+    # Halko, Martinsson, Tropp 2011.
     some = np.flatnonzero(Y.sum(axis=0))
     values = scipy.sparse.csr_array(Y[:, some], dtype=np.float64)
     _, singular, right = randomized_svd(

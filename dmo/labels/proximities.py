@@ -192,32 +192,7 @@ class Proximity:
 def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
     """Similarities of the classes: of the columns of Y, or of what their samples have of X.
 
-    Parameters
-    ----------
-    Y : array-like or sparse of shape (n, L)
-        Labels, 0/1.
-    proximity : Proximity
-        Says which similarity, and whether of features.
-    X : ndarray or csr_array of shape (n, d), default=None
-        Features, for `class_features`.
-
-    Returns
-    -------
-    ndarray of shape (L, L), float64
-        Sigma of [MOPE 42].
-
-    Raises
-    ------
-    UserError
-        Where `proximity` asks for class features and there are none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.labels.proximities import Proximity, class_similarities
-    >>> class_similarities(np.array([[1, 1], [1, 0]]), Proximity("classes", "counts"))
-    array([[2., 1.],
-           [1., 1.]])
+    Y (n, L); X (n, d) -> (L, L)
     """
     Y = as_bits(Y)
     name, columns = proximity.similarity, csr_array(Y.T)
@@ -245,29 +220,7 @@ def _class_features(proximity: Proximity, columns: csr_array, X: Any) -> csr_arr
 def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
     """Coordinates of the label sets: the labels projected on the directions in which they vary most.
 
-    Parameters
-    ----------
-    Y : array-like or sparse of shape (n, L)
-        Labels, 0/1.
-    rank : int, default=None
-        Directions; None: as many as there are.
-
-    Returns
-    -------
-    ndarray of shape (n, rank), float64
-        Y P, P the top right singular vectors of the centered labels, largest entries positive [MOPE 39].
-
-    Raises
-    ------
-    UserError
-        For a rank that the labels do not have.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.labels.proximities import label_coordinates
-    >>> label_coordinates(np.array([[1, 0], [0, 1], [1, 0]])).shape
-    (3, 1)
+    Y (n, L) -> (n, rank)
     """
     Y = as_bits(Y)
     n, mean = Y.shape[0], _sizes(Y) / Y.shape[0]
@@ -292,38 +245,7 @@ def combine(
 ) -> csr_array:
     """Put label proximities g and feature weights w of the same edges together.
 
-    Parameters
-    ----------
-    G, W : csr_array of shape (n, n)
-        Proximities and weights on the same pattern.
-    combination : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        "priority" gamma g^a / (1 + beta (1 - w^b)) + (1 - gamma) w^b, which is [MOPE 43] at gamma = 1 (the
-        labels decide, and features lower what they do not share) and its generalization below 1;
-        "hadamard" g w; "sum" beta g + (1 - beta) w; "labels" g; "features" w.
-    a, b : float, default=1.0
-        Exponents of "priority", above 0.
-    beta : float, default=1.0
-        Of "priority", at least 0; of "sum", the share of the labels in [0, 1].
-    label_share : float, default=1.0
-        gamma of "priority", in [0, 1].
-
-    Returns
-    -------
-    csr_array of shape (n, n), float64
-        Psi on the same pattern.
-
-    Raises
-    ------
-    UserError
-        For parameters out of range, other patterns, and for "priority" of negative proximities or of weights outside [0, 1].
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> from dmo.labels.proximities import combine
-    >>> G, W = csr_array([[0.0, 0.5], [0.5, 0.0]]), csr_array([[0.0, 0.5], [0.5, 0.0]])
-    >>> combine(G, W).data.round(3)
-    array([0.333, 0.333])
+    G, W (n, n) -> (n, n)
     """
     if not np.array_equal(G.indptr, W.indptr) or not np.array_equal(G.indices, W.indices):
         raise UserError("combine: G and W are on different graphs; evaluate both on one")
@@ -358,41 +280,10 @@ def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: floa
 
 
 def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbors:
-    """The other samples of every sample whose proximity is largest, with fewer where fewer are above 0.
-
-    All pairs are evaluated, some rows at a time: time grows with n^2, memory does not.
-
-    Parameters
-    ----------
-    measure : callable
-        Takes a pattern (n x n CSR), returns proximities on it.
-    n : int
-        Number of samples.
-    k : int
-        Neighbors of every sample, 1..n-1.
-
-    Returns
-    -------
-    Neighbors
-        n x k; proximities stand as negative distances.
-
-    Raises
-    ------
-    UserError
-        For k outside 1..n-1.
-
-    References
-    ----------
-    Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.labels.proximities import Proximity, strongest
-    >>> Y = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
-    >>> strongest(lambda pairs: Proximity("bits", "jaccard").on(pairs, Y), n=3, k=1).indices.ravel()
-    array([ 1,  0, -1])
-    """
+    """The other samples of every sample whose proximity is largest, with fewer where fewer are above 0."""
+    # All pairs are evaluated, some rows at a time: time grows with n^2, memory does not.
+    #
+    # Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
         raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
     indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
@@ -413,21 +304,7 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
 def all_pairs(n: int) -> csr_array:
     """The graph of all pairs of different samples.
 
-    Parameters
-    ----------
-    n : int
-        Number of samples.
-
-    Returns
-    -------
-    csr_array of shape (n, n), float64
-        1 off the diagonal.
-
-    Examples
-    --------
-    >>> from dmo.labels.proximities import all_pairs
-    >>> all_pairs(3).nnz
-    6
+    -> (n, n)
     """
     return csr_array(np.ones((n, n)) - np.eye(n))
 
@@ -441,26 +318,7 @@ def _pairs_of(picked: np.ndarray, n: int) -> csr_array:
 def as_bits(Y: Any) -> csr_array:
     """Take labels as a sparse matrix of 0 and 1.
 
-    Parameters
-    ----------
-    Y : array-like or sparse of shape (n, L)
-        Labels, 0/1.
-
-    Returns
-    -------
-    csr_array of shape (n, L), float64
-        Without stored zeros.
-
-    Raises
-    ------
-    UserError
-        For other values and shapes.
-
-    Examples
-    --------
-    >>> from dmo.labels.proximities import as_bits
-    >>> as_bits([[1, 0], [1, 1]]).indices.tolist()
-    [0, 0, 1]
+    Y (n, L) -> (n, L)
     """
     made = csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=np.float64), dtype=np.float64)
     if made.has_canonical_format and made.nnz == np.count_nonzero(made.data) and (made.data == 1).all():

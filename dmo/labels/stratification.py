@@ -12,42 +12,13 @@ from dmo.errors import UserError
 def stratified_folds(Y: np.ndarray, folds: int | Sequence[float], random_state: int | None = 0) -> np.ndarray:
     """Deal samples out to parts in which every label has its share: iterative stratification.
 
-    The label with the fewest samples left is dealt out first, each of its samples to the part that lacks the label most,
-    then the one that lacks samples most. Labels of one per sample come out as by a stratified k-fold. Columns that are not
-    0/1 cannot be counted: targets of other numbers are dealt out at random.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels, 0/1; or real targets.
-    folds : int, or sequence of float
-        Number of parts of equal sizes, from 2 to n; or the share of every part, such as (0.9, 0.1).
-    random_state : int or None, default=0
-        Seed of the order in which samples are taken.
-
-    Returns
-    -------
-    ndarray of shape (n,), int
-        Part of every sample, 0 to parts - 1.
-
-    Raises
-    ------
-    UserError
-        For fewer than two parts, more parts than samples, and shares that are not positive.
-
-    References
-    ----------
-    Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.selection import stratified_folds
-    >>> Y = np.zeros((12, 2), int)
-    >>> Y[:3, 0] = 1  # a rare label: one sample in each of three folds
-    >>> sorted(stratified_folds(Y, 3)[:3].tolist())
-    [0, 1, 2]
+    Y (n, L) -> (n,)
     """
+    # The label with the fewest samples left is dealt out first, each of its samples to the part that lacks the label
+    # most, then the one that lacks samples most. Labels of one per sample come out as by a stratified k-fold. Columns
+    # that are not 0/1 cannot be counted: targets of other numbers are dealt out at random.
+    #
+    # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
     n = len(Y)
     shares = np.full(folds, 1.0) if isinstance(folds, (int, np.integer)) and folds > 0 else np.asarray(folds, float)
     if shares.ndim != 1 or not 2 <= len(shares) <= n:
@@ -84,11 +55,9 @@ def _dealt(Y: np.ndarray, shares: np.ndarray, order: np.ndarray, rng: np.random.
 
 
 def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """The parts that `count` samples go to, each to the one that wishes most, then has most room, then by `chance`.
-
-    A part that gets a sample has one less of both. So each part's wishes fall one by one, and the parts' sequences are merged
-    by one sort, up to the level that `count` samples cannot go below.
-    """
+    """The parts that `count` samples go to, each to the one that wishes most, then has most room, then by `chance`."""
+    # A part that gets a sample has one less of both. So each part's wishes fall one by one, and the parts' sequences
+    # are merged by one sort, up to the level that `count` samples cannot go below.
     most = np.clip(np.ceil(wish - (wish.sum() - count) / len(wish)) + 2, 0, count).astype(np.intp)
     part = np.repeat(np.arange(len(wish)), most)
     nth = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)

@@ -25,24 +25,7 @@ _LOOK = 40  # products after which the true residual is looked at: a search that
 
 
 def default_rank(n: int) -> int:
-    """Choose the rank of the preconditioner.
-
-    Parameters
-    ----------
-    n : int
-        Samples.
-
-    Returns
-    -------
-    int
-        A fifth of n, at most 1000: more costs more than it saves up to 20 000 samples.
-
-    Examples
-    --------
-    >>> from dmo.linalg.cg import default_rank
-    >>> default_rank(400), default_rank(100_000)
-    (80, 1000)
-    """
+    """Choose the rank of the preconditioner."""
     return max(1, min(1000, n // 5))
 
 
@@ -50,49 +33,15 @@ def default_rank(n: int) -> int:
 class NystromPreconditioner:
     """An approximation U diag(values) U' of A; one serves every ridge.
 
-    Attributes
-    ----------
-    basis : ndarray of shape (n, r)
-        U, orthonormal columns, in A's precision.
-    values : ndarray of shape (r,), float64
-        Eigenvalues, ascending.
-
-    References
-    ----------
     Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.cg import NystromPreconditioner
-    >>> from dmo.linalg.operators import LowRank
-    >>> A = LowRank(np.random.default_rng(0).normal(size=(30, 3)))
-    >>> P = NystromPreconditioner.of(A, rank=3, random_state=0)
-    >>> bool(np.allclose(P.basis * P.values @ P.basis.T, A.dense()))
-    True
     """
 
-    basis: np.ndarray
-    values: np.ndarray
+    basis: np.ndarray  # (n, r): U, orthonormal columns, in A's precision
+    values: np.ndarray  # (r,): eigenvalues, ascending
 
     @classmethod
     def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
-        """Make one from columns of A chosen by randomly pivoted Cholesky.
-
-        Parameters
-        ----------
-        A : Operator
-            Positive semidefinite.
-        rank : int
-            Columns at most.
-        random_state : int, optional
-            Seed of the choice.
-
-        Returns
-        -------
-        NystromPreconditioner
-            Of A.
-        """
+        """Make one from columns of A chosen by randomly pivoted Cholesky."""
         F = rpcholesky(A.diagonal(), A.columns, rank, random_state).factor
         blocks = row_blocks(A.n, _STRIP)
         square = np.zeros((F.shape[1], F.shape[1]))
@@ -110,17 +59,7 @@ class NystromPreconditioner:
     def apply(self, R: np.ndarray, ridge: float) -> np.ndarray:
         """Multiply residuals by P^-1, P being the approximation plus the ridge.
 
-        Parameters
-        ----------
-        R : ndarray of shape (n, k)
-            Residuals.
-        ridge : float
-            c > 0.
-
-        Returns
-        -------
-        ndarray of shape (n, k)
-            P^-1 R, scaled so that what is orthogonal to the basis stays as it is.
+        R (n, k) -> (n, k)
         """
         if not self.values.size:
             return R
@@ -129,57 +68,24 @@ class NystromPreconditioner:
         return R + self.basis @ along.astype(self.basis.dtype)
 
     def products(self, ridge: float, tol: float) -> float:
-        """Predict how many products conjugate gradients take, from the bound for the condition number that is left.
-
-        Parameters
-        ----------
-        ridge : float
-            c > 0.
-        tol : float
-            Relative residual to reach.
-
-        Returns
-        -------
-        float
-            Products with A.
-        """
+        """Predict how many products conjugate gradients take, from the bound for the condition number that is left."""
         left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
         return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tol))
 
 
 def operator_digest(A: Operator) -> str:
-    """Work out what tells two operators apart, from their products: of all their data, at the price of one.
-
-    Parameters
-    ----------
-    A : Operator
-        Any.
-
-    Returns
-    -------
-    str
-        SHA-256 of size, precision, diagonal and product with a fixed vector.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.cg import operator_digest
-    >>> from dmo.linalg.operators import Dense
-    >>> operator_digest(Dense(np.eye(3))) == operator_digest(Dense(2 * np.eye(3)))
-    False
-    """
+    """Work out what tells two operators apart, from their products: of all their data, at the price of one."""
     probe = np.modf(np.arange(1, A.n + 1) * 0.6180339887498949)[0][:, None] - 0.5
     return digest(A.n, A.dtype.str, A.diagonal(), A.product(probe))
 
 
 @dataclass
 class _Search:
-    """Where the search stands, for right-hand sides of length one.
+    """Where the search stands, for right-hand sides of length one."""
 
-    Relative residuals are wanted below `tol`. The iterate X, its residuals R, the next directions P, `size`: norms of the
-    true residuals as last computed, `active`: the columns that are still to converge, `used`: products so far, `lost`:
-    looks in a row at true residuals that had not fallen.
-    """
+    # Relative residuals are wanted below `tol`. The iterate X, its residuals R, the next directions P, `size`: norms
+    # of the true residuals as last computed, `active`: the columns that are still to converge, `used`: products so
+    # far, `lost`: looks in a row at true residuals that had not fallen.
 
     X: np.ndarray
     R: np.ndarray
@@ -195,32 +101,40 @@ class _Search:
 
 
 class BlockCG(CheckedSolver):
-    """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalized at every step.
+    """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalized at every step."""
 
-    How they differ from the textbook's:
-
-    1. All columns share the directions P (n x k), so that a product serves every column, and eigenvalues that are hard for
-       one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
-    2. P is orthonormalized with a rank-revealing QR, and directions below 1e-8 are dropped: columns that depend on each
-       other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the textbook's block form.
-    3. The residual of the recursion is not believed. It is replaced by B - (A + c I) X in float64 after two digits gained in
-       float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32 recursion alone
-       reports 1e-6 where the truth is 4e-4 to 2e-3.
-    4. The search restarts without its old directions only where the true residual did not fall by 0.7: conjugacy is worth
-       keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as not converged.
-    5. Columns whose true residual has converged leave the block, and are never touched again: later steps would add
-       rounding to them, and their vanishing directions would be those of 2.
-    6. The preconditioner is of A alone: its eigenvalues take the ridge when applied, so that one serves a whole path.
-    7. A direction of negative curvature is an error that names the precision, not a step: with a positive semidefinite
-       kernel it means that the ridge is below the rounding of the entries.
-
-    Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
-    convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
-    direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small ones
-    count as much. A start at the solution costs the one product that checks it and 0 iterations.
-    Inside `checkpoints` a search that was interrupted goes on, and a finished one is not repeated.
-    Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
-    """
+    # How they differ from the textbook's:
+    #
+    # 1. All columns share the directions P (n x k), so that a product serves every column, and eigenvalues that are
+    #   hard for
+    #    one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
+    # 2. P is orthonormalized with a rank-revealing QR, and directions below 1e-8 are dropped: columns that depend on
+    #   each
+    #    other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the textbook's
+    #      block form.
+    # 3. The residual of the recursion is not believed. It is replaced by B - (A + c I) X in float64 after two digits
+    #   gained in
+    #    float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32 recursion
+    #      alone
+    #    reports 1e-6 where the truth is 4e-4 to 2e-3.
+    # 4. The search restarts without its old directions only where the true residual did not fall by 0.7: conjugacy is
+    #   worth
+    #    keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as not
+    #      converged.
+    # 5. Columns whose true residual has converged leave the block, and are never touched again: later steps would add
+    #    rounding to them, and their vanishing directions would be those of 2.
+    # 6. The preconditioner is of A alone: its eigenvalues take the ridge when applied, so that one serves a whole
+    #   path.
+    # 7. A direction of negative curvature is an error that names the precision, not a step: with a positive
+    #   semidefinite
+    #    kernel it means that the ridge is below the rounding of the entries.
+    #
+    # Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
+    # convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from
+    # the direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small
+    # ones count as much. A start at the solution costs the one product that checks it and 0 iterations. Inside
+    # `checkpoints` a search that was interrupted goes on, and a finished one is not repeated. Source: O'Leary 1980;
+    # residual replacement: van der Vorst, Ye 2000.
 
     method = "cg"
 
@@ -350,44 +264,9 @@ def solve_shifted(
 ) -> tuple[np.ndarray, int, float]:
     """Solve (A + s_j I) v_j = b_j for all columns at once, by conjugate gradients preconditioned by the diagonal.
 
-    A column that has converged rests.
-
-    Parameters
-    ----------
-    A : csr_array of shape (n, n)
-        Symmetric.
-    shifts : ndarray of shape (L,)
-        s, of the columns.
-    B : ndarray of shape (n, L)
-        Right-hand sides.
-    tol : float, default=1e-8
-        Relative residual at which a column has converged.
-    max_steps : int, default=10000
-        Products at most.
-
-    Returns
-    -------
-    V : ndarray of shape (n, L)
-        Solutions.
-    steps : int
-        Products taken.
-    residual : float
-        The largest relative residual, recomputed from V.
-
-    Raises
-    ------
-    ValueError
-        Where a system shows itself not to be positive definite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse
-    >>> from dmo.linalg.cg import solve_shifted
-    >>> V, steps, residual = solve_shifted(scipy.sparse.eye_array(3, format="csr"), np.array([1.0]), np.ones((3, 1)))
-    >>> V.ravel(), steps
-    (array([0.5, 0.5, 0.5]), 1)
+    A (n, n); shifts (L,); B (n, L) -> V (n, L)
     """
+    # A column that has converged rests.
     diagonal = A.diagonal()[:, None] + shifts
     scale = np.linalg.norm(B, axis=0)
     if (diagonal <= 0).any():

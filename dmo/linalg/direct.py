@@ -35,12 +35,11 @@ log = logging.getLogger("dmo")
 
 
 class _Direct(CheckedSolver):
-    """A factorization, refined against the true residual where that is asked for and above the tolerance.
+    """A factorization, refined against the true residual where that is asked for and above the tolerance."""
 
-    The residual B - A X - c X is made with A's own entries in float64, never with the factor: it sees what the
-    factorization lost. Refinement multiplies the error by eps times the condition number a step; where it no longer
-    falls fourfold, rounding in the residual itself has been reached, and more steps only wander.
-    """
+    # The residual B - A X - c X is made with A's own entries in float64, never with the factor: it sees what the
+    # factorization lost. Refinement multiplies the error by eps times the condition number a step; where it no longer
+    # falls fourfold, rounding in the residual itself has been reached, and more steps only wander.
 
     _refinements = 3
 
@@ -81,11 +80,11 @@ class _Direct(CheckedSolver):
         return error <= allowed
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """The largest relative residual of a column; of many columns an estimate to a factor of two, by a product with few.
-
-        The squared length of sums of columns with random signs is that of all columns together on average, so that the
-        narrow product sees every one. What rounding leaves grows with a solution, by which the columns differ.
+        """The largest relative residual of a column; of many columns an estimate to a factor of two, by a product with
+        few.
         """
+        # The squared length of sums of columns with random signs is that of all columns together on average, so that
+        # the narrow product sees every one. What rounding leaves grows with a solution, by which the columns differ.
         if B.shape[1] <= PROBES:
             return relative_error(self._residual(B, X), B)
         growth = _growth(B, X)
@@ -167,26 +166,31 @@ class CholeskySolver(_Direct):
 
 
 class MixedSolver(CholeskySolver):
-    """A float32 Cholesky factorization, every solution refined to the tolerance against its float64 residual.
+    """A float32 Cholesky factorization, every solution refined to the tolerance against its float64 residual."""
 
-    Half the time and memory of the float64 factor; each refinement costs one float64 product with A.
-
-    1. What float32 loses is rounding times the largest eigenvalues over the ridge, and a kernel's largest are far above all
-       others: that of a constant is n / 2, the next ones a hundredth. So a low-rank part is taken out first, A = E + F F',
-       and E + c I is factorized: of a Gaussian kernel of 6000 samples with a ridge of .1 the residual is 6e-7 in place of
-       3e-4, and 5e-13 in place of 5e-8 after one refinement.
-    2. E is worked out in float64 and rounded once, when F F' has left small entries. F F' is a Nystrom approximation, which
-       leaves E positive semidefinite; A less eigenvectors as far as an iteration has found them need not be.
-    3. X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is made from S B, not as (S F)'B, and F'S F is not
-       made symmetric: they must fit each other as they were rounded, or their rounding times the eigenvalues that were
-       taken out is back.
-    4. Where rounding makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue) a float64 one takes its
-       place.
-
-    References
-    ----------
-    Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp, Webber 2025.
-    """
+    # Half the time and memory of the float64 factor; each refinement costs one float64 product with A.
+    #
+    # 1. What float32 loses is rounding times the largest eigenvalues over the ridge, and a kernel's largest are far
+    #   above all
+    #    others: that of a constant is n / 2, the next ones a hundredth. So a low-rank part is taken out first, A = E
+    #      + F F',
+    #    and E + c I is factorized: of a Gaussian kernel of 6000 samples with a ridge of .1 the residual is 6e-7 in
+    #      place of
+    #    3e-4, and 5e-13 in place of 5e-8 after one refinement.
+    # 2. E is worked out in float64 and rounded once, when F F' has left small entries. F F' is a Nystrom
+    #   approximation, which
+    #    leaves E positive semidefinite; A less eigenvectors as far as an iteration has found them need not be.
+    # 3. X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is made from S B, not as (S F)'B, and F'S F
+    #   is not
+    #    made symmetric: they must fit each other as they were rounded, or their rounding times the eigenvalues that
+    #      were
+    #    taken out is back.
+    # 4. Where rounding makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue) a float64 one
+    #   takes its
+    #    place.
+    #
+    # Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp,
+    # Webber 2025.
 
     method = "mixed"
     _refinements = 8
@@ -261,11 +265,9 @@ _LEADING = 128
 
 
 def _leading(A: Operator) -> np.ndarray:
-    """F (n x r, float64) with A - F F' positive semidefinite and small; of no columns where A is not semidefinite.
-
-    A S (S'A S)^-1 S'A for the span S of pivots' columns: one product more, and a third of the residual that these columns
-    themselves leave.
-    """
+    """F (n x r, float64) with A - F F' positive semidefinite and small; of no columns where A is not semidefinite."""
+    # A S (S'A S)^-1 S'A for the span S of pivots' columns: one product more, and a third of the residual that these
+    # columns themselves leave.
     try:
         basis = NystromPreconditioner.of(A, min(_LEADING, A.n // 32), 0).basis
     except np.linalg.LinAlgError:
@@ -277,26 +279,10 @@ def _leading(A: Operator) -> np.ndarray:
 
 
 class Spectrum:
-    """Eigenpairs of A in float64, from which A + c I is solved for every ridge c.
+    """Eigenpairs of A in float64, from which A + c I is solved for every ridge c."""
 
-    8 n^2 bytes kept, four times that while it is worked out. What takes n^2 k for a block of right-hand sides, its product
-    with the eigenvectors, is kept for the next ridge.
-
-    Parameters
-    ----------
-    A : Operator
-        In memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.direct import SpectralSolver, Spectrum
-    >>> from dmo.linalg.operators import Dense
-    >>> A = Dense(np.diag([3.0, 1.0]))
-    >>> spectrum = Spectrum(A)
-    >>> [SpectralSolver(A, c, spectrum).solve(np.ones(2)).value.round(3).tolist() for c in (1.0, 3.0)]
-    [[0.25, 0.5], [0.167, 0.25]]
-    """
+    # 8 n^2 bytes kept, four times that while it is worked out. What takes n^2 k for a block of right-hand sides, its
+    # product with the eigenvectors, is kept for the next ridge.
 
     def __init__(self, A: Operator):
         self.values, self.vectors = np.linalg.eigh(A.dense(np.float64))
@@ -305,15 +291,7 @@ class Spectrum:
     def coordinates(self, B: np.ndarray) -> np.ndarray:
         """Turn a block into coordinates of the eigenvectors.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, k)
-            The block.
-
-        Returns
-        -------
-        ndarray of shape (n, k)
-            V'B.
+        B (n, k) -> (n, k)
         """
         if self._last is None or not np.array_equal(self._last[0], B):
             self._last = B.copy(), self.vectors.T @ B
@@ -324,31 +302,6 @@ class SpectralSolver(_Direct):
     """Solves (A + c I) X = B by the eigenpairs of A.
 
     Two products a block, one where another ridge has had it, and the inverse's diagonal for n^2 multiplications.
-
-    Parameters
-    ----------
-    A : Operator
-        In memory.
-    ridge : float
-        c.
-    spectrum : Spectrum
-        Of A.
-    tol : float, default=1e-8
-        Relative true residual per column at which a solution counts as converged.
-
-    Raises
-    ------
-    IllConditioned
-        Where A + c I is not positive definite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.direct import SpectralSolver, Spectrum
-    >>> from dmo.linalg.operators import Dense
-    >>> A = Dense(np.diag([3.0, 1.0]))
-    >>> SpectralSolver(A, 1.0, Spectrum(A)).inverse_diagonal().round(3).tolist()
-    [0.25, 0.5]
     """
 
     method = "spectral"
@@ -369,23 +322,19 @@ class SpectralSolver(_Direct):
     def inverse_diagonal(self) -> np.ndarray:
         """Work out the diagonal of the inverse.
 
-        Returns
-        -------
-        ndarray of shape (n,)
-            diag((A + c I)^-1).
+        -> (n,)
         """
         V = self._spectrum.vectors
         return np.concatenate([np.square(V[where]) @ (1 / self._shifted) for where in row_blocks(self.A.n, 512)])
 
 
 class WoodburySolver(_Direct):
-    """Push-through for A = F F': (B - F (F'F + c I)^-1 F'B) / c, right as far as its own size goes.
+    """Push-through for A = F F': (B - F (F'F + c I)^-1 F'B) / c, right as far as its own size goes."""
 
-    F' times this solution is not: it would be off by |F|^2 / c roundings. Who wants a function of new rows takes the
-    `loadings` of the `system`, and who smooths its `smooth`.
-
-    `factor`: F, None where there is none.
-    """
+    # F' times this solution is not: it would be off by |F|^2 / c roundings. Who wants a function of new rows takes
+    # the `loadings` of the `system`, and who smooths its `smooth`.
+    #
+    # `factor`: F, None where there is none.
 
     method = "woodbury"
 

@@ -16,36 +16,13 @@ from dmo.progress import stage
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Leading eigenpairs, and how the search for them went.
+    """Leading eigenpairs, and how the search for them went."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (k,)
-        Eigenvalues, descending.
-    vectors : ndarray of shape (n, k)
-        Eigenvectors of length 1.
-    residuals : ndarray of shape (k,)
-        |M u - theta u| relative to the largest |theta| found.
-    history : list of float
-        Sum of the values after each step.
-    converged : bool
-        Whether all residuals are at most the tolerance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.eigen import block_krylov
-    >>> M = np.diag([5.0, 4, 1, 0, -9])
-    >>> found = block_krylov(lambda B: M @ B, np.ones((5, 2)) + np.eye(5, 2), k=2)
-    >>> found.values.round(6), found.converged
-    (array([5., 4.]), True)
-    """
-
-    values: np.ndarray
-    vectors: np.ndarray
-    residuals: np.ndarray
-    history: list[float]
-    converged: bool
+    values: np.ndarray  # (k,): eigenvalues, descending
+    vectors: np.ndarray  # (n, k): eigenvectors of length 1
+    residuals: np.ndarray  # (k,): |M u - theta u| relative to the largest |theta| found
+    history: list[float]  # sum of the values after each step
+    converged: bool  # whether all residuals are at most the tolerance
 
     @property
     def steps(self) -> int:
@@ -56,23 +33,7 @@ class Eigenpairs:
 def fix_signs(vectors: np.ndarray) -> np.ndarray:
     """Choose the sign of every column so that its entry of largest magnitude is positive.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, k)
-        Columns.
-
-    Returns
-    -------
-    ndarray of shape (n, k)
-        The columns with their signs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.eigen import fix_signs
-    >>> fix_signs(np.array([[-2.0, 1.0], [1.0, 3.0]]))
-    array([[ 2.,  1.],
-           [-1.,  3.]])
+    vectors (n, k) -> (n, k)
     """
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return vectors * np.where(largest < 0, -1.0, 1.0)
@@ -98,71 +59,42 @@ def block_krylov(
 ) -> Eigenpairs:
     """Find the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
 
-    On the numerics:
-
-    1. The basis V is orthonormal in the Euclidean product even where the problem's is x'Cy: C may be singular or badly
-       conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and directions on
-       which C is all but zero stay out of the projection (they return with later blocks if they matter).
-    2. Every block is orthogonalized twice against the whole basis. The three-term recurrence of Lanczos would need two
-       blocks only, but loses orthogonality as soon as a pair converges, and returns it again as a copy.
-    3. Residuals are worked out from the stored images, M V y - theta V y, not from the recurrence, at the price of one
-       n x k product a step: what is reported is the true residual but for the rounding of the images themselves.
-    4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
-       crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
-    5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
-    6. With `loosen` the images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
-       coefficients s of the size of these residuals (over the distance of the eigenvalues), so that its images may be off
-       by as much more than those of the first: near the answer, later blocks cost little. Two things make that safe. The
-       projection takes the products of two blocks from the images of the earlier one, which are the more exact; their mean
-       would bring the errors of the later ones in undiminished. And where the errors of all images, by the coefficients
-       that they really got, add up to more than the tolerance (eigenvalues are crowded), the search begins anew at the
-       Ritz vectors it has, with images that are exact enough for any coefficients.
-
-    Two bases of 5 s + k columns (at least 60 + k) are the memory, float64; `inner` adds a third, with the images under C.
-
-    Parameters
-    ----------
-    apply : callable
-        Takes an n x m block, returns its image under M; with `inner`, under H.
-    start : ndarray of shape (n, s)
-        Of rank k at least; spans a good guess.
-    k : int
-        Pairs wanted.
-    tol : float, default=1e-7
-        Residual |M u - theta u|, relative to the largest |theta| found and to |u|, at which a pair has converged.
-    max_steps : int, default=30
-        Blocks to apply the map to.
-    inner : callable, optional
-        Takes an n x m block, returns its image under C, symmetric positive semidefinite; M = H C is self-adjoint in the
-        product x'Cy, in which the vectors are then orthogonal.
-    loosen : callable, optional
-        Takes the error, relative to every column and to |M|, that the images of the next blocks may have; None, and with
-        `inner`: the map is exact to rounding.
-
-    Returns
-    -------
-    Eigenpairs
-        Pairs that have stopped improving while their residual is above `tol` are returned as not converged.
-
-    Raises
-    ------
-    UserError
-        For a start of rank below k, for a C of rank below k, and for a map whose values are not finite.
-
-    References
-    ----------
-    Saad 2011, chapters 6 and 7; inexact maps: Simoncini, Szyld 2003.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.eigen import block_krylov
-    >>> rng = np.random.default_rng(0)
-    >>> F = rng.normal(size=(50, 4))
-    >>> found = block_krylov(lambda B: F @ (F.T @ B), rng.normal(size=(50, 3)), k=2)
-    >>> bool(np.allclose(found.values, np.linalg.svd(F)[1][:2] ** 2))
-    True
+    start (n, s)
     """
+    # On the numerics:
+    #
+    # 1. The basis V is orthonormal in the Euclidean product even where the problem's is x'Cy: C may be singular or
+    #   badly
+    #    conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and
+    #      directions on
+    #    which C is all but zero stay out of the projection (they return with later blocks if they matter).
+    # 2. Every block is orthogonalized twice against the whole basis. The three-term recurrence of Lanczos would need
+    #   two
+    #    blocks only, but loses orthogonality as soon as a pair converges, and returns it again as a copy.
+    # 3. Residuals are worked out from the stored images, M V y - theta V y, not from the recurrence, at the price of
+    #   one
+    #    n x k product a step: what is reported is the true residual but for the rounding of the images themselves.
+    # 4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
+    #    crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
+    # 5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
+    # 6. With `loosen` the images may be as inexact as the result allows. A block of residuals enters the Ritz vectors
+    #   with
+    #    coefficients s of the size of these residuals (over the distance of the eigenvalues), so that its images may
+    #      be off
+    #    by as much more than those of the first: near the answer, later blocks cost little. Two things make that
+    #      safe. The
+    #    projection takes the products of two blocks from the images of the earlier one, which are the more exact;
+    #      their mean
+    #    would bring the errors of the later ones in undiminished. And where the errors of all images, by the
+    #      coefficients
+    #    that they really got, add up to more than the tolerance (eigenvalues are crowded), the search begins anew at
+    #      the
+    #    Ritz vectors it has, with images that are exact enough for any coefficients.
+    #
+    # Two bases of 5 s + k columns (at least 60 + k) are the memory, float64; `inner` adds a third, with the images
+    # under C.
+    #
+    # Saad 2011, chapters 6 and 7; inexact maps: Simoncini, Szyld 2003.
     V = orthonormalize(start)
     if k < 1:
         raise UserError(f"k = {k} eigenpairs; ask for at least 1")
@@ -296,64 +228,20 @@ thousands, and their inverse roots, by which the whitening multiplies, would be 
 
 @dataclass(frozen=True)
 class TracePairs:
-    """Solutions of a trace problem.
+    """Solutions of a trace problem."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (k,)
-        Descending.
-    vectors : ndarray of shape (d, k)
-        B-orthonormal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.eigen import solve_trace
-    >>> solve_trace(np.diag([1.0, 3.0]), None, 1).vectors.ravel()
-    array([0., 1.])
-    """
-
-    values: np.ndarray
-    vectors: np.ndarray
+    values: np.ndarray  # (k,): descending
+    vectors: np.ndarray  # (d, k): B-orthonormal
 
 
 def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
     """Find the k algebraically largest solutions of A w = lambda B w with W'BW = I.
 
-    Where B is singular, w is sought in the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
-
-    Parameters
-    ----------
-    A : ndarray of shape (d, d)
-        Symmetric, definite or not.
-    B : ndarray of shape (d, d) or None
-        Symmetric positive semidefinite; None: the identity.
-    k : int
-        Solutions wanted.
-
-    Returns
-    -------
-    TracePairs
-        Values and vectors.
-
-    Raises
-    ------
-    UserError
-        Where that span has fewer than k dimensions.
-
-    References
-    ----------
-    [MOPE 30, 31]; Golub, Van Loan, section 8.7.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.eigen import solve_trace
-    >>> found = solve_trace(np.diag([2.0, 3.0]), np.diag([1.0, 4.0]), 2)
-    >>> found.values, np.abs(found.vectors)
-    (array([2.  , 0.75]), array([[1. , 0. ],
-           [0. , 0.5]]))
+    A, B (d, d)
     """
+    # Where B is singular, w is sought in the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
+    #
+    # [MOPE 30, 31]; Golub, Van Loan, section 8.7.
     A = (A + A.T) / 2
     if B is None:
         check_rank(len(A), k)
@@ -366,27 +254,7 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
 
 
 def check_rank(rank: int, k: int) -> None:
-    """Refuse more components than there are directions.
-
-    Parameters
-    ----------
-    rank : int
-        Directions.
-    k : int
-        Components wanted.
-
-    Raises
-    ------
-    UserError
-        For k > rank, and for a rank of 0.
-
-    Examples
-    --------
-    >>> from dmo.linalg.eigen import check_rank
-    >>> check_rank(rank=3, k=5)
-    Traceback (most recent call last):
-    dmo.errors.UserError: n_components = 5, but the problem has only 3 directions; lower n_components to that
-    """
+    """Refuse more components than there are directions."""
     if not rank:
         raise UserError(
             "the problem has no direction: features, or labels, are constant over the samples that it is about"
@@ -425,25 +293,7 @@ _MANY = 0.25
 def power_of(A: np.ndarray, exponent: float) -> np.ndarray:
     """Raise a symmetric positive semidefinite matrix to a power, on its range.
 
-    Parameters
-    ----------
-    A : ndarray of shape (d, d)
-        The matrix.
-    exponent : float
-        -1: the pseudo-inverse.
-
-    Returns
-    -------
-    ndarray of shape (d, d)
-        A^exponent.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.eigen import power_of
-    >>> power_of(np.diag([4.0, 0.0]), -0.5)
-    array([[0.5, 0. ],
-           [0. , 0. ]])
+    A (d, d) -> (d, d)
     """
     values, vectors = scipy.linalg.eigh((A + A.T) / 2, check_finite=False)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)

@@ -25,27 +25,11 @@ log = logging.getLogger("dmo")
 def cholesky_in_place(A: np.ndarray) -> int:
     """Put the lower Cholesky factor of a matrix in its lower triangle; the upper one keeps what it had.
 
-    By blocks of columns where it is large and BLAS has several threads: OpenBLAS 0.3.30's own factorization ends the process
-    from about n = 16 000 on two. Others are left to it: blocks are copied, which took a third of the time at n = 4500.
-
-    Parameters
-    ----------
-    A : ndarray of shape (n, n), float32 or float64
-        Symmetric, column-major; overwritten.
-
-    Returns
-    -------
-    int
-        0, or the row at which A is found not positive definite (counted from 1).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.linear import cholesky_in_place
-    >>> A = np.asfortranarray([[4.0, 2.0], [2.0, 2.0]])
-    >>> cholesky_in_place(A), A.tolist()
-    (0, [[2.0, 2.0], [1.0, 1.0]])
+    A (n, n)
     """
+    # By blocks of columns where it is large and BLAS has several threads: OpenBLAS 0.3.30's own factorization ends
+    # the process from about n = 16 000 on two. Others are left to it: blocks are copied, which took a third of the
+    # time at n = 4500.
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
     if A.flags.f_contiguous and (n <= _WHOLE or is_single_blas()):
@@ -65,22 +49,24 @@ def cholesky_in_place(A: np.ndarray) -> int:
 
 
 class FactorSystem:
-    """Solves for A = F F' (F: n x r) by the coefficients W = (F'F + c I)^-1 F'B (r x k) of a function of F's rows.
+    """Solves for A = F F' (F: n x r) by the coefficients W = (F'F + c I)^-1 F'B (r x k) of a function of F's rows."""
 
-    A W-first order of products, since the other one cancels: F W = A (A + c I)^-1 B is right to rounding, and so is the
-    solution (B - F W) / c as far as its own size goes, but F' times that solution, which is W again, would be off by
-    |F|^2 / c roundings. Who needs W (new rows) or F W (smoothers) asks for `loadings` and `smooth`.
-
-    1. The smaller side is factorized: F'F + c I, or F F' + c I where r > n, then W = F'(F F' + c I)^-1 B.
-    2. Its rows and columns are scaled to a diagonal of ones first, so that columns of all magnitudes count alike.
-    3. W is refined against the residual F'(B - F W) - c W, made from F itself: F'F has squared its condition. The error of
-       the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|.
-    4. Where that error does not fall to `_FIT` a singular value decomposition of F takes over: it squares nothing, holds
-       n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself. A smaller
-       one is refused if F has directions that are rounding.
-
-    With F = W T sparse by clusters, F'F costs n k_s^2 and the products n k_s.
-    """
+    # A W-first order of products, since the other one cancels: F W = A (A + c I)^-1 B is right to rounding, and so is
+    # the solution (B - F W) / c as far as its own size goes, but F' times that solution, which is W again, would be
+    # off by |F|^2 / c roundings. Who needs W (new rows) or F W (smoothers) asks for `loadings` and `smooth`.
+    #
+    # 1. The smaller side is factorized: F'F + c I, or F F' + c I where r > n, then W = F'(F F' + c I)^-1 B.
+    # 2. Its rows and columns are scaled to a diagonal of ones first, so that columns of all magnitudes count alike.
+    # 3. W is refined against the residual F'(B - F W) - c W, made from F itself: F'F has squared its condition. The
+    #   error of
+    #    the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|.
+    # 4. Where that error does not fall to `_FIT` a singular value decomposition of F takes over: it squares nothing,
+    #   holds
+    #    n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself. A
+    #      smaller
+    #    one is refused if F has directions that are rounding.
+    #
+    # With F = W T sparse by clusters, F'F costs n k_s^2 and the products n k_s.
 
     _FIT = 1e-9  # error of the fitted values at which W needs no further correction
     _REFINEMENTS = 3
@@ -253,26 +239,11 @@ def _outer(F: Factor) -> np.ndarray:
 class Equilibrated:
     """The Cholesky factor of D A D for a small positive definite A, D = diag(A)^-1/2.
 
-    The unit diagonal makes the factorization's error relative to every row by itself, so that features of different
-    units need no scaling by the user.
-
-    Parameters
-    ----------
-    A : ndarray of shape (d, d), float64
-        Symmetric; it is overwritten.
-
-    Raises
-    ------
-    IllConditioned
-        Where A is not positive definite in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.linear import Equilibrated
-    >>> Equilibrated(np.diag([4.0, 1.0])).solve(np.ones((2, 1))).ravel().tolist()
-    [0.25, 1.0]
+    A (d, d)
     """
+
+    # The unit diagonal makes the factorization's error relative to every row by itself, so that features of different
+    # units need no scaling by the user.
 
     def __init__(self, A: np.ndarray):
         diagonal = A.diagonal()
@@ -292,30 +263,14 @@ class Equilibrated:
     def half(self, B: np.ndarray) -> np.ndarray:
         """Multiply by a root of the inverse.
 
-        Parameters
-        ----------
-        B : ndarray of shape (d, k)
-            Columns.
-
-        Returns
-        -------
-        ndarray of shape (d, k)
-            R B with R'R = A^-1: its columns have the lengths sqrt(b'A^-1 b).
+        B (d, k) -> (d, k)
         """
         return scipy.linalg.solve_triangular(self._factor, self._scale[:, None] * B, lower=True, check_finite=False)
 
     def solve(self, B: np.ndarray) -> np.ndarray:
         """Multiply by the inverse.
 
-        Parameters
-        ----------
-        B : ndarray of shape (d, k)
-            Columns.
-
-        Returns
-        -------
-        ndarray of shape (d, k)
-            A^-1 B.
+        B (d, k) -> (d, k)
         """
         X, _ = scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * B, lower=1)
         return self._scale[:, None] * X
@@ -324,31 +279,7 @@ class Equilibrated:
 def positive_solve(A: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
     """Solve (A + c I) X = B for a small matrix of moments, refined once and checked.
 
-    Parameters
-    ----------
-    A : ndarray of shape (d, d)
-        Symmetric positive semidefinite.
-    ridge : float
-        c > 0.
-    B : ndarray of shape (d, k)
-        Right-hand sides.
-
-    Returns
-    -------
-    ndarray of shape (d, k)
-        X; a warning tells where it does not satisfy its equation.
-
-    Raises
-    ------
-    IllConditioned
-        Where the ridge is below what rounding leaves of A's small eigenvalues.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.linear import positive_solve
-    >>> positive_solve(np.eye(2), 1.0, np.ones((2, 1))).ravel()
-    array([0.5, 0.5])
+    A (d, d); B (d, k) -> (d, k)
     """
     shifted = A + ridge * np.eye(len(A))
     try:

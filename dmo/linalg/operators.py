@@ -22,21 +22,10 @@ _STRIP_ENTRIES = 1 << 21  # of a strip in float64: less than what malloc asks th
 
 
 class Operator:
-    """A symmetric n x n matrix known by its products.
+    """A symmetric n x n matrix known by its products."""
 
-    `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype;
-    `A.product(B)` returns float64 with products and sums in float64, for residuals.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> A = 2 * Dense(np.eye(3)) + Dense(np.ones((3, 3)))
-    >>> A.shift(1.0) @ np.ones((3, 1))
-    array([[6.],
-           [6.],
-           [6.]])
-    """
+    # `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype; `A.product(B)`
+    # returns float64 with products and sums in float64, for residuals.
 
     n: int
     dtype: np.dtype
@@ -232,17 +221,7 @@ def _real(array: np.ndarray) -> np.ndarray:
 class Dense(Operator):
     """A matrix in this process's memory.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, n)
-        Symmetric; float32 or float64, other types are taken as float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> Dense(np.eye(3, dtype=np.float32)).dtype
-    dtype('float32')
+    matrix (n, n)
     """
 
     def __init__(self, matrix: np.ndarray):
@@ -279,19 +258,7 @@ class Dense(Operator):
 class LowRank(Operator):
     """F F' for a tall factor F.
 
-    Parameters
-    ----------
-    factor : ndarray of shape (n, r)
-        F; float32 or float64, other types are taken as float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import LowRank
-    >>> LowRank(np.arange(3.0)[:, None]).dense()
-    array([[0., 0., 0.],
-           [0., 1., 2.],
-           [0., 2., 4.]])
+    factor (n, r)
     """
 
     def __init__(self, factor: np.ndarray):
@@ -410,25 +377,10 @@ class Shifted(Operator):
 class Centered(Operator):
     """H A H' with H = I - 1w'; the training means are kept, so that new rows are centered in the same way.
 
-    Parameters
-    ----------
-    inner : Operator
-        A.
-    weights : ndarray of shape (n,) or None, default=None
-        w of sum 1; None: 1/n each.
-
-    References
-    ----------
-    Schoelkopf, Smola, Mueller 1998, appendix A.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Centered, Dense
-    >>> Centered(Dense(np.eye(2))).dense()
-    array([[ 0.5, -0.5],
-           [-0.5,  0.5]])
+    weights (n,)
     """
+
+    # Schoelkopf, Smola, Mueller 1998, appendix A.
 
     def __init__(self, inner: Operator, weights: np.ndarray | None = None):
         self.inner, self.weights, self.n, self.dtype = inner, weights, inner.n, inner.dtype
@@ -494,19 +446,7 @@ class Centered(Operator):
 class Congruent(Operator):
     """R A R for a diagonal R: the kernel of samples that count R^2 times.
 
-    Parameters
-    ----------
-    inner : Operator
-        A.
-    roots : ndarray of shape (n,)
-        The diagonal of R.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Congruent, Dense
-    >>> Congruent(Dense(np.ones((2, 2))), np.array([1.0, 3.0])).dense().tolist()
-    [[1.0, 3.0], [3.0, 9.0]]
+    roots (n,)
     """
 
     def __init__(self, inner: Operator, roots: np.ndarray):

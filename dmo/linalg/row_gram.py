@@ -21,49 +21,22 @@ _CANCELS = 1e4
 class CenteredRows(Factor):
     """R (X - 1 m') as a `Factor`: rows less their means m, or as they are, times the roots R of their weights.
 
-    Dense rows have had the mean taken and the weights given (`X` holds the result). CSR rows hold R X and keep their
-    zeros: every product takes the mean's share off the result, which costs rounding in proportion to |m| once, as the
-    entries themselves do.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d), float64
-        Rows.
-    mean : ndarray of shape (d,) or None
-        m; None: not centered.
-    roots : ndarray of shape (n,) or None, default=None
-        Square roots of the rows' weights; None: ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.row_gram import CenteredRows
-    >>> CenteredRows.of(np.array([[1.0, 5.0], [3.0, 5.0]]), center=True).rows(slice(None))
-    array([[-1.,  0.],
-           [ 1.,  0.]])
+    X (n, d); mean (d,); roots (n,)
     """
 
-    X: Any
-    mean: np.ndarray | None
-    roots: np.ndarray | None = None
+    # Dense rows have had the mean taken and the weights given (`X` holds the result). CSR rows hold R X and keep
+    # their zeros: every product takes the mean's share off the result, which costs rounding in proportion to |m|
+    # once, as the entries themselves do.
+
+    X: Any  # (n, d): rows
+    mean: np.ndarray | None  # (d,): m; None: not centered
+    roots: np.ndarray | None = None  # (n,): square roots of the rows' weights; None: ones
 
     @classmethod
     def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
         """Make them from rows in memory.
 
-        Parameters
-        ----------
-        X : ndarray or sparse matrix of shape (n, d)
-            Of any real type.
-        center : bool
-            Take the mean.
-        weights : ndarray of shape (n,) or None, default=None
-            Of the rows, above 0; None: 1 each.
-
-        Returns
-        -------
-        CenteredRows
-            The rows, float64.
+        X (n, d); weights (n,)
         """
         plain = cls(double(X), None)
         plain = plain.centered(weights) if center else plain
@@ -129,15 +102,7 @@ class CenteredRows(Factor):
     def centered(self, weights: np.ndarray | None = None) -> CenteredRows:
         """Take the means off rows that have no weights yet.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n,) or None, default=None
-            Of the rows in the means; None: 1 each.
-
-        Returns
-        -------
-        CenteredRows
-            The rows less their means.
+        weights (n,)
         """
         if self.mean is not None:
             return self
@@ -159,10 +124,7 @@ class CenteredRows(Factor):
     def lengths(self) -> np.ndarray:
         """Work out the squared length of every row.
 
-        Returns
-        -------
-        ndarray of shape (n,)
-            s_i |x_i - m|^2.
+        -> (n,)
         """
         square = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X * self.X
         out = np.asarray(square.sum(axis=1), np.float64).ravel()
@@ -183,19 +145,6 @@ class RowGram(Operator):
     """F F' of centered or plain rows F in memory; sparse rows stay sparse until `dense` forms the n x n matrix.
 
     `centered()` centers the rows, not the matrix: F F' of rows far from the origin has lost their differences.
-
-    Parameters
-    ----------
-    factor : CenteredRows
-        F.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.row_gram import RowGram
-    >>> RowGram.of(np.array([[1.0], [3.0]]), center=True).dense()
-    array([[ 1., -1.],
-           [-1.,  1.]])
     """
 
     def __init__(self, factor: CenteredRows):
@@ -205,19 +154,7 @@ class RowGram(Operator):
     def of(cls, X: Any, center: bool = False, weights: np.ndarray | None = None) -> RowGram:
         """Make it from rows in memory.
 
-        Parameters
-        ----------
-        X : ndarray or sparse matrix of shape (n, d)
-            Of any real type.
-        center : bool, default=False
-            Take the mean.
-        weights : ndarray of shape (n,) or None, default=None
-            Of the rows, above 0; None: 1 each.
-
-        Returns
-        -------
-        RowGram
-            Their Gram matrix.
+        X (n, d); weights (n,)
         """
         return cls(CenteredRows.of(X, center, weights))
 

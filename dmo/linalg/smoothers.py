@@ -20,47 +20,22 @@ _SHARE = 32  # of the free memory that they may take, in each of several views
 
 @dataclass
 class Smoother:
-    """H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, by a solver of K + c I.
+    """H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, by a solver of K + c I."""
 
-    Conjugate gradients start at what is known: solutions are linear in B, so that those of the last blocks give that of every
-    combination of their columns. Eigenvectors are such combinations of the blocks of their search, and need no solve of their
-    own. Two n x k arrays a block are the memory, of the last five blocks where they are little of what is free, else of the
-    last one.
+    # Conjugate gradients start at what is known: solutions are linear in B, so that those of the last blocks give
+    # that of every combination of their columns. Eigenvectors are such combinations of the blocks of their search,
+    # and need no solve of their own. Two n x k arrays a block are the memory, of the last five blocks where they are
+    # little of what is free, else of the last one.
 
-    Parameters
-    ----------
-    solver : Solver
-        Of K + c I.
-    ridge : float
-        c > 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.smoothers import Smoother
-    >>> from dmo.linalg.solve import factorize
-    >>> Smoother(factorize(Dense(3 * np.eye(2)), 1.0), 1.0)(np.ones((2, 1))).ravel()
-    array([0.75, 0.75])
-    """
-
-    solver: Solver
-    ridge: float
+    solver: Solver  # of K + c I
+    ridge: float  # c > 0
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
 
     def dual(self, B: np.ndarray) -> np.ndarray:
         """Solve with K + c I; a warning tells where conjugate gradients did not converge.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, k)
-            Right-hand sides.
-
-        Returns
-        -------
-        ndarray of shape (n, k)
-            (K + c I)^-1 B [KGHA 33].
+        B (n, k) -> (n, k)
         """
         return self._solved(B, None)
 
@@ -81,11 +56,9 @@ class Smoother:
         return solution.value
 
     def _start(self, B: np.ndarray) -> np.ndarray | None:
-        """The solution for the part of B that lies in the span of the blocks whose solutions are known.
-
-        None where that is less than half of every column, as of blocks that are orthogonal to those before: the product
-        that looks at a start would only find that zero is as good.
-        """
+        """The solution for the part of B that lies in the span of the blocks whose solutions are known."""
+        # None where that is less than half of every column, as of blocks that are orthogonal to those before: the
+        # product that looks at a start would only find that zero is as good.
         rest, start = B, np.zeros(B.shape)
         # block by block, the last one first: those of a search are orthogonal to each other, and of blocks that change slowly
         # the last one says most
@@ -106,13 +79,7 @@ class Smoother:
         return self.solver.method in ("cg", "mixed")
 
     def loosen(self, tol: float) -> None:
-        """Let values be less exact from now on; coefficients stay as they were.
-
-        Parameters
-        ----------
-        tol : float
-            Error of H B at most, relative to every column of B, where less exact solutions cost less.
-        """
+        """Let values be less exact from now on; coefficients stay as they were."""
         self._loose = tol
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
@@ -122,10 +89,7 @@ class Smoother:
     def inverse_diagonal(self) -> np.ndarray:
         """Work out the diagonal of the inverse, for leave-one-out scores; needs a direct solver.
 
-        Returns
-        -------
-        ndarray of shape (n,)
-            diag((K + c I)^-1).
+        -> (n,)
         """
         return self.solver.inverse_diagonal()
 
@@ -133,24 +97,11 @@ class Smoother:
 class LinearSmoother:
     """The smoother of a linear kernel K = F F', by its coefficients W = (F'F + c I)^-1 F'B: H B = F W.
 
-    Never B - c (K + c I)^-1 B, nor W as F' (K + c I)^-1 B from that: see `FactorSystem`. Nothing is larger than the
-    smaller side of F squared.
-
-    Parameters
-    ----------
-    F : ndarray of shape (n, d), or Factor
-        Labels or features; centered by the caller where they should be.
-    ridge : float
-        c > 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.smoothers import LinearSmoother
-    >>> smoother = LinearSmoother(np.array([[1.0], [-1.0]]), ridge=2.0)
-    >>> smoother(np.array([[1.0], [-1.0]])).ravel(), smoother.loadings(np.array([[1.0], [-1.0]]))
-    (array([ 0.5, -0.5]), array([[0.5]]))
+    F (n, d)
     """
+
+    # Never B - c (K + c I)^-1 B, nor W as F' (K + c I)^-1 B from that: see `FactorSystem`. Nothing is larger than the
+    # smaller side of F squared.
 
     def __init__(self, F: np.ndarray | Factor, ridge: float):
         self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F
@@ -159,15 +110,7 @@ class LinearSmoother:
     def loadings(self, B: np.ndarray) -> np.ndarray:
         """Work out the coefficients of the columns of F; of the labels, they are Y'alpha_Y of [KGHA 31].
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, p)
-            What is smoothed.
-
-        Returns
-        -------
-        ndarray of shape (d, p)
-            (F'F + c I)^-1 F'B.
+        B (n, p) -> (d, p)
         """
         return self._solver.loadings(B)
 
@@ -177,19 +120,7 @@ class LinearSmoother:
     def leave_one_out(self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0) -> np.ndarray:
         """Work out, for every row, the value there of the function that smooths B without that row.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n, p)
-            What is smoothed.
-        W : ndarray of shape (d, p)
-            Its loadings.
-        part : ndarray of shape (n,), or float, default=1.0
-            Share of the row's weight that is left out.
-
-        Returns
-        -------
-        ndarray of shape (n, p)
-            Values.
+        B (n, p); W (d, p); part (n,) -> (n, p)
         """
         return leave_one_out(B, self._solver.residuals(B, W), self._solver.unfitted(), part)
 
@@ -199,39 +130,11 @@ def leave_one_out(
 ) -> np.ndarray:
     """Predict every training row by the kernel ridge that is fitted without it: t_i - r_i / (1 - h_i).
 
-    Of a row of weight w of which a part is left out, h_i is that part of what it is for the whole row.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (n, k)
-        t.
-    residuals : ndarray of shape (n, k)
-        r = c (K + c I)^-1 t.
-    left : ndarray of shape (n,)
-        1 - h_i = c [(K + c I)^-1]_ii; less 1 / n where K and t are centered, since the left-out regression has an
-        intercept of its own: with M = (K + c I)^-1 of the plain kernel it is c (m_ii - (M1)_i^2 / 1'M1).
-    part : ndarray of shape (n,), or float, default=1.0
-        Share of the row's weight that is left out.
-
-    Returns
-    -------
-    ndarray of shape (n, k)
-        Predictions; an InaccurateSolve warns where a row is fitted so closely that 1 - h_i is below 1e-10.
-
-    References
-    ----------
-    Rifkin, Lippert 2007, section 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.smoothers import leave_one_out
-    >>> K = np.array([[2.0, 1.0], [1.0, 2.0]])
-    >>> inverse = np.linalg.inv(K + np.eye(2))
-    >>> t = np.array([[1.0], [0.0]])
-    >>> leave_one_out(t, inverse @ t, np.diag(inverse)).ravel()  # of the second: 1 / (2 + 1) * 1
-    array([0.        , 0.33333333])
+    targets, residuals (n, k); left, part (n,) -> (n, k)
     """
+    # Of a row of weight w of which a part is left out, h_i is that part of what it is for the whole row.
+    #
+    # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)
     warn_of_leverage(divisor)
     # a row of which nothing else tells: its own residual is all there is

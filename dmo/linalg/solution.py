@@ -14,20 +14,7 @@ from dmo.linalg.operators import Operator
 
 
 class IllConditioned(UserError):
-    """A + c I is not positive definite in the arithmetic at hand.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.solution import IllConditioned
-    >>> from dmo.linalg.solve import factorize
-    >>> try:
-    ...     factorize(Dense(-np.eye(2)), 0.5, method="cholesky")
-    ... except IllConditioned as error:
-    ...     print(str(error).partition(";")[0])
-    the kernel plus ridge 0.5 is not positive definite (Cholesky stopped at row 1 of 2)
-    """
+    """A + c I is not positive definite in the arithmetic at hand."""
 
 
 class InaccurateSolve(ConvergenceWarning):
@@ -43,12 +30,11 @@ PROBES = 3
 
 
 def relative_error(R: np.ndarray, B: np.ndarray) -> float:
-    """max_j |r_j| / |b_j|, of the columns that are not zero.
-
-    Not the norm-wise backward error |r| / (|A + c I| |x| + |b|), which every backward stable factorization keeps at a few
-    roundings, however small the ridge: with |x| up to |b| / c it passes an r as large as b. What is used of x are values
-    A x, whose error A (A + c I)^-1 r is at most |r|: the relative residual bounds it in units of the labels.
-    """
+    """max_j |r_j| / |b_j|, of the columns that are not zero."""
+    # Not the norm-wise backward error |r| / (|A + c I| |x| + |b|), which every backward stable factorization keeps at
+    # a few roundings, however small the ridge: with |x| up to |b| / c it passes an r as large as b. What is used of x
+    # are values A x, whose error A (A + c I)^-1 r is at most |r|: the relative residual bounds it in units of the
+    # labels.
     scale = np.linalg.norm(B, axis=0)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 
@@ -71,16 +57,7 @@ LEAST = 1e-10
 def warn_of_leverage(left: np.ndarray) -> None:
     """Warn by an InaccurateSolve where rows are fitted so closely that hardly anything is left of their residuals.
 
-    Parameters
-    ----------
-    left : ndarray of shape (n,)
-        1 - h_i.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.solution import warn_of_leverage
-    >>> warn_of_leverage(np.array([0.5, 0.1]))
+    left (n,)
     """
     few = int(np.count_nonzero(~(left >= LEAST)))  # NaN as well
     if few:
@@ -95,51 +72,17 @@ def warn_of_leverage(left: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found.
+    """What a solver found."""
 
-    Attributes
-    ----------
-    value : ndarray, float64
-        X, of the shape of the right-hand side.
-    iterations : int
-        Products with A that the search took (conjugate gradients; the products that check residuals come on top), or
-        refinements (direct methods).
-    residuals : ndarray of shape (k,) or None
-        |B - (A + c I) X| / |B| per column, true ones in float64; None if unchecked.
-    converged : bool
-        Whether all of them are at most the tolerance.
-    method : str
-        Its name.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.solve import factorize
-    >>> found = factorize(Dense(np.eye(2)), ridge=1.0).solve(np.ones(2))
-    >>> found.value, found.converged, found.method
-    (array([0.5, 0.5]), True, 'cholesky')
-    """
-
-    value: np.ndarray
+    value: np.ndarray  # X, of the shape of the right-hand side
     iterations: int
-    residuals: np.ndarray | None
-    converged: bool
-    method: str
+    residuals: np.ndarray | None  # (k,): |B - (A + c I) X| / |B| per column, true ones in float64; None if unchecked
+    converged: bool  # whether all of them are at most the tolerance
+    method: str  # its name
 
 
 class Solver(Protocol):
-    """What solves (A + c I) X = B for many B.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.solve import factorize
-    >>> solver = factorize(Dense(np.eye(2)), 1.0)
-    >>> solver.solve(np.ones(2)).value, solver.inverse_diagonal()
-    (array([0.5, 0.5]), array([0.5, 0.5]))
-    """
+    """What solves (A + c I) X = B for many B."""
 
     method: str
 
@@ -148,37 +91,14 @@ class Solver(Protocol):
     ) -> Solution:
         """Solve for some right-hand sides.
 
-        Parameters
-        ----------
-        B : ndarray of shape (n,) or (n, k)
-            Right-hand sides.
-        x0 : ndarray of B's shape, optional
-            Where conjugate gradients start.
-        check : bool, default=True
-            False spares a direct method its residual.
-        tol : float, optional
-            Of this solve by conjugate gradients or with a float32 factor, in place of the solver's own; others are as
-            exact as they are.
-
-        Returns
-        -------
-        Solution
-            X and its residuals.
-
-        Raises
-        ------
-        UserError
-            Where B or x0 has another number of rows, or holds NaN or inf.
+        B (n,)
         """
         ...
 
     def inverse_diagonal(self) -> np.ndarray:
         """Work out the diagonal of the inverse.
 
-        Returns
-        -------
-        ndarray of shape (n,)
-            diag((A + c I)^-1).
+        -> (n,)
         """
         ...
 

@@ -43,48 +43,7 @@ def factorize(
     random_state: int | None = None,
     columns: int | None = None,
 ) -> Solver:
-    """Make a solver of (A + ridge I) X = B, to use many times.
-
-    Parameters
-    ----------
-    A : Operator
-        Symmetric positive semidefinite.
-    ridge : float
-        c > 0.
-    method : {"auto", "direct", "cholesky", "mixed", "cg", "woodbury"}, default="auto"
-        "auto": Woodbury for a low-rank A, else the least predicted cost of Cholesky (float64, or float32 with refinement)
-        and conjugate gradients, as half of the free memory allows; "direct": the cheaper Cholesky.
-    tol : float, default=1e-8
-        Relative true residual per column at which a solution counts as converged.
-    preconditioner : NystromPreconditioner, optional
-        One made before for the same A (it serves every ridge).
-    random_state : int, optional
-        Of the preconditioner.
-    columns : int, optional
-        Right-hand sides that will be solved with this solver, over all calls; without it ("many") Cholesky is taken wherever
-        the factor fits.
-
-    Returns
-    -------
-    Solver
-        Of the chosen method.
-
-    Raises
-    ------
-    IllConditioned
-        Where A + ridge I is not positive definite.
-    UserError
-        For a ridge that is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense, LowRank
-    >>> from dmo.linalg.solve import factorize
-    >>> F = np.random.default_rng(0).normal(size=(30, 3))
-    >>> factorize(Dense(F @ F.T), 0.1).method, factorize(LowRank(F), 0.1).method
-    ('cholesky', 'woodbury')
-    """
+    """Make a solver of (A + ridge I) X = B, to use many times."""
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
@@ -116,26 +75,7 @@ def factorize(
 
 
 def small_side_fits(factor: Factor) -> bool:
-    """Find whether a system of the factor's smaller side fits in half of the free memory.
-
-    Parameters
-    ----------
-    factor : Factor
-        n x r.
-
-    Returns
-    -------
-    bool
-        Whether it does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.factors import DenseFactor
-    >>> from dmo.linalg.solve import small_side_fits
-    >>> small_side_fits(DenseFactor(np.ones((100, 3))))
-    True
-    """
+    """Find whether a system of the factor's smaller side fits in half of the free memory."""
     return 8.0 * min(factor.shape) ** 2 <= _memory()
 
 
@@ -159,20 +99,16 @@ def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -
 
 
 def _spared(n: int, columns: int, refined: bool) -> float:
-    """What a float32 factor spares beside a float64 one, in products with a column in float32.
-
-    n^3 / 6 multiplications in the one and n^3 / 3, in this unit, in the other; taking the leading part out costs as much
-    as 300 columns.
-    """
+    """What a float32 factor spares beside a float64 one, in products with a column in float32."""
+    # n^3 / 6 multiplications in the one and n^3 / 3, in this unit, in the other; taking the leading part out costs as
+    # much as 300 columns.
     return n / 6 - 300 + (-2 * columns if refined else columns)
 
 
 def _saved(A: Operator, columns: int, direct: str) -> float:
-    """Products A @ B (B: n x columns) that a Cholesky factor costs, less those that a preconditioner does.
-
-    In one precision n / (6 k): n^3 / 6 multiplications against n^2 k. Products with fewer than 32 columns take as long
-    as with 32: they wait for memory. A float32 factor takes half the time, and two float64 products.
-    """
+    """Products A @ B (B: n x columns) that a Cholesky factor costs, less those that a preconditioner does."""
+    # In one precision n / (6 k): n^3 / 6 multiplications against n^2 k. Products with fewer than 32 columns take as
+    # long as with 32: they wait for memory. A float32 factor takes half the time, and two float64 products.
     k = max(32, columns)
     double = 8.0 / A.dtype.itemsize
     factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (

@@ -115,26 +115,7 @@ class Factor(Protocol):
 def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.ndarray:
     """Multiply tall blocks: products per row block in their own precision, sums in float64.
 
-    Parameters
-    ----------
-    F : ndarray of shape (n, k)
-        Left factor.
-    G : ndarray of shape (n, l), optional
-        Right factor; default F.
-    size : int, default=8192
-        Rows of a block.
-
-    Returns
-    -------
-    ndarray of shape (k, l), float64
-        F'G.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.tall import gram
-    >>> gram(np.ones((5, 1)))
-    array([[5.]])
+    F (n, k); G (n, l) -> (k, l)
     """
     G = F if G is None else G
     total = np.zeros((F.shape[1], G.shape[1]))
@@ -146,35 +127,14 @@ def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.nda
 def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float = 1e-10) -> np.ndarray:
     """Find an orthonormal basis of the span of columns, less their part in another span.
 
-    Projects twice ("twice is enough"), and orthonormalizes after each time through the Cholesky factor of the columns' Gram
-    matrix: all in products of matrices, where a rank-revealing QR, which follows where the columns are nearly dependent,
-    takes ten times as long.
-
-    Parameters
-    ----------
-    B : ndarray of shape (n, k)
-        Columns.
-    against : ndarray of shape (n, q), optional
-        Orthonormal columns.
-    tol : float, default=1e-10
-        Directions whose length is below `tol` times the largest column of B are dropped.
-
-    Returns
-    -------
-    ndarray of shape (n, r), float64
-        The basis; r <= k is B's numerical rank outside `against`.
-
-    References
-    ----------
-    Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.tall import orthonormalize
-    >>> orthonormalize(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]])).shape
-    (3, 1)
+    B (n, k); against (n, q) -> (n, r)
     """
+    # Projects twice ("twice is enough"), and orthonormalizes after each time through the Cholesky factor of the
+    # columns' Gram matrix: all in products of matrices, where a rank-revealing QR, which follows where the columns
+    # are nearly dependent, takes ten times as long.
+    #
+    # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
+    # 2015.
     B = np.array(B, dtype=np.float64)
     scale = np.sqrt((B * B).sum(axis=0).max(initial=0.0))
     if scale == 0.0:

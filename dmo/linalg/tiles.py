@@ -41,65 +41,16 @@ class TileSource(Protocol):
 
 
 def lower_pairs(n: int, block: int) -> list[Pair]:
-    """List the pairs of blocks of a symmetric matrix, strip by strip.
-
-    Parameters
-    ----------
-    n : int
-        Rows and columns.
-    block : int
-        Rows and columns of a block.
-
-    Returns
-    -------
-    list of (int, int)
-        (i, j), i >= j.
-
-    Examples
-    --------
-    >>> from dmo.linalg.tiles import lower_pairs
-    >>> lower_pairs(5, 3)
-    [(0, 0), (1, 0), (1, 1)]
-    """
+    """List the pairs of blocks of a symmetric matrix, strip by strip."""
     return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
 
 
 def product_bytes(
     n: int, block: int, columns: int, threads: list[int], resident: bool, itemsize: int = 8, entry: int = 4
 ) -> int:
-    """Predict what a product with tiles takes on the largest worker, beside what lies there before.
-
-    Its part of the resident tiles (and one group more, since groups are not cut), the block with the shares that are added up,
-    and per thread two tiles in flight with their casts.
-
-    Parameters
-    ----------
-    n : int
-        Rows of the matrix.
-    block : int
-        Rows of a tile.
-    columns : int
-        Of the tall block.
-    threads : list of int
-        Of every worker.
-    resident : bool
-        Whether workers keep the tiles.
-    itemsize : int, default=8
-        Bytes of the tall block's entries.
-    entry : int, default=4
-        Bytes of the tiles' entries.
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Examples
-    --------
-    >>> from dmo.linalg.tiles import product_bytes
-    >>> product_bytes(1000, 1000, columns=10, threads=[1], resident=False)
-    24480000
-    """
+    """Predict what a product with tiles takes on the largest worker, beside what lies there before."""
+    # Its part of the resident tiles (and one group more, since groups are not cut), the block with the shares that
+    # are added up, and per thread two tiles in flight with their casts.
     blocks = -(-n // block)
     groups = min(blocks * (blocks + 1) // 2, _PER_THREAD * sum(threads))
     part = min(1.0, max(threads) / sum(threads) + 1 / groups) if resident else 0.0
@@ -186,40 +137,10 @@ def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
 
 
 class Tiles(Operator):
-    """A symmetric matrix as lower tiles of a `TileSource`.
+    """A symmetric matrix as lower tiles of a `TileSource`."""
 
-    A product is four tasks per thread that the workers have by then. This process holds n x k blocks only, except in `dense`.
-    The first product that `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
-
-    Parameters
-    ----------
-    source : TileSource
-        What has the tiles, or computes them; picklable.
-    client : distributed.Client, optional
-        Whose workers multiply; None: this process.
-    resident : bool, default=False
-        Keep the tiles in the workers' memory (this process's without a client) from the first product on, instead of asking
-        the source for them at every product.
-    dtype : dtype, default=float32
-        Of products.
-    features : FeatureTiles, optional
-        What the entries were made from: single columns and the diagonal come from there, where reading them would mean to
-        read most tiles.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.kernels import Linear
-    >>> from dmo.kernels.multikernel import MultiKernel
-    >>> from dmo.kernels.tiles import FeatureTiles
-    >>> from dmo.linalg.tiles import Tiles
-    >>> kernel, X = MultiKernel.of("x", Linear()), np.arange(3.0)[:, None]
-    >>> A = Tiles(FeatureTiles(kernel, {"x": X}, block=2), dtype=np.float64)
-    >>> A.dense()
-    array([[0., 0., 0.],
-           [0., 1., 2.],
-           [0., 2., 4.]])
-    """
+    # A product is four tasks per thread that the workers have by then. This process holds n x k blocks only, except
+    # in `dense`. The first product that `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
 
     def __init__(
         self,
@@ -240,11 +161,9 @@ class Tiles(Operator):
         self._deal()
 
     def _deal(self) -> None:
-        """Deal the tiles out to the threads that there are: workers come and go between two products.
-
-        Resident tiles are made anew where they are dealt out anew, which takes longer than a product: that is done for a
-        fourth more threads, and where some went the others take over.
-        """
+        """Deal the tiles out to the threads that there are: workers come and go between two products."""
+        # Resident tiles are made anew where they are dealt out anew, which takes longer than a product: that is done
+        # for a fourth more threads, and where some went the others take over.
         threads = 0 if self.client is None else max(1, sum(self.client.nthreads().values()))
         more = threads > self._threads
         kept = self.resident and self._kept is not None
@@ -258,23 +177,9 @@ class Tiles(Operator):
             self._shared.forget()  # so that new workers have the source before they are given a task
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
-        """Predict the peak memory of a worker in a product.
-
-        What it took before (Python, the libraries, tiles of other views), what `product_bytes` counts, and a copy of the
-        features that lie in memory.
-
-        Parameters
-        ----------
-        columns : int
-            Of the block.
-        itemsize : int, default=8
-            Bytes of its entries.
-
-        Returns
-        -------
-        int
-            Bytes.
-        """
+        """Predict the peak memory of a worker in a product."""
+        # What it took before (Python, the libraries, tiles of other views), what `product_bytes` counts, and a copy
+        # of the features that lie in memory.
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
         own = product_bytes(self.n, self.source.block, columns, threads, self.resident, itemsize, self.dtype.itemsize)
         return self._taken + own + (0 if self.features is None else self.features.nbytes)
@@ -416,26 +321,7 @@ class Tiles(Operator):
 
 
 def in_tiles(A: Operator) -> bool:
-    """Find whether the entries of an operator, or of the one that it centers, scales or weights, are in tiles.
-
-    Parameters
-    ----------
-    A : Operator
-        Any.
-
-    Returns
-    -------
-    bool
-        Whether they are.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.tiles import in_tiles
-    >>> in_tiles(Dense(np.eye(3)).centered())
-    False
-    """
+    """Find whether the entries of an operator, or of the one that it centers, scales or weights, are in tiles."""
     while not isinstance(A, Tiles) and hasattr(A, "inner"):
         A = A.inner
     return isinstance(A, Tiles)

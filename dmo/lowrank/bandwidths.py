@@ -23,47 +23,18 @@ from dmo.lowrank.nystrom import PREPARED, NystromMap, cut_off, inverse_root, tim
 
 @dataclass(frozen=True, eq=False)
 class ExponentMap:
-    """A Nystrom map whose rows are exponents at landmarks, in place of features.
+    """A Nystrom map whose rows are exponents at landmarks, in place of features."""
 
-    Parameters
-    ----------
-    map : NystromMap
-        The map of the features.
-    keep : ndarray of int
-        The map's landmarks among those of the exponents.
-    power : float
-        Of the exponents' kernel, that the map's kernel is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.lowrank import nystrom
-    >>> from dmo.lowrank.bandwidths import ManyBandwidths
-    >>> X = np.random.default_rng(0).normal(size=(200, 3))
-    >>> shared = ManyBandwidths(nystrom("rbf", X, rank=40, random_state=0))
-    >>> wide = shared.scaled(2.0)
-    >>> bool(abs(wide.raw(shared.exponents(X)) - wide.map.raw(X)).max() < 1e-3)
-    True
-    """
-
-    map: NystromMap
-    keep: np.ndarray
-    power: float
+    map: NystromMap  # the map of the features
+    keep: np.ndarray  # the map's landmarks among those of the exponents
+    power: float  # of the exponents' kernel, that the map's kernel is
 
     mixing = None
 
     def raw(self, X: Any, /) -> np.ndarray:
         """Map exponents to factor rows.
 
-        Parameters
-        ----------
-        X : ndarray of shape (m, r)
-            Exponents, see `ManyBandwidths.exponents`.
-
-        Returns
-        -------
-        ndarray of shape (m, rank)
-            Factor rows.
+        X (m, r) -> (m, rank)
         """
         out = np.empty((len(X), self.map.rank), self.map.dtype)
         projection = self.map.projection.astype(self.map.dtype)
@@ -73,40 +44,16 @@ class ExponentMap:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe what the factor rows depend on.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Those of the map, and its landmarks' numbers.
-        meta : dict
-            JSON.
-        """
+        """Describe what the factor rows depend on."""
         arrays, meta = self.map.to_arrays()
         return arrays | {"keep": self.keep}, meta | {"power": self.power}
 
 
 @dataclass(frozen=True, eq=False)
 class ManyBandwidths:
-    """The landmarks of a Nystrom map for kernels of other bandwidths, and the rows' exponents at them.
+    """The landmarks of a Nystrom map for kernels of other bandwidths, and the rows' exponents at them."""
 
-    Parameters
-    ----------
-    base : NystromMap
-        Of a `BandwidthKernel`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.lowrank import nystrom
-    >>> from dmo.lowrank.bandwidths import ManyBandwidths
-    >>> X = np.random.default_rng(0).normal(size=(200, 3))
-    >>> shared = ManyBandwidths(nystrom("rbf", X, rank=40, random_state=0))
-    >>> shared.scaled(0.5).map.kernel.scale, shared.exponents(X[:4]).shape
-    (0.5, (4, 40))
-    """
-
-    base: NystromMap
+    base: NystromMap  # of a `BandwidthKernel`
 
     @cached_property
     def _wide(self) -> Any:
@@ -117,18 +64,7 @@ class ManyBandwidths:
         return self.base.kernel.prepare(self.base.landmarks, self.base.dtype)
 
     def scaled(self, factor: float) -> ExponentMap:
-        """Make the map of the kernel with another bandwidth.
-
-        Parameters
-        ----------
-        factor : float
-            On the bandwidth.
-
-        Returns
-        -------
-        ExponentMap
-            Without errors of its own. Landmarks that depend on others under the new bandwidth are dropped.
-        """
+        """Make the map of the kernel with another bandwidth."""
         assert isinstance(self.base.kernel, BandwidthKernel)
         kernel = replace(self.base.kernel, scale=factor * self.base.kernel.scale)
         landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)  # refuses what has too few digits for it
@@ -140,15 +76,7 @@ class ManyBandwidths:
     def exponents(self, X: Rows) -> np.ndarray:
         """Work out -log2 k(x, z) of rows and landmarks.
 
-        Parameters
-        ----------
-        X : row source of shape (m, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (m, r)
-            Exponents, in the precision of the map.
+        X (m, d) -> (m, r)
         """
         kernel = self.base.kernel
         assert isinstance(kernel, BandwidthKernel)
@@ -158,28 +86,7 @@ class ManyBandwidths:
 def exponents_of(shared: Mapping[str, ManyBandwidths], views: Mapping[str, Rows], size: int) -> dict[str, np.ndarray]:
     """Work out the exponents of all rows of some views at their landmarks, in one reading.
 
-    Parameters
-    ----------
-    shared : mapping of str to ManyBandwidths
-        By view.
-    views : mapping of str to row source of shape (n, d)
-        Rows by view.
-    size : int
-        Rows at a time.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (n, r)
-        By view.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.lowrank import nystrom
-    >>> from dmo.lowrank.bandwidths import ManyBandwidths, exponents_of
-    >>> X = np.random.default_rng(0).normal(size=(50, 3))
-    >>> exponents_of({"x": ManyBandwidths(nystrom("rbf", X, rank=10, random_state=0))}, {"x": X}, 20)["x"].shape
-    (50, 10)
+    views (n, d) -> (n, r)
     """
     n = next(iter(views.values())).shape[0]
     found = {view: np.empty((n, part.base.rank), part.base.dtype) for view, part in shared.items()}

@@ -19,11 +19,9 @@ _PER_CLUSTER, _LEAST = 200, 2048  # rows that the clustering looks at
 
 
 def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `clusters` centers (S x d) for rows E (n x d, in memory) by k-means, the large clusters split.
-
-    A cluster with more than twice the average number of rows is split by 2-means and the smallest one is given up, at
-    most 2 S times. Rows that are all alike come in fewer clusters. Source: Si, Hsieh, Dhillon 2014, section 4.
-    """
+    """At most `clusters` centers (S x d) for rows E (n x d, in memory) by k-means, the large clusters split."""
+    # A cluster with more than twice the average number of rows is split by 2-means and the smallest one is given up,
+    # at most 2 S times. Rows that are all alike come in fewer clusters. Source: Si, Hsieh, Dhillon 2014, section 4.
     centers = kmeans(E, clusters, rng, iterations=20)
     for _ in range(2 * clusters):
         nearest = assign(E, centers)

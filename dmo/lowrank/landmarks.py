@@ -29,11 +29,10 @@ _PER_CENTER, _LOOK = 20, 2048  # rows that k-means looks at: more move the cente
 def choose_landmarks(
     kernel: Kernel, X: Any, rank: int, kind: Landmarks, rng: np.random.Generator
 ) -> np.ndarray | scipy.sparse.csr_array:
-    """At most `rank` landmarks for the rows X (n x d, in memory).
-
-    "uniform": rows drawn at random; "rpcholesky": rows by randomly pivoted Cholesky of the kernel matrix (n x rank
-    numbers of memory), fewer where its residual vanishes; "kmeans": centers, in the space where the kernel measures.
-    """
+    """At most `rank` landmarks for the rows X (n x d, in memory)."""
+    # "uniform": rows drawn at random; "rpcholesky": rows by randomly pivoted Cholesky of the kernel matrix (n x rank
+    # numbers of memory), fewer where its residual vanishes; "kmeans": centers, in the space where the kernel
+    # measures.
     n = X.shape[0]
     if kind == "kmeans":
         space = metric_space(kernel)
@@ -61,11 +60,9 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
-    """Rows of 256 features with nearly the distances of the prepared ones.
-
-    Pivots among such rows make as good landmarks as among the rows themselves, and columns of their kernel cost what 256
-    features do.
-    """
+    """Rows of 256 features with nearly the distances of the prepared ones."""
+    # Pivots among such rows make as good landmarks as among the rows themselves, and columns of their kernel cost
+    # what 256 features do.
     n, d = X.shape
     values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
 
@@ -80,11 +77,9 @@ def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepar
 
 
 def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
-    """A map of float32 rows of d features to 256 sums of them, which keep distances within some percent.
-
-    Every feature is added, with a random sign, to one of the sums [Charikar, Chen, Farach-Colton 2004]; 256 features in
-    turn to one each, in order, from a random one on.
-    """
+    """A map of float32 rows of d features to 256 sums of them, which keep distances within some percent."""
+    # Every feature is added, with a random sign, to one of the sums [Charikar, Chen, Farach-Colton 2004]; 256
+    # features in turn to one each, in order, from a random one on.
     shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
     sign = rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
     features = np.arange(d)

@@ -146,13 +146,13 @@ def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int
 
 @dataclass
 class _Cluster:
-    """What the fit knows of one cluster.
+    """What the fit knows of one cluster."""
 
-    `Q` (n_s x m, orthonormal): all that the landmarks span, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q; `roughness` (m x m): Gram
-    matrix of the functions Q in the kernel's own space. Found later: `U` (m x k_s), so that the basis is W_s = Q U; `own` =
-    W_s' K_ss W_s; for sampled links `sampled`, `weights`, numbers of the rows J_s of X that stand for the cluster in sums
-    over rows, and `seen` = W_s' K_s,J times the weights, J the sampled rows of all clusters.
-    """
+    # `Q` (n_s x m, orthonormal): all that the landmarks span, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q; `roughness` (m x
+    # m): Gram matrix of the functions Q in the kernel's own space. Found later: `U` (m x k_s), so that the basis is
+    # W_s = Q U; `own` = W_s' K_ss W_s; for sampled links `sampled`, `weights`, numbers of the rows J_s of X that
+    # stand for the cluster in sums over rows, and `seen` = W_s' K_s,J times the weights, J the sampled rows of all
+    # clusters.
 
     rank: int
     landmarks: Any
@@ -316,11 +316,9 @@ def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.nd
 
 
 def _root(L: np.ndarray, definite: bool) -> np.ndarray:
-    """T with T T' = L, of full column rank, or of the positive semidefinite part of L.
-
-    W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'. Links W'KW are `definite` but for
-    rounding, and mostly have a Cholesky factor; those from samples, or with some set to zero, are not.
-    """
+    """T with T T' = L, of full column rank, or of the positive semidefinite part of L."""
+    # W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'. Links W'KW are `definite`
+    # but for rounding, and mostly have a Cholesky factor; those from samples, or with some set to zero, are not.
     if definite:
         with suppress(np.linalg.LinAlgError):
             root = np.linalg.cholesky(L)
@@ -332,12 +330,12 @@ def _root(L: np.ndarray, definite: bool) -> np.ndarray:
 
 
 def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) -> np.ndarray:
-    """Orthonormal span of the `rank` directions u with the largest u'Eu / u'(I + R)u, fewer where that falls below `drop`.
-
-    A direction can be large on the fitted rows only because its function is rough, and is then wild on other rows: R,
-    its squared norm in the kernel's space times a small eigenvalue, is about _SMOOTH for an eigenfunction and far above 1
-    for such a direction.
+    """Orthonormal span of the `rank` directions u with the largest u'Eu / u'(I + R)u, fewer where that falls below
+    `drop`.
     """
+    # A direction can be large on the fitted rows only because its function is rough, and is then wild on other rows:
+    # R, its squared norm in the kernel's space times a small eigenvalue, is about _SMOOTH for an eigenfunction and
+    # far above 1 for such a direction.
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
     # orthonormal in I + R by eigh, now in the Euclidean product, which is what makes W_s = Q U orthonormal

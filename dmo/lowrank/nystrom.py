@@ -508,11 +508,9 @@ def cut_off(dtype: np.dtype) -> tuple[float, float]:
 
 
 def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
-    """(keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A (m x m, float64).
-
-    Pivoted Cholesky drops residual pivots below `drop` times the largest diagonal entry; the diagonal of what is kept
-    grows by `jitter` times its trace.
-    """
+    """(keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A (m x m, float64)."""
+    # Pivoted Cholesky drops residual pivots below `drop` times the largest diagonal entry; the diagonal of what is
+    # kept grows by `jitter` times its trace.
     square = (square + square.T) / 2
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))

@@ -25,13 +25,11 @@ def fit_rank(
     tol: float | None,
     memory_rank: int | None,
 ) -> FeatureMap:
-    """The map of the rank asked for, or with rank "auto" the smallest one tried that meets the tolerance.
-
-    Arguments: `fit(rank)` -> a map with its error; `limit`: the largest rank that makes sense; `tol`: relative
-    error wanted; `memory_rank`: the rank that the memory allows. With "auto" the rank doubles from 64 until the error is
-    met, the kernel's rank or the limit is reached, then one rank is tried between the last two; without a tolerance the
-    rank is what the memory allows. Raises ValueError for a tolerance or memory with a given rank.
-    """
+    """The map of the rank asked for, or with rank "auto" the smallest one tried that meets the tolerance."""
+    # Arguments: `fit(rank)` -> a map with its error; `limit`: the largest rank that makes sense; `tol`: relative
+    # error wanted; `memory_rank`: the rank that the memory allows. With "auto" the rank doubles from 64 until the
+    # error is met, the kernel's rank or the limit is reached, then one rank is tried between the last two; without a
+    # tolerance the rank is what the memory allows. Raises ValueError for a tolerance or memory with a given rank.
     if rank != "auto":
         if tol is not None or memory_rank is not None:
             raise UserError(f"rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")

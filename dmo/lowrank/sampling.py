@@ -20,34 +20,10 @@ _PER_COLUMN, _PER_PIVOT = 16, 8  # of them per column of its factor, and per lan
 
 
 def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: str | None, clusters: int = 1) -> int:
-    """Count the rows that a map of so many columns per cluster is learned from, at most.
-
-    With fewer than 16 per column, MEKA's error grows (by a tenth at 6 per column); with more, the time does. Pivoted
-    Cholesky finds as good landmarks among 8 per landmark as among 16, in half the time; among 4, clusters of ten rows
-    in ten thousand are missed.
-
-    Parameters
-    ----------
-    fit_rows : int or None
-        The number where it is given; None: 16 per column, 8 with "rpcholesky" in one cluster, within 4096 to 20 000.
-    rank : int or "auto"
-        Columns per cluster.
-    landmarks : str or None
-        How landmarks are chosen.
-    clusters : int, default=1
-        Clusters.
-
-    Returns
-    -------
-    int
-        Rows.
-
-    Examples
-    --------
-    >>> from dmo.lowrank.sampling import learning_rows
-    >>> learning_rows(None, 1000, "kmeans"), learning_rows(None, 1000, "rpcholesky"), learning_rows(500, 1000, "kmeans")
-    (16000, 8000, 500)
-    """
+    """Count the rows that a map of so many columns per cluster is learned from, at most."""
+    # With fewer than 16 per column, MEKA's error grows (by a tenth at 6 per column); with more, the time does.
+    # Pivoted Cholesky finds as good landmarks among 8 per landmark as among 16, in half the time; among 4, clusters
+    # of ten rows in ten thousand are missed.
     columns = 0 if rank == "auto" else clusters * int(check_parameter("rank", rank, COUNT))
     if fit_rows is not None:
         return int(check_parameter("fit_rows", fit_rows, COUNT))

@@ -19,26 +19,7 @@ import scipy.optimize
 def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -> np.ndarray:
     """Weights of views from their distances, in one pass.
 
-    Parameters
-    ----------
-    blocks : iterable of (slice, ndarray of shape (V, rows, n))
-        Distances of some rows to all, each of mean about 1; all rows in turn.
-    Y : ndarray of shape (n, L), 0/1
-        Labels.
-
-    Returns
-    -------
-    ndarray of shape (V,), float64
-        Weights of length 1; zeros where no view aligns with the labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.alignment import aligned_weights
-    >>> y = np.array([[1], [1], [0], [0]])
-    >>> good, poor = np.abs(y - y.T), np.abs(y[[0, 2, 1, 3]] - y[[0, 2, 1, 3]].T)
-    >>> aligned_weights([(slice(0, 4), np.stack([good, poor]))], y)
-    array([1., 0.])
+    blocks (V, rows, n); Y (n, L) -> (V,)
     """
     n = len(Y)
     centered = (Y - Y.mean(axis=0)).astype(np.float32)

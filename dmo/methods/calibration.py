@@ -37,42 +37,15 @@ _SMALLEST = 1e-9  # a relative ridge: a score matrix that repeats another would 
 
 @dataclass(frozen=True)
 class PooledProbabilities:
-    """Label probabilities of score matrices, by one logistic regression that all labels share.
+    """Label probabilities of score matrices, by one logistic regression that all labels share."""
 
-    Attributes
-    ----------
-    mean, deviation : ndarray of shape (K, L)
-        Of the held-out scores that the fit saw.
-    rarity : ndarray of shape (L,)
-        phi.
-    seen : ndarray of shape (L,), bool
-        Whether any training sample carries the label.
-    coefficients : ndarray of shape (3 K + 3,)
-        b, b', b'' of every score matrix, then eta, theta, zeta.
-    own : ndarray of shape (2, L)
-        a, c of every label.
-    ordered : bool
-        Whether a label's probability grows with its score everywhere.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.calibration import PooledProbabilities
-    >>> rng = np.random.default_rng(0)
-    >>> Y = (rng.random((200, 3)) < [0.5, 0.2, 0.1]).astype(float)
-    >>> scores = Y + rng.normal(size=Y.shape)
-    >>> p = PooledProbabilities.fit([scores], Y)([scores])
-    >>> bool(p[Y == 1].mean() > p[Y == 0].mean()), bool(abs(p.mean() - Y.mean()) < 0.01)
-    (True, True)
-    """
-
-    mean: np.ndarray
-    deviation: np.ndarray
-    rarity: np.ndarray
-    seen: np.ndarray
-    coefficients: np.ndarray
-    own: np.ndarray
-    ordered: bool = False
+    mean: np.ndarray  # (K, L): of the held-out scores that the fit saw
+    deviation: np.ndarray  # (K, L): of the held-out scores that the fit saw
+    rarity: np.ndarray  # (L,): phi
+    seen: np.ndarray  # (L,): whether any training sample carries the label
+    coefficients: np.ndarray  # (3 K + 3,): b, b', b'' of every score matrix, then eta, theta, zeta
+    own: np.ndarray  # (2, L): a, c of every label
+    ordered: bool = False  # whether a label's probability grows with its score everywhere
 
     @classmethod
     def fit(
@@ -80,21 +53,7 @@ class PooledProbabilities:
     ) -> Self:
         """Learn the regression by maximum likelihood.
 
-        Parameters
-        ----------
-        scores : sequence of K ndarrays of shape (n, L)
-            Held-out scores.
-        Y : ndarray of shape (n, L)
-            Labels, 0/1.
-        counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
-        entries : int, default=2097152
-            About how many of them at most, by sample, the few coefficients are learned from.
-
-        Returns
-        -------
-        PooledProbabilities
-            The regression.
+        scores, Y, counts (n, L)
         """
         frequency = label_frequency(Y, counts)
         n = len(Y) if counts is None else np.maximum(counts.sum(axis=0), 1)
@@ -119,19 +78,7 @@ class PooledProbabilities:
     def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
         """Add a slope and an offset of every label's own.
 
-        Parameters
-        ----------
-        scores : sequence of K ndarrays of shape (n, L)
-            Held-out scores, those of the fit.
-        Y : ndarray of shape (n, L)
-            Labels, 0/1.
-        counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
-
-        Returns
-        -------
-        PooledProbabilities
-            The same regression, refined.
+        scores, Y, counts (n, L)
         """
         ordered = replace(self, ordered=True)
         return replace(ordered, own=_own_lines(ordered._logits(scores), np.asarray(Y, np.float64), counts))
@@ -177,13 +124,7 @@ class PooledProbabilities:
         return np.stack([column.ravel() for column in columns])
 
     def to_arrays(self) -> dict[str, Any]:
-        """Describe it for a model store.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Its attributes.
-        """
+        """Describe it for a model store."""
         return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients", "own")} | {
             "ordered": np.array(self.ordered)
         }
@@ -191,45 +132,16 @@ class PooledProbabilities:
 
 @dataclass(frozen=True)
 class SoftmaxProbabilities:
-    """Probabilities of classes: softmax of `scale` times the scores, which keeps the order of the classes.
+    """Probabilities of classes: softmax of `scale` times the scores, which keeps the order of the classes."""
 
-    Attributes
-    ----------
-    scale : ndarray of shape (1,)
-        Above 0.
-    seen : ndarray of shape (L,), bool
-        Whether any training sample is of the class.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.calibration import SoftmaxProbabilities
-    >>> Y = np.eye(3)[np.arange(90) % 3]
-    >>> scores = Y + np.random.default_rng(0).normal(size=Y.shape)
-    >>> SoftmaxProbabilities.fit([scores], Y)([scores])[:2].sum(axis=1)
-    array([1., 1.])
-    """
-
-    scale: np.ndarray
-    seen: np.ndarray
+    scale: np.ndarray  # (1,): above 0
+    seen: np.ndarray  # (L,): whether any training sample is of the class
 
     @classmethod
     def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
         """Learn the scale by maximum likelihood.
 
-        Parameters
-        ----------
-        scores : sequence of one ndarray of shape (n, L)
-            Held-out scores.
-        Y : ndarray of shape (n, L)
-            Classes of the samples, 0/1, one a row.
-        counts : ndarray of shape (n, L), or None, default=None
-            How often every sample counts, the same for all classes; None: once.
-
-        Returns
-        -------
-        SoftmaxProbabilities
-            With the scale.
+        scores, Y, counts (n, L)
         """
         often = np.ones(len(Y)) if counts is None else counts[:, 0].astype(np.float64)
         seen, S = often @ Y > 0, scores[0] - scores[0].max(axis=1, keepdims=True)
@@ -251,37 +163,14 @@ class SoftmaxProbabilities:
         return np.asarray(softmax(np.where(self.seen, self.scale[0] * scores[0], -np.inf), axis=1))
 
     def to_arrays(self) -> dict[str, Any]:
-        """Describe it for a model store.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Its attributes.
-        """
+        """Describe it for a model store."""
         return {"scale": self.scale, "seen": self.seen}
 
 
 def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
     """Work out the share of the entries of every label that are 1.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels, 0/1.
-    counts : ndarray of shape (n, L), or None
-        How often every entry of Y counts, 0 where it is unknown; None: once.
-
-    Returns
-    -------
-    ndarray of shape (L,)
-        Shares; 0 of a label that is known of no sample.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.calibration import label_frequency
-    >>> label_frequency(np.array([[1, 0], [0, 0]]), np.array([[True, True], [False, True]])).tolist()
-    [1.0, 0.0]
+    Y, counts (n, L) -> (L,)
     """
     if counts is None:
         return np.asarray(Y.sum(axis=0), np.float64) / len(Y)
@@ -292,22 +181,7 @@ def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
 def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
     """Work out how often samples count from how often their labels do: as often as the one that does most.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (n, L), or None
-        Of the labels.
-
-    Returns
-    -------
-    ndarray of shape (n,), or None
-        None: once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.calibration import row_counts
-    >>> row_counts(np.array([[0, 2], [1, 1]])).tolist()
-    [2.0, 1.0]
+    counts (n, L) -> (n,)
     """
     return None if counts is None else np.asarray(counts.max(axis=1, initial=0), np.float64)
 
@@ -315,26 +189,7 @@ def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
 def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Work out mean and standard deviation of every score, in float64.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n, L)
-        Scores.
-    often : ndarray of shape (n,) or None
-        How often every row counts; None: once.
-
-    Returns
-    -------
-    mean : ndarray of shape (L,)
-        Means.
-    deviation : ndarray of shape (L,)
-        Standard deviations.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.calibration import mean_and_deviation
-    >>> mean_and_deviation(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))[0].tolist()
-    [2.0]
+    scores (n, L); often (n,) -> mean, deviation (L,)
     """
     if often is None:
         return scores.mean(axis=0, dtype=np.float64), scores.std(axis=0, dtype=np.float64)
@@ -346,24 +201,7 @@ def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np
 def some_samples(Y: np.ndarray, entries: int) -> np.ndarray | slice:
     """Pick samples at random, the same ones every time, with about so many labels in all.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels.
-    entries : int
-        Sample-label pairs at most.
-
-    Returns
-    -------
-    ndarray of int, or slice
-        Their numbers, ascending; a slice of all where these are no more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.calibration import some_samples
-    >>> len(some_samples(np.zeros((100, 4)), 80)), some_samples(np.zeros((100, 4)), 400)
-    (20, slice(None, None, None))
+    Y (n, L)
     """
     if Y.size <= entries:
         return slice(None)
@@ -373,12 +211,12 @@ def some_samples(Y: np.ndarray, entries: int) -> np.ndarray | slice:
 def _newton(
     model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None
 ) -> np.ndarray:
-    """Coefficients of the largest likelihood, by Newton steps from the model's that are halved until the likelihood grows.
-
-    z^2 of rare labels reaches thousands, where a full step from zero overshoots; columns are scaled to deviation 1, since
-    the Hessian of the raw ones has a condition number of their squared scale. A trial's loss comes with its gradient and
-    its Hessian: nearly every trial is taken, and making the regressors is most of a pass.
+    """Coefficients of the largest likelihood, by Newton steps from the model's that are halved until the likelihood
+    grows.
     """
+    # z^2 of rare labels reaches thousands, where a full step from zero overshoots; columns are scaled to deviation 1,
+    # since the Hessian of the raw ones has a condition number of their squared scale. A trial's loss comes with its
+    # gradient and its Hessian: nearly every trial is taken, and making the regressors is most of a pass.
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         for where in model._blocks(len(Y)):

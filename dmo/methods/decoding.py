@@ -200,29 +200,12 @@ _LOWEST = -1e6
 def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Put every label without a training sample below the others of its row.
 
-    Nothing is known of such a label, but its raw score, 0, would rank above the negative scores of the others. It gets
-    a finite score, so that means and sorts of scores stay defined, the same in all rows, so that it ranks no sample above
-    another (AUC 1/2); but one below its own row's where that has scores as low, so that blocks of rows do not matter.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (m, L)
-        Scores.
-    seen : ndarray of shape (L,), bool
-        Whether a label has training samples.
-
-    Returns
-    -------
-    ndarray of shape (m, L)
-        Scores.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.decoding import unseen_last
-    >>> unseen_last(np.array([[-1.0, 0.0, -2.0]]), np.array([True, False, True]))
-    array([[-1.e+00, -1.e+06, -2.e+00]])
+    scores (m, L); seen (L,) -> (m, L)
     """
+    # Nothing is known of such a label, but its raw score, 0, would rank above the negative scores of the others. It
+    # gets a finite score, so that means and sorts of scores stay defined, the same in all rows, so that it ranks no
+    # sample above another (AUC 1/2); but one below its own row's where that has scores as low, so that blocks of rows
+    # do not matter.
     if seen.all() or not seen.any():
         return scores
     least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)
@@ -235,23 +218,6 @@ def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
 def top_labels(scores: np.ndarray, top: int) -> np.ndarray:
     """Find the highest labels of every row.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (m, L)
-        Scores.
-    top : int
-        Labels per row.
-
-    Returns
-    -------
-    ndarray of int of shape (m, top)
-        Their numbers, best first; of equal scores the lower number comes first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.decoding import top_labels
-    >>> top_labels(np.array([[0.1, 0.9, 0.9]]), 2)
-    array([[1, 2]])
+    scores (m, L) -> (m, top)
     """
     return np.argsort(-scores, axis=1, kind="stable")[:, :top]

@@ -25,32 +25,7 @@ import scipy.linalg
 def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength: float, rounds: int = 1) -> np.ndarray:
     """The matrix that enriches labels.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (L, L)
-        Y'Y of the labels.
-    residual : ndarray of shape (L, L)
-        Y'(I - H) Y of the regression.
-    dropout : float
-        p, above 0 and below 1.
-    strength : float
-        gamma, above 0.
-    rounds : int, default=1
-        T.
-
-    Returns
-    -------
-    ndarray of shape (L, L)
-        The product of all rounds. A label that no sample carries is left out: its row and column are 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.fasttag import enrichment
-    >>> Y = np.array([[1, 1], [1, 1], [1, 0]])
-    >>> B = enrichment(Y.T @ Y, 0.1 * np.eye(2), dropout=0.5, strength=1.0)
-    >>> bool(B[0, 1] > 0.1)
-    True
+    gram, residual (L, L) -> (L, L)
     """
     used = np.diagonal(gram) > 0
     S, R = gram[np.ix_(used, used)].astype(np.float64), residual[np.ix_(used, used)].astype(np.float64)

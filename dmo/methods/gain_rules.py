@@ -33,25 +33,10 @@ _STEPS = 60
 
 @dataclass(frozen=True)
 class GainRule:
-    """Scores p * gain - cost, whose best labels a sample should get.
+    """Scores p * gain - cost, whose best labels a sample should get."""
 
-    Attributes
-    ----------
-    gain, cost : ndarray of shape (L,)
-        Of every label.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.gain_rules import GainRule
-    >>> p = np.array([[0.5, 0.4]])
-    >>> Y = np.array([[1, 0]] * 90 + [[0, 1]] * 10)
-    >>> GainRule.fit("recall", np.repeat(p, 100, axis=0), Y, top=1, size=100)(p).argmax()
-    np.int64(1)
-    """
-
-    gain: np.ndarray
-    cost: np.ndarray
+    gain: np.ndarray  # (L,): of every label
+    cost: np.ndarray  # (L,): of every label
 
     @classmethod
     def fit(
@@ -65,25 +50,7 @@ class GainRule:
     ) -> Self:
         """Find the rule of a metric.
 
-        Parameters
-        ----------
-        metric : {"recall", "n+", "f1-macro", "psp"}
-            What predictions are judged by.
-        probabilities : ndarray of shape (n, L)
-            Held out.
-        Y : ndarray of shape (n, L)
-            Labels of the same samples, 0/1.
-        top : int
-            Labels that a sample gets.
-        size : int
-            N, samples that predictions are judged on.
-        counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
-
-        Returns
-        -------
-        GainRule
-            The rule.
+        probabilities, Y, counts (n, L)
         """
         frequency, often = label_frequency(Y, counts), row_counts(counts)
         often = np.ones(len(Y)) if often is None else often
@@ -106,15 +73,7 @@ class GainRule:
         return probabilities * self.gain - self.cost
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            Gain and cost.
-        meta : dict
-            Nothing.
-        """
+        """Describe the rule for a model store."""
         return {"gain": self.gain, "cost": self.cost}, {}
 
 
@@ -125,11 +84,9 @@ def _fixed_point(
     size: int,
     derive: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gain and cost that `derive` gives for the numbers m and h of the rule that they make; rows count `often` (n).
-
-    Means over the steps, since the answer to a gain that falls with h is to give all others: steps of one half went to and
-    fro for N+, which came out below the ranking by probability.
-    """
+    """Gain and cost that `derive` gives for the numbers m and h of the rule that they make; rows count `often` (n)."""
+    # Means over the steps, since the answer to a gain that falls with h is to give all others: steps of one half went
+    # to and fro for N+, which came out below the ranking by probability.
     n, L, each = often.sum(), p.shape[1], np.repeat(often, top)
     m = np.full(L, size * top / L)
     h = m * (often @ p) / n

@@ -13,36 +13,12 @@ _QUERIES = 512  # rows whose similarity to all training samples in labels is hel
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
     """Label scores of samples from their nearest training samples.
 
-    The labels of the nearest come first, the frequent ones before the rare ones; then those of the next neighbors, by how
-    many have them times how often they occur together with the nearest one's.
-
-    Parameters
-    ----------
-    nearest : ndarray of int of shape (m, k)
-        Numbers of training samples, the nearest first.
-    Y : ndarray of shape (n, L)
-        Labels of the training samples, 0/1.
-    same : bool, default=False
-        The samples are the training samples: how often labels occur together is counted without the sample itself, which
-        would give away its rare ones.
-
-    Returns
-    -------
-    ndarray of shape (m, L)
-        Scores, float64.
-
-    References
-    ----------
-    Makadia, Pavlovic, Kumar 2008, section 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.jec import transferred_labels
-    >>> Y = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 0]])
-    >>> transferred_labels(np.array([[1, 0]]), Y).argsort()[0, ::-1]
-    array([0, 2, 1])
+    nearest (m, k); Y (n, L) -> (m, L)
     """
+    # The labels of the nearest come first, the frequent ones before the rare ones; then those of the next neighbors,
+    # by how many have them times how often they occur together with the nearest one's.
+    #
+    # Makadia, Pavlovic, Kumar 2008, section 3.
     known, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.mean(axis=0)
     scores = np.empty((len(nearest), Y.shape[1]))
     for where in row_blocks(len(nearest), _QUERIES):

@@ -55,32 +55,7 @@ _SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in si
 class LandmarkFactors:
     """Triangles T and A in one matrix, T'T = W and A A' = T T' + c r / n I, for landmarks that depend on no others.
 
-    Parameters
-    ----------
-    square : ndarray of shape (m, m), float64 or float32
-        W, Fortran-ordered; overwritten.
-    drop : float
-        Landmarks whose pivot is below `drop` times the largest diagonal entry are left out; in float32 all are kept.
-    ridge : float
-        c r / n.
-
-    Attributes
-    ----------
-    keep : ndarray of shape (r,), int
-        The landmarks, in the order of their pivots.
-
-    Raises
-    ------
-    IllConditioned
-        Where W has a pivot that is too small for float32.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.landmark_ridge import LandmarkFactors
-    >>> factors = LandmarkFactors(np.asfortranarray([[1.0, 0.5, 1.0], [0.5, 1.0, 0.5], [1.0, 0.5, 1.0]]), 1e-9, 0.1)
-    >>> sorted(factors.keep.tolist())
-    [0, 1]
+    square (m, m)
     """
 
     solves: ClassVar[bool] = False
@@ -116,65 +91,26 @@ class LandmarkFactors:
     def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
         """Solve with T.
 
-        Parameters
-        ----------
-        B : ndarray of shape (r, k)
-            Right-hand sides.
-        trans : bool, default=False
-            Solve with T'.
-
-        Returns
-        -------
-        ndarray of shape (r, k)
-            T^-1 B, or T^-T B.
+        B (r, k) -> (r, k)
         """
         return self._triangle(B, self._root, 0, int(trans))
 
     def penalty(self, B: np.ndarray) -> np.ndarray:
         """Multiply by what the ridge stands on.
 
-        Parameters
-        ----------
-        B : ndarray of shape (r, k)
-            Unknowns w.
-
-        Returns
-        -------
-        ndarray of shape (r, k)
-            The same.
+        B (r, k) -> (r, k)
         """
         return B
 
     def inverse(self, B: np.ndarray) -> np.ndarray:
         """Solve with A A'.
 
-        Parameters
-        ----------
-        B : ndarray of shape (r, k)
-            Right-hand sides.
-
-        Returns
-        -------
-        ndarray of shape (r, k)
-            (A A')^-1 B.
+        B (r, k) -> (r, k)
         """
         return self._triangle(self._triangle(B, self._other, 1, 0), self._other, 1, 1)
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
-        """Make an approximate inverse of the system.
-
-        Parameters
-        ----------
-        n : int
-            Rows.
-        center : bool
-            With an intercept.
-
-        Returns
-        -------
-        callable
-            Of residuals of shape (r + 1, k), of w and the intercept.
-        """
+        """Make an approximate inverse of the system."""
         per = n / len(self.keep)  # rows that a landmark stands for
         sums = per * self.ones
         toward = self.inverse(sums[:, None])[:, 0] / per
@@ -197,48 +133,14 @@ def _pivoted(square: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solved_by_rows(r: int, n_labels: int) -> bool:
-    """Tell whether the rows' own Gram matrix costs less than the products of some ten iterations.
-
-    Parameters
-    ----------
-    r : int
-        Landmarks.
-    n_labels : int
-        Labels.
-
-    Returns
-    -------
-    bool
-        Whether `RowFactors` are the ones to take.
-
-    Examples
-    --------
-    >>> from dmo.methods.landmark_ridge import solved_by_rows
-    >>> solved_by_rows(4000, 20), solved_by_rows(4000, 268)
-    (False, True)
-    """
+    """Tell whether the rows' own Gram matrix costs less than the products of some ten iterations."""
     return r <= _PER_LABEL * (n_labels + PASSES)
 
 
 def least_pivot(square: np.ndarray) -> float:
     """Factor a positive definite matrix in its lower triangle.
 
-    Parameters
-    ----------
-    square : ndarray of shape (m, m), float64 or float32
-        Fortran-ordered; overwritten by its Cholesky factor.
-
-    Returns
-    -------
-    float
-        The square of the least diagonal entry of the factor; 0 where there is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.landmark_ridge import least_pivot
-    >>> round(least_pivot(np.asfortranarray([[1.0, 0.5], [0.5, 1.0]])), 3)
-    0.75
+    square (m, m)
     """
     return 0.0 if cholesky_in_place(square) else float(square.diagonal().min(initial=np.inf)) ** 2
 
@@ -246,24 +148,7 @@ def least_pivot(square: np.ndarray) -> float:
 def corner(square: np.ndarray, r: int) -> np.ndarray:
     """Move the first rows and columns of a matrix together within its memory.
 
-    Parameters
-    ----------
-    square : ndarray of shape (m, m)
-        In the order of rows; overwritten.
-    r : int
-        Rows and columns wanted.
-
-    Returns
-    -------
-    ndarray of shape (r, r)
-        In the same memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.landmark_ridge import corner
-    >>> corner(np.arange(9).reshape(3, 3), 2).tolist()
-    [[0, 1], [3, 4]]
+    square (m, m) -> (r, r)
     """
     memory = square.reshape(-1)
     for j in range(r if r < len(square) else 0):
@@ -274,34 +159,7 @@ def corner(square: np.ndarray, r: int) -> np.ndarray:
 class RowFactors:
     """The Cholesky factor of C'C + c W, rows and an intercept taken together.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (r, r), float64
-        C'C of rows less their mean; overwritten.
-    sums : ndarray of shape (r,)
-        C'1.
-    square : ndarray of shape (r, r), float64 or float32
-        W; kept.
-    n : int
-        Rows.
-    c : float
-        The ridge.
-    center : bool
-        With an intercept.
-
-    Raises
-    ------
-    IllConditioned
-        Where C'C is rounding beside the ridge.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.landmark_ridge import RowFactors
-    >>> C = np.array([[1.0], [3.0]])
-    >>> factors = RowFactors(np.array([[2.0]]), C.sum(axis=0), np.ones((1, 1)), 2, 1.0, center=True)
-    >>> factors.preconditioner(2, True)(np.array([[11.0], [6.0]])).round(6).ravel().tolist()
-    [-0.333333, 3.666667]
+    gram, square (r, r); sums (r,)
     """
 
     solves: ClassVar[bool] = True
@@ -316,50 +174,19 @@ class RowFactors:
     def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
         """Take unknowns as coefficients.
 
-        Parameters
-        ----------
-        B : ndarray of shape (r, k)
-            Unknowns.
-        trans : bool, default=False
-            Unused.
-
-        Returns
-        -------
-        ndarray of shape (r, k)
-            The same.
+        B (r, k) -> (r, k)
         """
         return B
 
     def penalty(self, B: np.ndarray) -> np.ndarray:
         """Multiply by what the ridge stands on.
 
-        Parameters
-        ----------
-        B : ndarray of shape (r, k)
-            Coefficients.
-
-        Returns
-        -------
-        ndarray of shape (r, k)
-            W B.
+        B (r, k) -> (r, k)
         """
         return np.vstack([self._square[rows].astype(B.dtype) @ B for rows in row_blocks(len(B), _MIRROR)])
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
-        """Make the inverse of the system.
-
-        Parameters
-        ----------
-        n : int
-            Rows.
-        center : bool
-            With an intercept, as the factor was made.
-
-        Returns
-        -------
-        callable
-            Of residuals of shape (r + 1, k), of coefficients and the intercept.
-        """
+        """Make the inverse of the system."""
         mean = self._sums / n
 
         def precondition(R: np.ndarray) -> np.ndarray:
@@ -382,55 +209,9 @@ def landmark_ridge(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ridge regression on kernel values at landmarks, as on the factor rows that Nystrom makes of them.
 
-    Parameters
-    ----------
-    factors : LandmarkFactors or RowFactors
-        Of the landmarks.
-    products : callable
-        (B of shape (r + 1, k), whether in float64) -> [C, 1]'[C, 1] B: one pass over the rows.
-    right : ndarray of shape (r + 1, k)
-        [C, 1]'Y.
-    n : int
-        Rows.
-    c : float
-        The ridge.
-    center : bool, default=True
-        With an intercept, which is not penalized.
-    tol : float, default=1e-5
-        Relative residual, in the norm of the preconditioner.
-
-    Returns
-    -------
-    coefficients : ndarray of shape (r, k)
-        On the kernel values.
-    offset : ndarray of shape (k,)
-        The intercept.
-
-    Raises
-    ------
-    IllConditioned
-        Where what `RowFactors` solve is far from the system.
-
-    Warns
-    -----
-    ConvergenceWarning
-        Where what is left, worked out in float64, does not become small enough.
-
-    References
-    ----------
-    Rudi, Carratino, Rosasco 2017, algorithm 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.landmark_ridge import LandmarkFactors, landmark_ridge
-    >>> C, Y = np.array([[1.0], [0.5]]), np.array([[2.0], [1.0]])
-    >>> ones = np.hstack([C, np.ones((2, 1))])
-    >>> factors = LandmarkFactors(np.ones((1, 1), order="F"), 1e-9, 1e-9)
-    >>> a, b = landmark_ridge(factors, lambda B, wide: ones.T @ (ones @ B), ones.T @ Y, 2, 1e-9, tol=1e-12)
-    >>> a.round(6).tolist(), bool(abs(b[0]) < 1e-6)
-    ([[2.0]], True)
+    right (r + 1, k) -> coefficients (r, k); offset (k,)
     """
+    # Rudi, Carratino, Rosasco 2017, algorithm 1.
     k, precondition = right.shape[1], factors.preconditioner(n, center)
 
     def whitened(image: np.ndarray) -> np.ndarray:

@@ -29,60 +29,21 @@ _MOST = 2**21  # sample-label pairs that are ranked in every step
 
 
 def mean_inverse(x: np.ndarray) -> np.ndarray:
-    """Work out the mean of 1 / (1 + a Poisson number): g(x).
-
-    Parameters
-    ----------
-    x : ndarray
-        Means of the Poisson numbers.
-
-    Returns
-    -------
-    ndarray
-        (1 - exp(-x)) / x, 1 at 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.plugin_rule import mean_inverse
-    >>> mean_inverse(np.array([0.0, 100.0])).round(6).tolist()
-    [1.0, 0.01]
-    """
+    """Work out the mean of 1 / (1 + a Poisson number): g(x)."""
     small = np.maximum(x, 1e-12)
     return -np.expm1(-small) / small
 
 
 @dataclass(frozen=True)
 class PlugInRule:
-    """Scores whose best labels a sample should get.
+    """Scores whose best labels a sample should get."""
 
-    Attributes
-    ----------
-    size : int
-        N.
-    frequency, predictions, precision : ndarray of shape (L,)
-        f, m, r.
-    mean_precision, mean_recall : float
-        P and R that are expected.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.plugin_rule import PlugInRule
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.beta(0.5, 2.0, size=(200, 4)) * [1.0, 1.0, 0.3, 0.1]
-    >>> Y = (rng.random(p.shape) < p).astype(float)
-    >>> rule = PlugInRule.fit(p, Y, top=1, size=100)
-    >>> rule(p).shape, bool(0 < rule.mean_precision < 1)
-    ((200, 4), True)
-    """
-
-    size: int
-    frequency: np.ndarray
-    predictions: np.ndarray
-    precision: np.ndarray
-    mean_precision: float
-    mean_recall: float
+    size: int  # N
+    frequency: np.ndarray  # (L,): f, m, r
+    predictions: np.ndarray  # (L,): f, m, r
+    precision: np.ndarray  # (L,): f, m, r
+    mean_precision: float  # P and R that are expected
+    mean_recall: float  # P and R that are expected
 
     @classmethod
     def fit(
@@ -90,23 +51,7 @@ class PlugInRule:
     ) -> Self:
         """Find the fixed point of the rule.
 
-        Parameters
-        ----------
-        probabilities : ndarray of shape (n, L)
-            Held out.
-        Y : ndarray of shape (n, L)
-            Labels of the same samples, 0/1.
-        top : int
-            Labels that a sample gets.
-        size : int
-            N, samples that predictions are judged on.
-        counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
-
-        Returns
-        -------
-        PlugInRule
-            The rule.
+        probabilities, Y, counts (n, L)
         """
         frequency, few = label_frequency(Y, counts), some_samples(Y, _MOST)
         probabilities, often = probabilities[few], row_counts(counts)
@@ -149,15 +94,7 @@ class PlugInRule:
         return q * gain - b * self.precision * (mean_inverse(self.predictions) - np.exp(-self.predictions))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            f, m, r.
-        meta : dict
-            N, P, R, JSON.
-        """
+        """Describe the rule for a model store."""
         arrays = {key: getattr(self, key) for key in ("frequency", "predictions", "precision")}
         return arrays, {key: getattr(self, key) for key in ("size", "mean_precision", "mean_recall")}
 

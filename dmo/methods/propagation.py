@@ -51,52 +51,9 @@ def propagate(
 ) -> Propagated:
     """Work out label scores of all samples from those of some, over a graph.
 
-    Parameters
-    ----------
-    method : {"smse1", "smse2", "ml-grf", "ml-lgc"}
-        See the module.
-    W : csr_array of shape (n, n)
-        Weights, symmetric, not negative.
-    Y : ndarray of shape (n, L)
-        Labels, used where they are known.
-    known : ndarray of shape (n,), bool
-        Where.
-    sigma : ndarray of shape (L, L)
-        Similarities of the classes, symmetric.
-    smoothness : float
-        lam1 > 0.
-    correlation : float or None
-        lam2 >= 0; None: half of its bound in the ml methods, 0.1 in the others.
-    tol : float, default=1e-8
-        Of the systems' residuals.
-    max_steps : int, default=10000
-        Steps of conjugate gradients at most.
-
-    Returns
-    -------
-    Propagated
-        Scores, lam2, steps and residual.
-
-    Raises
-    ------
-    UserError
-        For another method, for weights below 0, where a part of the graph has no known sample though the method needs one,
-        and where lam2 leaves a system that is not positive definite, with the bound.
-
-    References
-    ----------
-    [MOPE 23-25].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from dmo.methods.propagation import propagate
-    >>> chain = csr_array([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]])
-    >>> known, Y = np.array([True, False, True]), np.array([[0.0], [0.0], [1.0]])
-    >>> propagate("smse1", chain, Y, known, np.eye(1), 1.0, 0.0).scores.ravel()
-    array([0. , 0.5, 1. ])
+    W (n, n); Y (n, L); known (n,); sigma (L, L)
     """
+    # [MOPE 23-25].
     if method not in METHODS:
         raise UserError(f"method = {method!r}; known: {', '.join(METHODS)}")
     if W.nnz and W.data.min() < 0:

@@ -19,36 +19,9 @@ def ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
 
-    With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
-
-    Parameters
-    ----------
-    moments : Moments
-        Of factor rows and labels.
-    weights : mapping of view to float
-        w_v >= 0 of the views to use.
-    c : float or ndarray of shape (L,)
-        The ridge, of all labels or of each: labels of one ridge share a factorization.
-    center : bool, default=True
-        Take rows and labels less their means.
-
-    Returns
-    -------
-    coefficients : dict of str to ndarray of shape (d_v, L)
-        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
-    offset : ndarray of shape (L,)
-        Of f, which with `center` predicts labels less their means.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.ridge import ridge
-    >>> X = np.array([[0.0], [1.0], [2.0]])
-    >>> coefficients, offset = ridge(Moments.of({"x": X, "labels": 2 * X + 1}), {"x": 1.0}, 1e-9)
-    >>> coefficients["x"].round(6), offset.round(6)
-    (array([[2.]]), array([-2.]))
+    c (L,) -> coefficients (d_v, L); offset (L,)
     """
+    # With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
     columns, scale, gram, small = moments.weighted_system(weights, center)
     right = scale[:, None] * gram[:, moments.slices()[LABELS]]
     beta = np.empty_like(right)
@@ -64,37 +37,7 @@ def sparse_label_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of very many sparse labels, from moments of the rows and their products with the labels.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of factor rows alone.
-    products : ndarray of shape (L, sum d_v)
-        Y'F; it is overwritten with the coefficients.
-    counts : ndarray of shape (L,)
-        Sums of the labels.
-    weights : mapping of view to float
-        w_v >= 0 of the views to use, which are all groups of the moments.
-    c : float
-        The ridge.
-    center : bool
-        Take rows and labels less their means.
-
-    Returns
-    -------
-    coefficients : dict of str to ndarray of shape (d_v, L)
-        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
-    offset : ndarray of shape (L,)
-        Of f.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.moments import Moments
-    >>> from dmo.methods.ridge import sparse_label_ridge
-    >>> F = np.array([[1.0], [2.0], [4.0]])
-    >>> beta, _ = sparse_label_ridge(Moments.of({"x": F}), np.array([[5.0]]), np.array([2.0]), {"x": 1.0}, 1.0, False)
-    >>> round(float(beta["x"][0, 0]), 3)
-    0.227
+    products (L, sum d_v); counts (L,) -> coefficients (d_v, L); offset (L,)
     """
     columns, scale, _, small = moments.weighted_system(weights, center)
     small.flat[:: len(small) + 1] += c
@@ -117,48 +60,12 @@ def masked_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
 
-    Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
-    samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels at once,
-    preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter entries take from
-    the product.
-
-    Parameters
-    ----------
-    moments : Moments
-        Weighted, of factor rows and of the labels times M.
-    weights : mapping of view to float
-        w_v >= 0 of the views to use.
-    c : float
-        The ridge.
-    gaps : callable
-        (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
-        [F, 1]' D ((1 - M) o [F, 1] B).
-    some : ndarray of shape (L,), bool
-        Labels that are known of some samples.
-    center : bool, default=True
-        With an intercept, which is not penalized.
-
-    Returns
-    -------
-    coefficients : dict of str to ndarray of shape (d_v, L)
-        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
-    offset : ndarray of shape (L,)
-        Of f, the intercept included.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.blocks import row_blocks
-    >>> from dmo.engines.moments import LABELS, Moments
-    >>> from dmo.methods.ridge import masked_ridge
-    >>> F, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [0.0]])
-    >>> unknown, ones = np.array([[False], [False], [True]]), np.ones((3, 1))
-    >>> stacked = np.hstack([F, ones])
-    >>> gaps = lambda B, which: stacked.T @ (unknown * (stacked @ B))
-    >>> beta, offset = masked_ridge(Moments.of({"x": F, LABELS: Y}), {"x": 1.0}, 1e-9, gaps, np.array([True]))
-    >>> beta["x"].round(6).ravel().tolist(), abs(offset.round(6)).tolist()
-    ([1.0], [0.0])
+    some (L,) -> coefficients (d_v, L); offset (L,)
     """
+    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of
+    # the samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels
+    # at once, preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter
+    # entries take from the product.
     columns, scale, _, small = moments.weighted_system(weights, center)
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
     sums, n = scale * moments.sums[columns], moments.n
@@ -195,37 +102,14 @@ _PRODUCTS = 2000
 def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Complete targets so that the ridge regression of all rows on them is that of every column on its own weights.
 
-    Entry (i, l) weighs w_i m_il, m = 0 where it is unknown. At the minimum the fitted values f = H t are those of
-    t = m o y + (1 - m) o f: unknown entries are what the regression says of them, and known ones stay. With D = diag(w),
-    D (H^-1 - I + M) f = D M y is symmetric, positive definite for every m >= 0, and H D^-1 a good preconditioner of it (the
-    inverse, where all m are 1): no column has a factorization of its own, and one of all rows serves them. H^-1 f is never
-    formed: directions come as pairs (H q, q), which the iteration keeps one below the other.
-
-    Parameters
-    ----------
-    smoother : callable
-        B (n x k) -> H B, the fitted values of the weighted regression of all rows, its intercept included.
-    targets : ndarray of shape (n, L)
-        y; unknown entries are not looked at.
-    counts : ndarray of shape (n, L)
-        m: bool, whether an entry is known; or how often it counts, at least 0.
-    weights : ndarray of shape (n,)
-        w; rows of weight 0 stay unfilled.
-
-    Returns
-    -------
-    ndarray of shape (n, L)
-        t.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.ridge import filled
-    >>> mean = lambda B: np.tile(B.mean(axis=0), (len(B), 1))
-    >>> known = np.array([[True], [True], [False]])
-    >>> filled(mean, np.array([[1.0], [3.0], [0.0]]), known, np.ones(3)).ravel().round(9).tolist()
-    [1.0, 3.0, 2.0]
+    targets, counts (n, L); weights (n,) -> (n, L)
     """
+    # Entry (i, l) weighs w_i m_il, m = 0 where it is unknown. At the minimum the fitted values f = H t are those of t
+    # = m o y + (1 - m) o f: unknown entries are what the regression says of them, and known ones stay. With D =
+    # diag(w), D (H^-1 - I + M) f = D M y is symmetric, positive definite for every m >= 0, and H D^-1 a good
+    # preconditioner of it (the inverse, where all m are 1): no column has a factorization of its own, and one of all
+    # rows serves them. H^-1 f is never formed: directions come as pairs (H q, q), which the iteration keeps one below
+    # the other.
     out, n = np.where(counts > 0, targets, 0.0), len(targets)
     columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
     if not columns.size:
@@ -255,34 +139,11 @@ def column_gradients(
 ) -> np.ndarray:
     """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
 
-    1. Columns that have converged are taken out: going on with them would divide rounding by rounding.
-    2. A column whose direction has no length left (an exact solution) is taken out for the same reason.
-    3. A warning names what is still above the tolerance in the end.
-
-    Parameters
-    ----------
-    apply : callable
-        (X of shape (m, q), the numbers of its columns) -> A_l x_l of each.
-    B : ndarray of shape (m, L)
-        Right-hand sides.
-    precondition : callable
-        R (m x q) -> an approximate inverse of all A_l times R, symmetric positive definite.
-    tol : float, default=1e-11
-        Relative residual at which a column has converged, in the norm of the approximate inverse.
-
-    Returns
-    -------
-    ndarray of shape (m, L)
-        Solutions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.ridge import column_gradients
-    >>> scales = np.array([1.0, 4.0])
-    >>> column_gradients(lambda X, which: X * scales[which], np.ones((3, 2)), lambda R: R)[0].tolist()
-    [1.0, 0.25]
+    B (m, L) -> (m, L)
     """
+    # 1. Columns that have converged are taken out: going on with them would divide rounding by rounding. 2. A column
+    # whose direction has no length left (an exact solution) is taken out for the same reason. 3. A warning names what
+    # is still above the tolerance in the end.
     X, active = np.zeros_like(B), np.arange(B.shape[1])
     R = B.copy()
     Z = precondition(R)

@@ -36,25 +36,10 @@ _MOST = 2**21  # sample-label pairs that a rule is learned from
 
 @dataclass(frozen=True)
 class SetRule:
-    """Margins of labels: those above 0 make the set of a sample.
+    """Margins of labels: those above 0 make the set of a sample."""
 
-    Attributes
-    ----------
-    metric : {"f1-micro", "f1-macro", "f1-samples", "jaccard"}
-        What sets are judged by.
-    threshold : ndarray of shape (L,)
-        Probabilities above which labels are given; empty for the metrics of samples.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.set_rules import SetRule
-    >>> SetRule("f1-samples", np.empty(0))(np.array([[0.9, 0.6, 0.1]])) > 0
-    array([[ True,  True, False]])
-    """
-
-    metric: str
-    threshold: np.ndarray
+    metric: str  # what sets are judged by
+    threshold: np.ndarray  # (L,): probabilities above which labels are given; empty for the metrics of samples
 
     @classmethod
     def fit(
@@ -62,23 +47,7 @@ class SetRule:
     ) -> Self:
         """Learn the rule of a metric.
 
-        Parameters
-        ----------
-        metric : {"f1-micro", "f1-macro", "f1-samples", "jaccard"}
-            What sets are judged by.
-        probabilities : ndarray of shape (n, L)
-            Held out.
-        Y : ndarray of shape (n, L)
-            Labels of the same samples, 0/1.
-        size : int
-            Samples that sets are judged on, for "f1-macro".
-        counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
-
-        Returns
-        -------
-        SetRule
-            The rule.
+        probabilities, Y, counts (n, L)
         """
         if metric in OF_SAMPLES:
             return cls(metric, np.empty(0))
@@ -99,15 +68,7 @@ class SetRule:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-            The thresholds.
-        meta : dict
-            The metric.
-        """
+        """Describe the rule for a model store."""
         return {"threshold": self.threshold}, {"metric": self.metric}
 
 

@@ -28,49 +28,17 @@ NEIGHBORS = 200
 
 @dataclass(frozen=True)
 class Neighborhoods:
-    """Neighbors of n samples among samples with labels, and what pairs them.
+    """Neighbors of n samples among samples with labels, and what pairs them."""
 
-    Attributes
-    ----------
-    distances : ndarray of shape (V, n, k)
-        Of every view.
-    labels : csr_array of shape (n k, L)
-        Row i k + j: the labels of the j-th neighbor of sample i, 0/1.
-    by_rank : bool, default=False
-        Weights are of ranks, not of views.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.tagprop import Neighborhoods
-    >>> around = Neighborhoods.of(np.array([[0, 1]]), np.array([[[0.0, np.log(3)]]]), np.eye(2))
-    >>> around.predictions(around.shares(np.array([1.0])))
-    array([[0.75, 0.25]])
-    """
-
-    distances: np.ndarray
-    labels: scipy.sparse.csr_array
-    by_rank: bool = False
+    distances: np.ndarray  # (V, n, k): of every view
+    labels: scipy.sparse.csr_array  # (n k, L): row i k + j: the labels of the j-th neighbor of sample i, 0/1
+    by_rank: bool = False  # weights are of ranks, not of views
 
     @classmethod
     def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray, by_rank: bool = False) -> Neighborhoods:
         """Make them from numbers of neighbors.
 
-        Parameters
-        ----------
-        neighbors : ndarray of int of shape (n, k)
-            Numbers of voters.
-        distances : ndarray of shape (V, n, k)
-            From them.
-        Y : ndarray of shape (N, L)
-            Labels of all voters, 0/1.
-        by_rank : bool, default=False
-            Weights are of ranks, not of views.
-
-        Returns
-        -------
-        Neighborhoods
-            Of n samples.
+        neighbors (n, k); distances (V, n, k); Y (N, L)
         """
         return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()], by_rank)
 
@@ -83,15 +51,7 @@ class Neighborhoods:
     def shares(self, weights: np.ndarray) -> np.ndarray:
         """Work out the weights of the neighbors.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (V,) or (k,)
-            Of the views, or of the ranks.
-
-        Returns
-        -------
-        ndarray of shape (n, k)
-            pi.
+        weights (V,) -> (n, k)
         """
         if self.by_rank:
             exponent = np.tile(weights, (self.distances.shape[1], 1))
@@ -104,15 +64,7 @@ class Neighborhoods:
     def predictions(self, shares: np.ndarray) -> np.ndarray:
         """Sum up the labels of the neighbors.
 
-        Parameters
-        ----------
-        shares : ndarray of shape (n, k)
-            pi.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            x: the sum over a sample's neighbors of pi_ij y_jl.
+        shares (n, k) -> (n, L)
         """
         (n, k), L = shares.shape, self.labels.shape[1]
         entries = np.diff(self.labels.indptr)
@@ -122,17 +74,7 @@ class Neighborhoods:
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Work out the derivative of a function of the predictions by the weights.
 
-        Parameters
-        ----------
-        shares : ndarray of shape (n, k)
-            pi.
-        slope : ndarray of shape (n, L)
-            Its derivative by the predictions.
-
-        Returns
-        -------
-        ndarray of shape (V,) or (k,)
-            By the weights.
+        shares (n, k); slope (n, L) -> (V,)
         """
         n, k = shares.shape
         entries = np.diff(self.labels.indptr)
@@ -147,29 +89,12 @@ class Neighborhoods:
 
 @dataclass(frozen=True)
 class TagPropFit:
-    """Weights of views or ranks, and what turns predictions into probabilities.
+    """Weights of views or ranks, and what turns predictions into probabilities."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (V,) or (k,)
-        w.
-    slope, intercept : ndarray of shape (L,) or None
-        alpha, beta of the sigma variant.
-    loss : float
-        Negative log-likelihood.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.tagprop import TagPropFit
-    >>> TagPropFit(np.ones(1), np.array([2.0]), np.array([-1.0]), 0.0)(np.array([[0.5]]))
-    array([[0.5]])
-    """
-
-    weights: np.ndarray
-    slope: np.ndarray | None
-    intercept: np.ndarray | None
-    loss: float
+    weights: np.ndarray  # (V,): w
+    slope: np.ndarray | None  # (L,): alpha, beta of the sigma variant
+    intercept: np.ndarray | None  # (L,): alpha, beta of the sigma variant
+    loss: float  # negative log-likelihood
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Probabilities of labels (m x L) from predictions x of the neighbors."""
@@ -181,35 +106,9 @@ class TagPropFit:
 def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
     """Find the weights of the views, and with `sigma` the logistic function of every label, of largest likelihood.
 
-    Parameters
-    ----------
-    around : Neighborhoods
-        Neighbors of n samples, none of them the sample itself.
-    Y : ndarray of shape (n, L)
-        The samples' labels, 0/1.
-    sigma : bool, default=False
-        Learn a logistic function per label.
-
-    Returns
-    -------
-    TagPropFit
-        Weights and functions.
-
-    References
-    ----------
-    Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.tagprop import Neighborhoods, fit_tagprop
-    >>> Y = np.eye(2)[[0, 0, 0, 1, 1, 1]]
-    >>> others = np.array([[j for j in range(6) if j != i] for i in range(6)])
-    >>> useful = (Y[others] != Y[:, None]).any(axis=2).astype(float)
-    >>> fit = fit_tagprop(Neighborhoods.of(others, np.stack([useful, 1 - useful]), Y), Y)
-    >>> bool(fit.weights[0] > 5), bool(fit.weights[1] < 0.1)
-    (True, True)
+    Y (n, L)
     """
+    # Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
     Y = np.asarray(Y, np.float64)
     start, L = around.start, Y.shape[1]
     V, limits = len(start), [(None if around.by_rank else 0, None)] * len(start)

@@ -20,29 +20,9 @@ _MOST = 2**21  # sample-label pairs that are sorted
 def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Learn the threshold of every label.
 
-    Which kind is decided by the micro F1 of each half of the samples under the thresholds of the other one.
-
-    Parameters
-    ----------
-    probabilities : ndarray of shape (n, L)
-        Held-out probabilities.
-    Y : ndarray of shape (n, L), 0/1
-        Labels.
-    counts : ndarray of shape (n, L), or None, default=None
-        How often every entry of Y counts, 0 where it is unknown; None: once.
-
-    Returns
-    -------
-    ndarray of shape (L,)
-        Thresholds, above 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.thresholds import learn_thresholds
-    >>> learn_thresholds(np.array([[0.9], [0.8], [0.2], [0.1]]), np.array([[1], [1], [0], [0]])).tolist()
-    [0.5]
+    probabilities, Y, counts (n, L) -> (L,)
     """
+    # Which kind is decided by the micro F1 of each half of the samples under the thresholds of the other one.
     few = some_samples(Y, _MOST)
     p, Y, often = probabilities[few], np.asarray(Y[few], dtype=bool), np.ones(1) if counts is None else counts[few]
     often = np.broadcast_to(often, Y.shape)
@@ -77,26 +57,7 @@ def _logit(p: float) -> float:
 def best_threshold(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None = None) -> float:
     """Find the threshold above which F1 is highest, halfway between two values.
 
-    Parameters
-    ----------
-    values : ndarray of shape (m,)
-        Of (sample, label) pairs.
-    truth : ndarray of shape (m,)
-        Whether the sample carries the label.
-    counts : ndarray of shape (m,) or None, default=None
-        How often every pair counts; None: once.
-
-    Returns
-    -------
-    float
-        The threshold.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.thresholds import best_threshold
-    >>> best_threshold(np.array([3.0, 2.0, 1.0]), np.array([True, True, False]))
-    1.5
+    values, truth, counts (m,)
     """
     if counts is not None:
         some = counts > 0

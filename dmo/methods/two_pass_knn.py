@@ -16,29 +16,7 @@ import numpy as np
 def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: float) -> np.ndarray:
     """Label scores of samples.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (m, n)
-        To the training samples; infinite: never a neighbor.
-    Y : ndarray of shape (n, L), 0/1
-        Labels of the training samples.
-    k : int
-        Neighbors of every label.
-    sharpness : float
-        omega.
-
-    Returns
-    -------
-    ndarray of shape (m, L), float64
-        Shares of the neighbors' weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.two_pass_knn import two_pass_scores
-    >>> Y = np.array([[1, 0], [1, 0], [0, 1]])
-    >>> two_pass_scores(np.array([[0.0, 0.0, 0.0]]), Y, k=1, sharpness=1.0)
-    array([[0.5, 0.5]])
+    distances (m, n); Y (n, L) -> (m, L)
     """
     near = np.zeros(distances.shape, bool)
     for column in Y.T:

@@ -22,32 +22,9 @@ _BINS = 10
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """How often labels of some probability are there, all labels pooled in ten bins of equal width.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is one that is not known.
-    P : ndarray of shape (n, L)
-        Probabilities.
-
-    Returns
-    -------
-    expected, observed : ndarray of shape (b,)
-        Mean probability and share of labels in every bin that is not empty.
-    error : float
-        Expected calibration error: the mean of |expected - observed| over all pairs.
-
-    References
-    ----------
-    Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning", section 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.report.curves import reliability
-    >>> expected, observed, error = reliability(np.array([[1, 0], [1, 0]]), np.array([[0.9, 0.2], [0.9, 0.2]]))
-    >>> expected, observed, round(error, 2)
-    (array([0.2, 0.9]), array([0., 1.]), 0.15)
+    Y, P (n, L) -> expected, observed (b,)
     """
+    # Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning", section 2.
     known = ~np.isnan(np.asarray(Y, np.float64))
     y, p = np.asarray(Y, np.float64)[known], np.asarray(P, np.float64)[known]
     bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
@@ -162,32 +139,7 @@ _MEASURES = {"precision": (BLUE, "-"), "recall": (VERMILION, (0, (5, 2))), "F1":
 def pooled_measures(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Precision, recall and F1 of the labels with a score of a threshold or more, at up to 300 thresholds.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is one that is not known.
-    S : ndarray of shape (n, L)
-        Scores.
-
-    Returns
-    -------
-    thresholds : ndarray of shape (t,)
-        Rising.
-    measures : dict of str to ndarray of shape (t,)
-        "precision", "recall" and "F1".
-
-    Raises
-    ------
-    UserError
-        Where no label occurs in Y.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.report.curves import pooled_measures
-    >>> thresholds, found = pooled_measures(np.array([[1, 0]]), np.array([[0.8, 0.3]]))
-    >>> thresholds, found["precision"]
-    (array([0.3, 0.8]), array([0.5, 1. ]))
+    Y, S (n, L) -> thresholds, measures (t,)
     """
     from sklearn.metrics import precision_recall_curve
 

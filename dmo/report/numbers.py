@@ -9,46 +9,12 @@ import numpy as np
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Tell numbers from all else.
-
-    Parameters
-    ----------
-    value : object
-        Any.
-
-    Returns
-    -------
-    bool
-        False for True and False, too.
-
-    Examples
-    --------
-    >>> from dmo.report.numbers import is_number
-    >>> is_number(0.5), is_number(True), is_number("0.5")
-    (True, False, False)
-    """
+    """Tell numbers from all else."""
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def shown(value: object) -> str:
-    """Write one value as text: four significant digits, thousands separated, a dash for None.
-
-    Parameters
-    ----------
-    value : object
-        Any.
-
-    Returns
-    -------
-    str
-        For a table or an image.
-
-    Examples
-    --------
-    >>> from dmo.report.numbers import shown
-    >>> shown(0.123456), shown(4999), shown(None)
-    ('0.1235', '4,999', '–')
-    """
+    """Write one value as text: four significant digits, thousands separated, a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, float | np.floating):

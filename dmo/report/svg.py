@@ -27,32 +27,7 @@ _THEME = {
 
 
 def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
-    """A figure as an element of a page.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        The figure; its text stays text, in the page's font.
-    name : str
-        Begins all ids, so that those of several figures differ.
-    title : str
-        Names it.
-    words : str
-        Say what is seen.
-
-    Returns
-    -------
-    str
-        One `svg` element.
-
-    Examples
-    --------
-    >>> from dmo.report import heat_map
-    >>> from dmo.report.svg import inline_svg
-    >>> found = inline_svg(heat_map([[0.3, 0.4]], ["KGHA"], ["F1", "AUC"]), "scores", "Scores", "F1 0.3 & AUC 0.4")
-    >>> "F1 0.3 &amp; AUC 0.4</desc>" in found, "<style" in found
-    (True, False)
-    """
+    """A figure as an element of a page."""
     import matplotlib
 
     buffer = io.BytesIO()

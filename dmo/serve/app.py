@@ -32,77 +32,20 @@ _MANY, _LONG = 10_000, 300
 
 
 class Corrected(BaseModel):
-    """A sample with the labels that someone gave it.
-
-    Parameters
-    ----------
-    id : str
-        Its name.
-    labels : list of str
-        Their names.
-
-    Examples
-    --------
-    >>> from dmo.serve.app import Corrected
-    >>> Corrected.model_validate({"id": "a.png", "labels": ["sea"]}).labels
-    ['sea']
-    """
+    """A sample with the labels that someone gave it."""
 
     id: str = Field(min_length=1, max_length=_LONG)
     labels: list[str] = Field(max_length=_MANY)
 
 
 class Corrections(BaseModel):
-    """What the page sends for a table of corrections.
-
-    Parameters
-    ----------
-    samples : list of Corrected
-        All that were looked through.
-
-    Examples
-    --------
-    >>> from dmo.serve.app import Corrections
-    >>> Corrections(samples=[]).samples
-    []
-    """
+    """What the page sends for a table of corrections."""
 
     samples: list[Corrected] = Field(max_length=_MANY)
 
 
 def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None, host: str = "127.0.0.1") -> Guard:
-    """Make the ASGI application of a page.
-
-    Parameters
-    ----------
-    trial : Trial
-        The model.
-    title : str
-        What the page calls it.
-    token : str
-        The first part of the path of all its addresses.
-    limits : Limits or None, default=None
-        On requests; None: the usual ones.
-    host : str, default="127.0.0.1"
-        Name that the page is reached by.
-
-    Returns
-    -------
-    Guard
-        The application.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from starlette.testclient import TestClient
-    >>> from dmo.serve.app import make_app
-    >>> from dmo.workflows.trial import Trial
-    >>> model = dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3))
-    >>> app = make_app(Trial(model, ["a", "b", "c"], 1, None, {}, {}, None, 500), "model.zarr", "secret")
-    >>> TestClient(app, "http://127.0.0.1").get("/secret/model.json").json()["labels"]
-    ['a', 'b', 'c']
-    """
+    """Make the ASGI application of a page."""
     limits = limits or Limits()
     readers()  # before anybody waits for them
     turn = threading.Lock()  # one computation at a time has all cores

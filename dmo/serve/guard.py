@@ -41,36 +41,14 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on requests.
+    """Limits on requests."""
 
-    Parameters
-    ----------
-    megabytes : float, default=64
-        Of the body of a request, 2^20 bytes each.
-    files : int, default=32
-        In a request.
-    rows : int, default=500
-        Of a file.
-    at_once : int, default=16
-        Requests in work; a browser has six for a page.
-    a_minute : int, default=600
-        Requests.
-    seconds : float, default=60
-        For a request.
-
-    Examples
-    --------
-    >>> from dmo.serve.guard import Limits
-    >>> Limits(megabytes=1).bytes
-    1048576
-    """
-
-    megabytes: float = 64
-    files: int = 32
-    rows: int = 500
-    at_once: int = 16
-    a_minute: int = 600
-    seconds: float = 60
+    megabytes: float = 64  # of the body of a request, 2^20 bytes each
+    files: int = 32  # in a request
+    rows: int = 500  # of a file
+    at_once: int = 16  # requests in work; a browser has six for a page
+    a_minute: int = 600  # requests
+    seconds: float = 60  # for a request
 
     @property
     def bytes(self) -> int:
@@ -80,35 +58,17 @@ class Limits:
 
 @dataclass(eq=False)
 class Guard:
-    """An ASGI application behind a token in its address, within limits.
+    """An ASGI application behind a token in its address, within limits."""
 
-    In this order: the name in the address must be an IP address, localhost or `host`, so that a page elsewhere whose own
-    name was made to point here (DNS rebinding) gets nothing; the first part of the path must be the token, compared in
-    constant time; a request that a page of another origin sends is refused; then the limits. All answers carry `HEADERS`.
+    # In this order: the name in the address must be an IP address, localhost or `host`, so that a page elsewhere
+    # whose own name was made to point here (DNS rebinding) gets nothing; the first part of the path must be the
+    # token, compared in constant time; a request that a page of another origin sends is refused; then the limits. All
+    # answers carry `HEADERS`.
 
-    Parameters
-    ----------
-    app : ASGI application
-        Sees paths without the token.
-    token : str
-        The secret.
-    limits : Limits
-        On requests.
-    host : str
-        Name that the page is reached by.
-
-    Examples
-    --------
-    >>> from dmo.serve.guard import Guard, Limits
-    >>> guard = Guard(None, "secret", Limits(), "127.0.0.1")
-    >>> guard.knows("127.0.0.1:8000"), guard.knows("evil.example:8000")
-    (True, False)
-    """
-
-    app: Any
-    token: str
-    limits: Limits
-    host: str
+    app: Any  # sees paths without the token
+    token: str  # the secret
+    limits: Limits  # on requests
+    host: str  # name that the page is reached by
     _begun: deque[float] = field(default_factory=deque)
     _working: int = 0
 
@@ -147,18 +107,7 @@ class Guard:
             self._working -= 1
 
     def knows(self, host: str) -> bool:
-        """Whether a page is meant by the name in an address.
-
-        Parameters
-        ----------
-        host : str
-            The header of that name: a name or an IP address, with or without a port.
-
-        Returns
-        -------
-        bool
-            Whether it is an IP address, which no other page can take on, or a name of this one.
-        """
+        """Whether a page is meant by the name in an address."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:

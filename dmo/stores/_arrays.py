@@ -98,12 +98,11 @@ def _array_json(
 
 @dataclass(frozen=True)
 class DenseArray:
-    """A Zarr array on disk, one file a chunk; the last chunk of an axis is padded with zeros, as Zarr wants it.
+    """A Zarr array on disk, one file a chunk; the last chunk of an axis is padded with zeros, as Zarr wants it."""
 
-    Arguments: `name`, its path in `folder`; `title`, its name in messages; `shape`; `chunk`; `dtype`; `dims`, dimension
-    names; `fill`, what other readers see in chunks that are not stored; `lower`: only chunks (i, j) with i >= j are;
-    `codec`: one of `CODECS`, by which chunks are compressed.
-    """
+    # Arguments: `name`, its path in `folder`; `title`, its name in messages; `shape`; `chunk`; `dtype`; `dims`,
+    # dimension names; `fill`, what other readers see in chunks that are not stored; `lower`: only chunks (i, j) with
+    # i >= j are; `codec`: one of `CODECS`, by which chunks are compressed.
 
     folder: Folder
     name: str
@@ -162,11 +161,9 @@ class DenseArray:
         return entry
 
     def read(self, index: Index, entry: ManifestEntry | None = None, out: np.ndarray | None = None) -> np.ndarray:
-        """A whole chunk, padding included, checked against `entry` and against its own checksum.
-
-        `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or damaged
-        chunk.
-        """
+        """A whole chunk, padding included, checked against `entry` and against its own checksum."""
+        # `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or
+        # damaged chunk.
         block = empty(self.chunk, self.dtype, f"{self.folder.url}: {self.label(index)}") if out is None else out
         if self.codec is not None:
             self._unpack(index, entry, block)
@@ -254,11 +251,10 @@ def unseen(folder: Folder) -> StoreError:
 
 @dataclass(frozen=True)
 class SparseArray:
-    """A CSR matrix on disk, one sub-group `<name>/<block>` with indptr, indices and data for every block of rows.
+    """A CSR matrix on disk, one sub-group `<name>/<block>` with indptr, indices and data for every block of rows."""
 
-    A block is stored in canonical form (columns sorted, duplicates added up, zeros dropped), so equal rows give equal
-    bytes; its sub-group follows the convention of anndata's csr_matrix.
-    """
+    # A block is stored in canonical form (columns sorted, duplicates added up, zeros dropped), so equal rows give
+    # equal bytes; its sub-group follows the convention of anndata's csr_matrix.
 
     folder: Folder
     name: str
@@ -335,11 +331,10 @@ class SparseArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Which blocks of an array are done, with their checksums: a Zarr array of entries (grid x 2), -1 where not done.
+    """Which blocks of an array are done, with their checksums: a Zarr array of entries (grid x 2), -1 where not done."""
 
-    While a store is written each entry is a file of its own (`journal/<name>`), so that processes never share a file
-    and a killed writer loses the block in flight; `seal` gathers them into one chunk (`manifest/<name>`).
-    """
+    # While a store is written each entry is a file of its own (`journal/<name>`), so that processes never share a
+    # file and a killed writer loses the block in flight; `seal` gathers them into one chunk (`manifest/<name>`).
 
     folder: Folder
     name: str
@@ -389,11 +384,9 @@ def entry_at(entries: np.ndarray, index: Index) -> ManifestEntry:
 
 
 def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Rows `index` (ascending) of an array in chunks along its first axis.
-
-    Of a local file these rows alone are read, which leaves the chunk's checksum to whoever reads it whole; elsewhere, a
-    request for every row would take longer than the chunk.
-    """
+    """Rows `index` (ascending) of an array in chunks along its first axis."""
+    # Of a local file these rows alone are read, which leaves the chunk's checksum to whoever reads it whole;
+    # elsewhere, a request for every row would take longer than the chunk.
     size = array.chunk[0]
     out = empty((len(index), *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     for block in np.unique(index // size):

@@ -30,12 +30,11 @@ LOCK = ".writer.lock"
 
 @dataclass(frozen=True)
 class Folder:
-    """A place for bytes under keys such as "gist/c.0.0"; picklable, and safe to use from several processes at once.
+    """A place for bytes under keys such as "gist/c.0.0"; picklable, and safe to use from several processes at once."""
 
-    A local write goes to a file beside its target and is renamed, so that a key holds the old or the new bytes, never a
-    part; object stores do the same by themselves. Nothing is created before the first `put`. Bytes are on the disk before
-    they get their name, and names when `settle` ends, unless the setting dmo.stores.fsync is off.
-    """
+    # A local write goes to a file beside its target and is renamed, so that a key holds the old or the new bytes,
+    # never a part; object stores do the same by themselves. Nothing is created before the first `put`. Bytes are on
+    # the disk before they get their name, and names when `settle` ends, unless the setting dmo.stores.fsync is off.
 
     url: str
 
@@ -349,11 +348,9 @@ def _regular(path: Path) -> Any:
 
 
 def _publish(partial: Path, target: Path) -> bool:
-    """Give a file its name unless it is taken; returns whether it was free.
-
-    A hard link does so with all bytes at once. Where there are none (SMB, some FUSE and NFS mounts), the file is created
-    exclusively and filled after that, so that its readers may see it empty for a moment.
-    """
+    """Give a file its name unless it is taken; returns whether it was free."""
+    # A hard link does so with all bytes at once. Where there are none (SMB, some FUSE and NFS mounts), the file is
+    # created exclusively and filled after that, so that its readers may see it empty for a moment.
     try:
         os.link(partial, target)
         return True

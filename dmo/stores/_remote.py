@@ -24,11 +24,10 @@ _MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryEr
 
 
 def ask(url: str, request: Callable[[], T]) -> T:
-    """What `request` to the service behind `url` returns.
-
-    Raises what says that something is or is not there as it comes; StoreError where the service refuses (credentials,
-    certificate, name), which another try does not change; ServiceError (EIO) where it does not answer or fails.
-    """
+    """What `request` to the service behind `url` returns."""
+    # Raises what says that something is or is not there as it comes; StoreError where the service refuses
+    # (credentials, certificate, name), which another try does not change; ServiceError (EIO) where it does not answer
+    # or fails.
     tries, pause = _patience()
     for number in range(1, tries + 1):
         try:

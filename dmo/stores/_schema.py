@@ -196,13 +196,10 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
 
 
 def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes], overwrite: bool) -> dict[str, Any]:
-    """Make the root of a store, or find the one that was begun with the same configuration; returns its attributes.
-
-    Arguments: `attributes` from `new_attributes`; `arrays`: path -> zarr.json of the arrays that xarray is to see.
-    Takes the lock of the store unless it is complete and stays so.
-    Raises StoreError for a path that holds something else, a store with another configuration, or one that another
-    process writes.
-    """
+    """Make the root of a store, or find the one that was begun with the same configuration; returns its attributes."""
+    # Arguments: `attributes` from `new_attributes`; `arrays`: path -> zarr.json of the arrays that xarray is to see.
+    # Takes the lock of the store unless it is complete and stays so. Raises StoreError for a path that holds
+    # something else, a store with another configuration, or one that another process writes.
     check_attributes(folder.url, attributes)
     document = _root_to_write(folder, attributes, overwrite)
     if document is not None and document["attributes"]["complete"] and not overwrite:

@@ -80,34 +80,9 @@ _place: ContextVar[_Place | None] = ContextVar("dmo_checkpoints", default=None)
 
 @contextmanager
 def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[None]:
-    """Keep what long passes, solves and sweeps in this block have done, until the block ends well.
-
-    Saving takes at most about 2 % of the time. A finished solve takes n x k x 8 bytes, one that was quicker than 50 times its
-    saving takes none, and all together at most a quarter of a local disk's free space.
-
-    Parameters
-    ----------
-    folder : str or None
-        Path or URL; None: nothing is kept, also inside a block that keeps.
-    seconds : float, default=30
-        The least time between two saves of one state; 0: every iteration is saved.
-
-    Yields
-    ------
-    None
-        Nothing.
-
-    Examples
-    --------
-    >>> import os
-    >>> import tempfile
-    >>> from dmo.stores.checkpoints import checkpoints
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with checkpoints(folder):
-    ...         pass  # a long fit
-    ...     os.listdir(folder)
-    []
-    """
+    """Keep what long passes, solves and sweeps in this block have done, until the block ends well."""
+    # Saving takes at most about 2 % of the time. A finished solve takes n x k x 8 bytes, one that was quicker than 50
+    # times its saving takes none, and all together at most a quarter of a local disk's free space.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
     before = {} if place is None or _place.get() is not None else place.states()  # of the outermost block
     token = _place.set(place)
@@ -125,24 +100,7 @@ def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[No
 
 @contextmanager
 def part_of_more(save: Callable[[], None]) -> Iterator[None]:
-    """Treat this block as a part of a longer computation, whose own state replaces what the part kept.
-
-    Parameters
-    ----------
-    save : callable
-        Takes nothing, saves the result of the part; called where something was kept inside, which is then removed.
-
-    Yields
-    ------
-    None
-        Nothing.
-
-    Examples
-    --------
-    >>> from dmo.stores.checkpoints import part_of_more
-    >>> with part_of_more(lambda: print("saved")):
-    ...     pass  # nothing is kept outside of `checkpoints`
-    """
+    """Treat this block as a part of a longer computation, whose own state replaces what the part kept."""
     place = _place.get()
     with checkpoints(None if place is None else place.folder, None if place is None else place.seconds):
         yield
@@ -155,32 +113,6 @@ class Checkpoint:
     """The state of one iteration in the `checkpoints` block around it; without one, nothing is kept at no cost.
 
     Arrays come back with the memory order that they had (C or Fortran), on which the last bits of products depend.
-
-    Parameters
-    ----------
-    kind : str
-        A word for the iteration, the start of its stores' names.
-    configuration : callable or None
-        Takes nothing, returns the `digest` of all that the result depends on; called only where there is something to load
-        or save. None: nothing is kept.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from dmo.hashing import digest
-    >>> from dmo.stores.checkpoints import Checkpoint, checkpoints
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     try:
-    ...         with checkpoints(folder, seconds=0):
-    ...             Checkpoint("sum", lambda: digest("of", 10)).save({"total": np.array([3.0])}, {"step": 2})
-    ...             raise RuntimeError("the machine stops")
-    ...     except RuntimeError:
-    ...         pass
-    ...     with checkpoints(folder):
-    ...         arrays, meta = Checkpoint("sum", lambda: digest("of", 10)).load()
-    >>> arrays["total"], meta
-    (array([3.]), {'step': 2})
     """
 
     def __init__(self, kind: str, configuration: Callable[[], str] | None):
@@ -198,18 +130,7 @@ class Checkpoint:
         return f"{self._kind}-{self._configuration[:16]}.{serial % 2}"
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
-        """Load the newest whole generation that an earlier run left.
-
-        Returns
-        -------
-        (dict of str to ndarray, dict) or None
-            Arrays and meta, as they were saved.
-
-        Raises
-        ------
-        StoreError
-            Where the name belongs to another configuration.
-        """
+        """Load the newest whole generation that an earlier run left."""
         place = self._place
         if place is None or not any(name.startswith(f"{self._kind}-") for name in place.found):
             return None
@@ -241,27 +162,13 @@ class Checkpoint:
             return None
 
     def due(self) -> bool:
-        """Find whether it is time to `save`.
-
-        Returns
-        -------
-        bool
-            Whether it is.
-        """
+        """Find whether it is time to `save`."""
         return self._place is not None and time.monotonic() - self._last >= self._wait
 
     def save(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Write the next generation.
-
-        Where the disk or another run with the same state is in the way, a warning says so, and the iteration goes on unsaved.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            State.
-        meta : mapping
-            A JSON dictionary.
-        """
+        """Write the next generation."""
+        # Where the disk or another run with the same state is in the way, a warning says so, and the iteration goes
+        # on unsaved.
         place = self._place
         if place is None:
             return
@@ -283,15 +190,7 @@ class Checkpoint:
         self._wait = max(place.seconds, _SHARE * (self._last - began)) if place.seconds else 0.0
 
     def finish(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Keep the result for what follows in the block, in place of the state; nothing where it was quick to find.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            Result.
-        meta : mapping
-            A JSON dictionary.
-        """
+        """Keep the result for what follows in the block, in place of the state; nothing where it was quick to find."""
         place = self._place
         if place is None:
             return

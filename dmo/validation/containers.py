@@ -126,16 +126,7 @@ class Views:
 
 
 class ViewSource(Protocol):
-    """Views of the same samples that belong to something: a feature store.
-
-    Examples
-    --------
-    >>> from dmo.demo.digits import digits
-    >>> from dmo.validation.containers import ViewSource
-    >>> source: ViewSource = digits()
-    >>> len(source.views)
-    4
-    """
+    """Views of the same samples that belong to something: a feature store."""
 
     @property
     def views(self) -> Mapping[str, Any]:
@@ -163,25 +154,7 @@ ClassWeight = Literal["balanced"] | dict[Any, float] | None
 
 
 def as_views(X: Inputs) -> dict[str, Any] | None:
-    """Take several views as a mapping, unread.
-
-    Parameters
-    ----------
-    X : object
-        As for `Views`.
-
-    Returns
-    -------
-    dict of str to rows, or None
-        The views by name; None for one array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.containers import as_views
-    >>> list(as_views([np.ones((2, 3)), np.ones((2, 1))])), as_views(np.ones((2, 3)))
-    (['view0', 'view1'], None)
-    """
+    """Take several views as a mapping, unread."""
     given: Any = X  # what it can do is asked
     if isinstance(X, Views):
         return dict(X.items())
@@ -199,82 +172,20 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
 
 
 def is_rows(dataset: Any, array: Any) -> bool:
-    """Tell whether a variable of an xarray Dataset is a view: numbers, samples x features, and no labels.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        The dataset.
-    array : xarray.DataArray
-        One of its variables.
-
-    Returns
-    -------
-    bool
-        Whether it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from dmo.validation.containers import is_rows
-    >>> data = xr.Dataset({"a": (("sample", "a_feature"), np.ones((2, 3))), "labels": (("sample", "label"), np.eye(2))})
-    >>> is_rows(data, data.a), is_rows(data, data.labels)
-    (True, False)
-    """
+    """Tell whether a variable of an xarray Dataset is a view: numbers, samples x features, and no labels."""
     samples = "sample" if "sample" in dataset.dims else next(iter(dataset.dims))
     return array.ndim == 2 and array.dims[0] == samples and array.name != "labels" and array.dtype.kind in "biuf"
 
 
 def is_list_of_arrays(X: object) -> bool:
-    """Tell whether X is a list of which a member is a matrix: views without names.
-
-    Parameters
-    ----------
-    X : object
-        Samples in any form.
-
-    Returns
-    -------
-    bool
-        Whether it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.containers import is_list_of_arrays
-    >>> is_list_of_arrays([np.ones((2, 3))]), is_list_of_arrays([[1.0, 2.0]])
-    (True, False)
-    """
+    """Tell whether X is a list of which a member is a matrix: views without names."""
     return isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X)
 
 
 def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
     """Cut one array into views.
 
-    Parameters
-    ----------
-    X : array or DataFrame of shape (n, d)
-        Samples; NumPy, SciPy sparse, dask, Zarr.
-    views : mapping of view to slice, list of int or list of str
-        Columns of every view, names where X is a DataFrame.
-
-    Returns
-    -------
-    dict of str to rows
-        The views.
-
-    Raises
-    ------
-    UserError
-        For columns that X lacks, and for X that has views already.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.containers import split_columns
-    >>> {name: view.shape for name, view in split_columns(np.ones((2, 5)), {"a": slice(3), "b": [3, 4]}).items()}
-    {'a': (2, 3), 'b': (2, 2)}
+    X (n, d)
     """
     if as_views(X) is not None:
         raise UserError(f"X has views by itself, and views={views!r} name columns; pass one array, or views=None")
@@ -312,24 +223,7 @@ def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
 def pick_rows(view: Rows, key: RowKey) -> Rows:
     """Pick rows of a view, as a row source; what is not in memory stays unread.
 
-    Parameters
-    ----------
-    view : row source of shape (n, d)
-        NumPy, SciPy sparse, DataFrame, dask, xarray, Zarr, a view of a store.
-    key : slice, int, or array of int or bool
-        The rows.
-
-    Returns
-    -------
-    row source of shape (m, d)
-        The rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.containers import pick_rows
-    >>> pick_rows(np.arange(6).reshape(3, 2), [True, False, True]).tolist()
-    [[0, 1], [4, 5]]
+    view (n, d) -> (m, d)
     """
     if not isinstance(key, slice):
         key = np.atleast_1d(np.asarray(key))

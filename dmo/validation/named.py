@@ -22,33 +22,9 @@ _INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), o
 
 
 def named(method: Method) -> Method:
-    """Make a method of a `Named` object begin its user's errors with that object's title.
-
-    Code below it speaks of views, labels and parameters alone. A message that has its name already is left as it is, so
-    that a method may call another; other exceptions are faults and stay what they are.
-
-    Parameters
-    ----------
-    method : callable
-        The method.
-
-    Returns
-    -------
-    callable
-        The same with the name before its errors.
-
-    Examples
-    --------
-    >>> from dmo.errors import UserError
-    >>> from dmo.validation.named import named
-    >>> class Scale:
-    ...     @named
-    ...     def fit(self):
-    ...         raise UserError("needs a factor")
-    >>> Scale().fit()
-    Traceback (most recent call last):
-    dmo.errors.UserError: Scale: needs a factor
-    """
+    """Make a method of a `Named` object begin its user's errors with that object's title."""
+    # Code below it speaks of views, labels and parameters alone. A message that has its name already is left as it
+    # is, so that a method may call another; other exceptions are faults and stay what they are.
 
     @functools.wraps(method)
     def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
@@ -60,27 +36,7 @@ def named(method: Method) -> Method:
 
 @contextmanager
 def naming(estimator: BaseEstimator) -> Iterator[None]:
-    """Do what `named` does for a block of code that works on an estimator.
-
-    Parameters
-    ----------
-    estimator : object
-        Whose name stands before the errors of the block.
-
-    Yields
-    ------
-    None
-        The block runs.
-
-    Examples
-    --------
-    >>> from dmo import KGHA, UserError
-    >>> from dmo.validation import naming
-    >>> with naming(KGHA()):
-    ...     raise UserError("got no views")
-    Traceback (most recent call last):
-    dmo.errors.UserError: KGHA: got no views
-    """
+    """Do what `named` does for a block of code that works on an estimator."""
     try:
         yield
     except UserError as error:
@@ -91,19 +47,7 @@ def naming(estimator: BaseEstimator) -> Iterator[None]:
 
 
 class Named:
-    """A class whose messages begin with its name: errors of a user in its public methods, and its warnings.
-
-    Examples
-    --------
-    >>> from dmo.errors import UserError
-    >>> from dmo.validation import Named
-    >>> class Scale(Named):
-    ...     def fit(self):
-    ...         raise UserError("needs a factor")
-    >>> Scale().fit()
-    Traceback (most recent call last):
-    dmo.errors.UserError: Scale: needs a factor
-    """
+    """A class whose messages begin with its name: errors of a user in its public methods, and its warnings."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

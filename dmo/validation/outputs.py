@@ -41,48 +41,11 @@ def check_labels(
 ) -> np.ndarray:
     """Read the labels of n samples as 0 and 1.
 
-    With `reset`, what the columns stand for is learned, else compared: `classes_` (L), the classes, the labels' names or
-    0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names; `label_dtype_`,
-    the type of a matrix, by name.
-
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    y : array-like of shape (n, L) or (n,), or n lists or sets of labels
-        0 and 1; or n classes, one column each; or labels, one column each as scikit-learn's MultiLabelBinarizer makes them.
-        NumPy, SciPy sparse, dask, Zarr; the columns of a DataFrame name the labels.
-    n : int
-        Samples.
-    reset : bool, default=True
-        Learn what the columns stand for.
-    grow : bool, default=False
-        Without `reset`: further labels may come, in further columns.
-    classes : iterable or None, default=None
-        With `reset`: all classes, or labels of lists, also those that y lacks.
-    dtype : dtype, default=float64
-        Of the result.
-
-    Returns
-    -------
-    ndarray of shape (n, L)
-        0 and 1.
-
-    Raises
-    ------
-    UserError
-        For another number of rows, values other than 0 and 1 (row and column named), classes or labels that `classes`
-        lacks, other columns than in the fit.
-
-    Examples
-    --------
-    >>> from dmo import KGHA
-    >>> from dmo.validation import check_labels
-    >>> check_labels(KGHA(), ["sea", "sky", "sea"], 3).tolist()
-    [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
-    >>> check_labels(KGHA(), [["sea", "sky"], ["sky"]], 2).tolist()
-    [[1.0, 1.0], [0.0, 1.0]]
+    y (n, L) -> (n, L)
     """
+    # With `reset`, what the columns stand for is learned, else compared: `classes_` (L), the classes, the labels'
+    # names or 0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names;
+    # `label_dtype_`, the type of a matrix, by name.
     values, names = _read(y, n)
     if isinstance(values, list):
         return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
@@ -95,38 +58,9 @@ def check_labels(
 def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Read labels of n samples of which some are not known, learned as by `check_labels`.
 
-    Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
-
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    y : array-like of shape (n, L) or (n,), or n lists or sets of labels
-        As for `check_labels`.
-    n : int
-        Samples.
-
-    Returns
-    -------
-    labels : ndarray of shape (n, L), float64
-        0 and 1; zeros where they are not known.
-    known : ndarray of shape (n,), bool
-        Whether they are.
-
-    Raises
-    ------
-    UserError
-        Where no label is known, and as `check_labels`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import LabelPropagation
-    >>> from dmo.validation import check_known_labels
-    >>> Y, known = check_known_labels(LabelPropagation(), np.array([0, 1, -1]), 3)
-    >>> Y.shape, known.tolist()
-    ((3, 2), [True, True, False])
+    y (n, L) -> labels (n, L); known (n,)
     """
+    # Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
     values, names = _read(y, n)
     values = values if isinstance(values, list) else _class_vector(values)
     if isinstance(values, list):
@@ -158,37 +92,7 @@ def check_partial_labels(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
 
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    y : array-like of shape (n, L) or (n,), or n lists or sets of labels
-        As for `check_labels`; in a matrix NaN, None, pandas.NA and the masked entries of a NumPy masked array are unknown.
-    n : int
-        Samples.
-    reset : bool, default=True
-        Learn what the columns stand for.
-
-    Returns
-    -------
-    labels : ndarray of shape (n, L), uint8
-        0 and 1; zeros where they are not known.
-    known : ndarray of shape (n, L), bool, or None
-        Whether they are; None: all are.
-
-    Raises
-    ------
-    UserError
-        As `check_labels`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA
-    >>> from dmo.validation import check_partial_labels
-    >>> Y, known = check_partial_labels(KGHA(), np.array([[1.0, np.nan], [0.0, 1.0]]), 2)
-    >>> Y.tolist(), known.tolist()
-    ([[1, 0], [0, 1]], [[True, False], [True, True]])
+    y (n, L) -> labels, known (n, L)
     """
     values, names, mask = _read_masked(y, n)
     values = values if isinstance(values, list) else _class_vector(values)
@@ -208,34 +112,7 @@ def check_partial_labels(
 def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.sparse.csr_array | None:
     """Read very many labels that are sparse, as they are; learned as by `check_labels`.
 
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    y : object
-        Labels in any form.
-    n : int
-        Samples.
-
-    Returns
-    -------
-    csr_array of shape (n, L), or None
-        Ones; None where the labels are dense or few enough to be.
-
-    Raises
-    ------
-    UserError
-        For another number of rows, values other than 0 and 1, and no label at all.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.validation import check_many_labels
-    >>> Y = csr_array((np.ones(3), ([0, 1, 2], [7, 9, 90_000])), shape=(3, 100_000))
-    >>> check_many_labels(MultiViewRidge(), Y, 3).shape
-    (3, 100000)
+    -> (n, L)
     """
     labels: Any = y
     if not scipy.sparse.issparse(y) or (labels.shape[1] <= _MANY and n * labels.shape[1] <= _DENSE):
@@ -260,22 +137,7 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
 def missing_entries(values: np.ndarray) -> np.ndarray:
     """Find where a matrix has NaN, None or pandas.NA.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, q)
-        Of any type.
-
-    Returns
-    -------
-    ndarray of shape (n, q), bool
-        Where.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation import missing_entries
-    >>> missing_entries(np.array([["red", None]], object)).tolist()
-    [[False, True]]
+    values (n, q) -> (n, q)
     """
     if values.dtype.kind == "O":
         return np.array([[v is None or type(v).__name__ == "NAType" or v != v for v in row] for row in values], bool)
@@ -285,35 +147,7 @@ def missing_entries(values: np.ndarray) -> np.ndarray:
 def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
     """Read real outputs of n samples.
 
-    Parameters
-    ----------
-    y : array-like of shape (n, L) or (n,)
-        Numbers.
-    n : int
-        Samples.
-    unknown : bool, default=False
-        Take NaN, None and masked entries, as NaN.
-
-    Returns
-    -------
-    outputs : ndarray of shape (n, L), float64
-        The numbers.
-    flat : bool
-        Whether they were a vector.
-    names : list of str or None
-        Those of the columns of a DataFrame.
-
-    Raises
-    ------
-    UserError
-        For another number of rows, for what is no number, and for NaN (unless `unknown`) and infinity.
-
-    Examples
-    --------
-    >>> from dmo.validation import check_outputs
-    >>> Y, flat, names = check_outputs([1.0, 2.0], 2)
-    >>> Y.shape, flat, names
-    ((2, 1), True, None)
+    y (n, L) -> outputs (n, L)
     """
     values, names = _read(np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y, n)
     given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
@@ -339,23 +173,6 @@ def are_real(y: Outputs | None) -> bool:
     """Tell whether y holds real outputs rather than labels: a matrix of floats of which one is not 0, 1, -1 or NaN.
 
     A vector counts as classes, and whole numbers of an integer type as labels that should be 0 and 1.
-
-    Parameters
-    ----------
-    y : object
-        Labels or outputs in any form.
-
-    Returns
-    -------
-    bool
-        Whether it does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation import are_real
-    >>> are_real(np.array([[0.5, 2.0]])), are_real(np.array([[1.0, np.nan]])), are_real(np.array([[1, 2]]))
-    (True, False, False)
     """
     if y is None:
         return False
@@ -379,42 +196,11 @@ def check_label_factor(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Read outputs as a factor of their kernel.
 
-    For "linear": numbers, where unknown entries of a matrix (NaN, None, masked) take the mean of the column's others; a
-    vector of classes, and lists of labels, become one column per class; what the columns stand for is learned as by
-    `check_labels`. For another kernel: what it compares.
-
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    y : array-like, or what the kernel compares
-        n outputs.
-    n : int
-        Samples.
-    kernel : str, Kernel, SetKernel or SequenceKernel
-        Kernel of the outputs.
-    weights : ndarray of shape (n,) or None, default=None
-        Of the samples in the means; None: 1 each.
-
-    Returns
-    -------
-    factor : ndarray of shape (n, q), float64
-        Of the kernel.
-    known : ndarray of shape (n, q), bool, or None
-        Which of its entries are; None: all.
-
-    Raises
-    ------
-    UserError
-        For another number of rows, and for outputs that the kernel cannot compare.
-
-    Examples
-    --------
-    >>> from dmo import MORP
-    >>> from dmo.validation import check_label_factor
-    >>> check_label_factor(MORP(), ["sea", "sky", "sea"], 3, "linear")[0].shape
-    (3, 2)
+    weights (n,) -> factor, known (n, q)
     """
+    # For "linear": numbers, where unknown entries of a matrix (NaN, None, masked) take the mean of the column's
+    # others; a vector of classes, and lists of labels, become one column per class; what the columns stand for is
+    # learned as by `check_labels`. For another kernel: what it compares.
     if kernel == "linear":
         factor, known = _columns(estimator, *_read_masked(y, n))
         if known is not None:
@@ -437,24 +223,7 @@ def check_label_factor(
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
     """Warn of outputs that are constant, or the same as another.
 
-    Parameters
-    ----------
-    estimator : Named
-        Whose warning it is.
-    Y : ndarray of shape (n, L)
-        Outputs.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> import numpy as np
-    >>> from dmo import LLTSVR
-    >>> from dmo.validation import warn_of_outputs
-    >>> with warnings.catch_warnings(record=True) as seen:
-    ...     warnings.simplefilter("always")
-    ...     warn_of_outputs(LLTSVR(), np.array([[1.0, 0.0], [2.0, 0.0]]))
-    >>> len(seen)
-    1
+    Y (n, L)
     """
     if Y.shape[1] == 1:
         return
@@ -535,24 +304,7 @@ def _check_rows(got: int, n: int) -> None:
 
 
 def is_label_sets(y: Outputs) -> bool:
-    """Tell whether rows list labels: sets, rows with text in them, or rows of unequal lengths.
-
-    Parameters
-    ----------
-    y : object
-        Labels in any form.
-
-    Returns
-    -------
-    bool
-        Whether they do.
-
-    Examples
-    --------
-    >>> from dmo.validation import is_label_sets
-    >>> is_label_sets([["sea"], ["sky", "sea"]]), is_label_sets([[0, 1], [1, 0]])
-    (True, False)
-    """
+    """Tell whether rows list labels: sets, rows with text in them, or rows of unequal lengths."""
     if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
         return False
     if getattr(y, "dtype", np.dtype(object)).kind != "O":

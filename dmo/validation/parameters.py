@@ -17,27 +17,11 @@ from dmo.errors import UserError
 
 @dataclass(frozen=True)
 class Need:
-    """What a parameter must be.
+    """What a parameter must be."""
 
-    Parameters
-    ----------
-    words : str
-        The end of the sentence of a refusal.
-    holds : callable
-        Value -> whether it is that.
-    names : tuple of str, default=()
-        Words among the values, of which the nearest to a misspelt one is named.
-
-    Examples
-    --------
-    >>> from dmo.validation import Need
-    >>> Need("needs an even number", lambda value: value % 2 == 0).holds(3)
-    False
-    """
-
-    words: str
-    holds: Callable[[Any], bool]
-    names: tuple[str, ...] = ()
+    words: str  # the end of the sentence of a refusal
+    holds: Callable[[Any], bool]  # value -> whether it is that
+    names: tuple[str, ...] = ()  # words among the values, of which the nearest to a misspelt one is named
     """Words among the values, of which the nearest to a misspelt one is named."""
 
 
@@ -50,46 +34,12 @@ def _is_whole(value: Any) -> bool:
 
 
 def at_least(least: int) -> Need:
-    """Need a whole number of at least `least`.
-
-    Parameters
-    ----------
-    least : int
-        The smallest value.
-
-    Returns
-    -------
-    Need
-        For `check_parameter`.
-
-    Examples
-    --------
-    >>> from dmo.validation import at_least
-    >>> at_least(2).holds(1), at_least(2).holds(2)
-    (False, True)
-    """
+    """Need a whole number of at least `least`."""
     return Need(f"needs a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
 
 
 def one_of(*known: object) -> Need:
-    """Need one of a few values.
-
-    Parameters
-    ----------
-    *known : object
-        The values.
-
-    Returns
-    -------
-    Need
-        For `check_parameter`.
-
-    Examples
-    --------
-    >>> from dmo.validation import one_of
-    >>> one_of("union", "mutual").holds("both")
-    False
-    """
+    """Need one of a few values."""
     return Need(
         f"known: {', '.join(map(repr, known))}",
         lambda value: any(isinstance(value, type(option)) and value == option for option in known),
@@ -98,24 +48,7 @@ def one_of(*known: object) -> Need:
 
 
 def optional(need: Need) -> Need:
-    """Need what another need asks for, or None.
-
-    Parameters
-    ----------
-    need : Need
-        The other.
-
-    Returns
-    -------
-    Need
-        For `check_parameter`.
-
-    Examples
-    --------
-    >>> from dmo.validation import at_least, optional
-    >>> optional(at_least(1)).holds(None)
-    True
-    """
+    """Need what another need asks for, or None."""
     return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value), need.names)
 
 
@@ -145,34 +78,7 @@ SEED = optional(at_least(0))
 
 
 def check_parameter(name: str, value: object, need: Need) -> Any:
-    """Check one parameter.
-
-    Parameters
-    ----------
-    name : str
-        Of the parameter.
-    value : object
-        Its value.
-    need : Need
-        What it must be.
-
-    Returns
-    -------
-    object
-        The value.
-
-    Raises
-    ------
-    UserError
-        Says what the value must be, and which name may have been meant.
-
-    Examples
-    --------
-    >>> from dmo.validation import check_parameter, one_of
-    >>> check_parameter("form", "direkt", one_of("direct", "simplified"))
-    Traceback (most recent call last):
-    dmo.errors.UserError: form = 'direkt'; known: 'direct', 'simplified'; did you mean 'direct'?
-    """
+    """Check one parameter."""
     if not need.holds(value):
         near = get_close_matches(value, need.names, 1) if isinstance(value, str) else []
         raise UserError(f"{name} = {value!r}; {need.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -183,59 +89,13 @@ def check_parameters(estimator: BaseEstimator) -> None:
     """Check every parameter in the table `_needs` of an estimator's class.
 
     One that is given per view is checked where the views are known.
-
-    Parameters
-    ----------
-    estimator : object
-        With the attributes that the table names.
-
-    Raises
-    ------
-    UserError
-        For the first that does not hold.
-
-    Examples
-    --------
-    >>> from dmo import KGHA
-    >>> from dmo.validation import check_parameters
-    >>> check_parameters(KGHA(balance=-1.0))
-    Traceback (most recent call last):
-    dmo.errors.UserError: balance = -1.0; needs a positive number
     """
     for name, need in estimator._needs.items():
         check_parameter(name, getattr(estimator, name), need)
 
 
 def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
-    """Spread a parameter over views.
-
-    Parameters
-    ----------
-    name : str
-        Of the parameter.
-    value : object, mapping of view to object, or list
-        One for all views, or one per view, a list in the views' order.
-    views : sequence of str
-        Names of the views.
-    need : Need or None, default=None
-        What each must be.
-
-    Returns
-    -------
-    dict of str to object
-        A value for every view.
-
-    Raises
-    ------
-    UserError
-        For views that are missing or unknown, and for values that are not what they must be.
-
-    Examples
-    --------
-    >>> from dmo.validation import per_view
-    >>> per_view("ridge", {"hue": 0.1, "gist": 1.0}, ["gist", "hue"])
-    {'gist': 1.0, 'hue': 0.1}
-    """
+    """Spread a parameter over views."""
     if isinstance(value, Mapping) and not {"name", "kind", "type"} & set(value):
         for view in views:
             if view not in value:
@@ -259,65 +119,14 @@ def per_view(name: str, value: object, views: Sequence[str], need: Need | None =
 
 
 def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) -> None:
-    """Refuse a parameter that is set and that the method in use does not take.
-
-    Parameters
-    ----------
-    estimator : object
-        With these parameters as attributes.
-    names : sequence of str
-        Parameters that are None where they are not set.
-    uses : sequence of str
-        Those that the method takes.
-
-    Raises
-    ------
-    UserError
-        For the first that it does not take.
-
-    Examples
-    --------
-    >>> from dmo import MESD
-    >>> from dmo.validation import unused
-    >>> unused(MESD("fda", penalty=2.0), ["penalty", "ridge"], ["ridge"])
-    Traceback (most recent call last):
-    dmo.errors.UserError: does not use penalty; leave it out (it uses: ridge)
-    """
+    """Refuse a parameter that is set and that the method in use does not take."""
     for name in names:
         if getattr(estimator, name) is not None and name not in uses:
             raise UserError(f"does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
 
 
 def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> int:
-    """Count components: a whole number, or a share of the labels, at most the rank of the centered labels.
-
-    Parameters
-    ----------
-    wanted : int, or float in (0, 1]
-        The number, or the share.
-    n_labels : int
-        Labels.
-    label_rank : int
-        Rank of the centered labels.
-    n : int
-        Samples.
-
-    Returns
-    -------
-    int
-        From 1 to n - 1.
-
-    Raises
-    ------
-    UserError
-        For anything else.
-
-    Examples
-    --------
-    >>> from dmo.validation import count_components
-    >>> count_components(0.5, 10, 9, 100), count_components(3, 10, 9, 100)
-    (5, 3)
-    """
+    """Count components: a whole number, or a share of the labels, at most the rank of the centered labels."""
     if _is_whole(wanted):
         if not 1 <= wanted <= n - 1:
             raise UserError(
@@ -332,22 +141,7 @@ def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> i
 def label_rank(Y: np.ndarray) -> int:
     """Work out the rank of centered labels.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels.
-
-    Returns
-    -------
-    int
-        The rank.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation import label_rank
-    >>> label_rank(np.eye(3))
-    2
+    Y (n, L)
     """
     if len(Y) > Y.shape[1] and ((Y == 0) | (Y == 1)).all():
         # sums of whole numbers are exact, and of 0 and 1 no two columns are so near that squares could not tell them

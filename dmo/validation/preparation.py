@@ -48,60 +48,23 @@ log = logging.getLogger("dmo")
 class Preparation:
     """What is done to the rows of one view.
 
-    Parameters
-    ----------
-    scale : {"none", "standard", "maxabs", "l2"}
-        Which scale it is.
-    fill : ndarray of shape (d,) or None, default=None
-        What takes the place of a missing cell, by column; a row without any cell stays as it is: it lacks the view.
-    marked : ndarray of int of shape (m,) or None, default=None
-        Columns whose gaps are marked by m further columns of 0 and 1.
-    center : ndarray of shape (d + m,) or None, default=None
-        What is taken off; of dense rows.
-    width : ndarray of shape (d + m,) or None, default=None
-        What is divided by.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.preparation import Preparation
-    >>> Preparation("none", fill=np.array([7.0, 8.0]))(np.array([[1.0, np.nan]])).tolist()
-    [[1.0, 8.0]]
+    fill (d,); marked (m,); center, width (d + m,)
     """
 
-    scale: str
+    scale: str  # which scale it is
     fill: np.ndarray | None = None
-    marked: np.ndarray | None = None
-    center: np.ndarray | None = None
-    width: np.ndarray | None = None
+    marked: np.ndarray | None = None  # (m,): columns whose gaps are marked by m further columns of 0 and 1
+    center: np.ndarray | None = None  # (d + m,): what is taken off; of dense rows
+    width: np.ndarray | None = None  # (d + m,): what is divided by
 
     def dtype(self, given: np.dtype) -> np.dtype:
-        """Work out the type of prepared rows.
-
-        Parameters
-        ----------
-        given : dtype
-            Of the rows.
-
-        Returns
-        -------
-        dtype
-            A type of floats that holds these numbers.
-        """
+        """Work out the type of prepared rows."""
         return np.dtype(np.float64) if given.kind not in "iufb" else np.result_type(given, np.float32)
 
     def __call__(self, block: Any) -> Any:
         """Prepare some rows.
 
-        Parameters
-        ----------
-        block : ndarray or csr_array of shape (n_b, d)
-            Rows in memory, which stay as they are.
-
-        Returns
-        -------
-        ndarray or csr_array of shape (n_b, d + m)
-            Prepared rows.
+        block (n_b, d) -> (n_b, d + m)
         """
         dtype, found = self.dtype(block.dtype), double(block)
         if self.fill is not None:
@@ -121,39 +84,13 @@ class Preparation:
         return found.astype(dtype, copy=False)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Describe the preparation for a model store.
-
-        Returns
-        -------
-        dict of str to ndarray
-            What was learned.
-        """
+        """Describe the preparation for a model store."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scale"}
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], scale: str, width: int) -> Self:
-        """Make what `to_arrays` described.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            What was learned.
-        scale : str
-            Which scale it is.
-        width : int
-            d, columns of the view.
-
-        Returns
-        -------
-        Preparation
-            The preparation.
-
-        Raises
-        ------
-        UserError
-            Where the parts do not fit together.
-        """
+        """Make what `to_arrays` described."""
         made = cls(scale, **{f.name: arrays[f.name] for f in fields(cls) if f.name in arrays})
         marked = made.marked if made.marked is not None else np.empty(0, np.intp)
         right: Any = marked.dtype.kind in "iu" and ((marked >= 0) & (marked < width)).all()
@@ -168,25 +105,10 @@ class Preparation:
 class PreparedRows(RowsOf):
     """A row source whose rows are prepared as they are read, and refused where they are not finite then.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        The rows as they are.
-    preparation : Preparation
-        What is done to them.
-    check : callable
-        (rows, number of the first) -> None; raises UserError for rows that are not finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.preparation import Preparation, PreparedRows
-    >>> half = Preparation("maxabs", width=np.array([2.0]))
-    >>> PreparedRows(np.array([[1.0], [2.0]]), half, lambda block, first: None)[:].tolist()
-    [[0.5], [1.0]]
+    source (n, d)
     """
 
-    preparation: Preparation
+    preparation: Preparation  # what is done to them
     check: Callable[[Block, int], None]
 
     @property
@@ -213,48 +135,13 @@ class PreparedRows(RowsOf):
     def sample(self, index: np.ndarray) -> Block:
         """Read some rows alone.
 
-        Parameters
-        ----------
-        index : ndarray of int of shape (m,)
-            Row numbers, ascending.
-
-        Returns
-        -------
-        ndarray or csr_array of shape (m, d + m)
-            Prepared rows.
+        index (m,) -> (m, d + m)
         """
         return self.preparation(sampled(self.source, index))
 
 
 def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> dict[str, Preparation]:
-    """Learn what an estimator's `scale` and `impute` ask for, from the training rows.
-
-    Parameters
-    ----------
-    estimator : object
-        With `scale` and `impute`, or without: then nothing is done. "auto" scales rows whose columns differ in size by more
-        than `APART`, where the kernel of the view takes such rows: "maxabs" where they are mostly zeros, else "standard".
-    views : mapping of str to row source
-        The training rows; one pass over those of a view that needs it, on the workers where there are some.
-
-    Returns
-    -------
-    dict of str to Preparation
-        Of the views that are not taken as they are.
-
-    Raises
-    ------
-    UserError
-        For values that `scale` and `impute` cannot have.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA
-    >>> from dmo.validation.preparation import learn_preparations
-    >>> learn_preparations(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])})["x"].width.tolist()
-    [4.0]
-    """
+    """Learn what an estimator's `scale` and `impute` ask for, from the training rows."""
     if not hasattr(estimator, "scale"):
         return {}
     scales = per_view("scale", estimator.scale, list(views), _SCALE)
@@ -290,26 +177,7 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
 def spread(source: Rows) -> tuple[float, bool]:
     """Work out how far apart the columns of some rows are.
 
-    Parameters
-    ----------
-    source : row source of shape (n, d)
-        Rows, of which the first 256 are looked at; missing cells are left out.
-
-    Returns
-    -------
-    ratio : float
-        The size of the largest column divided by that of the smallest, of columns that are not constant. The size is the
-        deviation; of a column that is mostly zeros (counts, marks) the root mean square of the others, since how often it is
-        not zero is no matter of scale.
-    zeros : bool
-        Whether most cells are zeros: more than 2/3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation import spread
-    >>> spread(np.array([[0.0, 0.0], [1.0, 50.0]]))
-    (50.0, False)
+    source (n, d)
     """
     block: Any = sampled(source, np.arange(min(_FIRST, source.shape[0])))
     n, d = block.shape
@@ -344,10 +212,11 @@ def _rounding(n: int, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 
 def _chosen(view: str, source: Rows) -> str:
-    """What "auto" is for a view. On nine sets of Mulan's, eight image descriptors and four tables of scikit-learn (ridge with
-    Gaussian and linear kernels, leave-one-out on training rows) no scale mattered where columns differ by less than 20, wild
-    tables gained up to .24 of AUC by standardizing, and wild descriptors that are mostly zeros lost by it what they gained
-    by their largest sizes."""
+    """What "auto" is for a view."""
+    # On nine sets of Mulan's, eight image descriptors and four tables of scikit-learn (ridge with Gaussian and linear
+    # kernels, leave-one-out on training rows) no scale mattered where columns differ by less than 20, wild tables gained
+    # up to .24 of AUC by standardizing, and wild descriptors that are mostly zeros lost by it what they gained by their
+    # largest sizes.
     if _histogram(source):
         return "none"
     ratio, zeros = spread(source)

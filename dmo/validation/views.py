@@ -25,66 +25,15 @@ SINGLE = "x"
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared.
-
-    Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
-    of several), `n_features_in_` of one array, and `preparations_` where the estimator has `scale` and `impute`.
-
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    X : mapping, list of arrays, `Views` or what it takes, or one array
-        One array is the view "x", unless the estimator's parameter `views` names several, or the fit had several, which may
-        stand side by side. An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is
-        not in memory is checked as it is read, a store's view was when it was written.
-    reset : bool
-        Learn what the views are.
-    partial : bool, default=False
-        Of several views in memory, take rows of NaN as samples that the view lacks; without `reset`, take a view that is
-        None, or left out, as one that all samples lack. See `dmo.blocks.presence`.
-
-    Returns
-    -------
-    dict of str to row source
-        The views by name, in the order of the fit.
-
-    Raises
-    ------
-    UserError
-        Names the view with unequal rows, without rows or columns, missing, unknown, of another width, with NaN or
-        infinity.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA
-    >>> from dmo.validation import check_views
-    >>> views = check_views(KGHA(), [np.ones((3, 2)), np.ones((3, 4))], reset=True)
-    >>> {name: view.shape for name, view in views.items()}
-    {'view0': (3, 2), 'view1': (3, 4)}
-    """
+    """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared."""
+    # Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array,
+    # `view_feature_names_` of several), `n_features_in_` of one array, and `preparations_` where the estimator has
+    # `scale` and `impute`.
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 
 class PreparedViews(dict[str, Rows]):
-    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves.
-
-    Parameters
-    ----------
-    prepared : mapping of str to row source
-        Filled and scaled.
-    raw : mapping of str to row source
-        As they were.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA
-    >>> from dmo.validation import prepare_views
-    >>> prepare_views(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])}, reset=True).raw["x"].tolist()
-    [[1.0], [4.0]]
-    """
+    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves."""
 
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
@@ -92,30 +41,7 @@ class PreparedViews(dict[str, Rows]):
 
 
 def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> dict[str, Rows]:
-    """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask.
-
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept, as `preparations_`.
-    views : mapping of str to row source
-        Views as they are.
-    reset : bool
-        Learn from these rows.
-
-    Returns
-    -------
-    dict of str to row source
-        Prepared views: arrays where they were arrays; what is not in memory is prepared as it is read.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA
-    >>> from dmo.validation import prepare_views
-    >>> prepare_views(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])}, reset=True)["x"].tolist()
-    [[0.25], [1.0]]
-    """
+    """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask."""
     if reset and hasattr(estimator, "scale"):
         estimator.preparations_ = learn_preparations(estimator, views)
     found = dict(views)
@@ -130,37 +56,7 @@ def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bo
 
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Do what `check_views` does, but for filling gaps and scaling.
-
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    X : mapping, list of arrays, or one array (view "x")
-        As for `check_views`.
-    reset : bool
-        Learn what the views are.
-    partial : bool, default=False
-        As for `check_views`.
-
-    Returns
-    -------
-    dict of str to row source
-        The views by name, in the order of the fit, with the missing cells that `impute` will fill.
-
-    Raises
-    ------
-    UserError
-        As `check_views`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import KGHA
-    >>> from dmo.validation import check_raw_views
-    >>> check_raw_views(KGHA(scale="maxabs"), np.array([[1.0], [4.0]]), reset=True)["x"].tolist()
-    [[1.0], [4.0]]
-    """
+    """Do what `check_views` does, but for filling gaps and scaling."""
     given = _several(estimator, X, reset)
     if given is None:
         views = {SINGLE: _single(estimator, X, reset)}
@@ -205,37 +101,7 @@ def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any]
 
 
 def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False) -> dict[str, Rows]:
-    """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted.
-
-    Parameters
-    ----------
-    estimator : object
-        Fitted.
-    X : mapping, list of arrays, `Views` or what it takes, or one array
-        As for `check_views`.
-    partial : bool, default=False
-        Views may be None, or left out.
-
-    Returns
-    -------
-    dict of str to row source
-        The views that there are by name, in the order of the fit.
-
-    Raises
-    ------
-    UserError
-        Names the view that is missing, unknown, or of another width.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_iris
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.validation import check_view_names
-    >>> X, y = load_iris(return_X_y=True)
-    >>> list(check_view_names(MultiViewRidge().fit(X, y), da.zeros((10**9, 4))))
-    ['x']
-    """
+    """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted."""
     given = _several(estimator, X, reset=False)
     given = {SINGLE: X} if given is None else {name: view for name, view in given.items() if view is not None}
     widths = estimator.view_widths_
@@ -247,34 +113,7 @@ def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False)
 def check_one_view(estimator: BaseEstimator, X: Inputs, reset: bool) -> tuple[str, Rows]:
     """Read the only view of X.
 
-    Parameters
-    ----------
-    estimator : object
-        Where what is learned is kept.
-    X : array, or a mapping with one view
-        As for `check_views`.
-    reset : bool
-        Learn what the view is.
-
-    Returns
-    -------
-    name : str
-        Of the view.
-    view : row source of shape (n, d)
-        Its rows.
-
-    Raises
-    ------
-    UserError
-        For several views, and as `check_views`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MORP
-    >>> from dmo.validation import check_one_view
-    >>> check_one_view(MORP(), np.ones((3, 2)), reset=True)[0]
-    'x'
+    -> view (n, d)
     """
     views = check_views(estimator, X, reset)
     if len(views) != 1:
@@ -283,25 +122,7 @@ def check_one_view(estimator: BaseEstimator, X: Inputs, reset: bool) -> tuple[st
 
 
 def sample_count(views: Mapping[str, Rows]) -> int:
-    """Count the samples, which are the same in all views.
-
-    Parameters
-    ----------
-    views : mapping of str to row source
-        Views.
-
-    Returns
-    -------
-    int
-        Samples.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation import sample_count
-    >>> sample_count({"x": np.ones((3, 2))})
-    3
-    """
+    """Count the samples, which are the same in all views."""
     return int(next(iter(views.values())).shape[0])
 
 

@@ -21,27 +21,11 @@ LABEL_WEIGHTS = "labels"
 class SampleWeights:
     """How often every sample counts in every view and in the labels.
 
-    Parameters
-    ----------
-    views : dict of str to ndarray of shape (n,), float64
-        At least 0; 0 where the view lacks the sample.
-    labels : ndarray of shape (n,), float64
-        At least 0.
-    entries : ndarray of shape (n, L), float64, or None, default=None
-        By what factor every label of a sample counts besides, 0 where it is unknown; None: 1.
-    before : SampleWeights or None, default=None
-        These weights without those of classes, which decisions are learned with; None: these.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation.weights import SampleWeights
-    >>> SampleWeights({"x": np.ones(2)}, np.ones(2)).of_views(["x"]).tolist()
-    [1.0, 1.0]
+    views, labels (n,); entries (n, L)
     """
 
-    views: dict[str, np.ndarray]
-    labels: np.ndarray
+    views: dict[str, np.ndarray]  # (n,): at least 0; 0 where the view lacks the sample
+    labels: np.ndarray  # (n,): at least 0
     entries: np.ndarray | None = None
     before: SampleWeights | None = None
 
@@ -53,19 +37,10 @@ class SampleWeights:
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
         """Work out which share of every sample's weight a left-out score of it goes without.
 
-        Whole numbers count repeated rows, of which one is left out at a time. A weight of any other kind says how important a
-        sample is: what is left of it would have told the score the sample's own labels.
-
-        Parameters
-        ----------
-        views : sequence of str
-            Views of one kernel.
-
-        Returns
-        -------
-        ndarray of shape (n,) or None
-            Shares; None: all of it.
+        -> (n,)
         """
+        # Whole numbers count repeated rows, of which one is left out at a time. A weight of any other kind says how
+        # important a sample is: what is left of it would have told the score the sample's own labels.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
@@ -74,20 +49,7 @@ class SampleWeights:
     def of_views(self, views: Sequence[str]) -> np.ndarray:
         """Look up the weights of samples in views whose kernels are one.
 
-        Parameters
-        ----------
-        views : sequence of str
-            The views.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Weights.
-
-        Raises
-        ------
-        UserError
-            Where the views have different ones.
+        -> (n,)
         """
         first = self.views[views[0]]
         for view in views[1:]:
@@ -101,15 +63,7 @@ class SampleWeights:
     def rows(self, index: np.ndarray) -> SampleWeights:
         """Take those of some samples.
 
-        Parameters
-        ----------
-        index : ndarray of shape (m,), int
-            Their numbers.
-
-        Returns
-        -------
-        SampleWeights
-            Of these samples.
+        index (m,)
         """
         entries = None if self.entries is None else self.entries[index]
         before = None if self.before is None else self.before.rows(index)
@@ -123,32 +77,7 @@ def check_weights(
 ) -> SampleWeights | None:
     """Read the weights of samples, together with what the views lack.
 
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n,), number, mapping of view to such, SampleWeights, or None
-        Weights of all views and of the labels; or by view, 1 for those that are not named ("labels": of the labels, of
-        shape (n,), or (n, L) with one of every entry).
-    views : mapping of str to row source of shape (n, d)
-        Views; their `presence` sets weights to 0.
-    by_entry : bool, default=False
-        Take a matrix of weights of the labels.
-
-    Returns
-    -------
-    SampleWeights or None
-        None where all weights are 1.
-
-    Raises
-    ------
-    UserError
-        For weights that are negative, not finite, of another number of samples, or all 0, and for unknown views.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.validation import check_weights
-    >>> check_weights([1, 2, 1], {"x": np.ones((3, 2))}).views["x"].tolist()
-    [1.0, 2.0, 1.0]
+    sample_weight (n,); views (n, d)
     """
     if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has read them
         return sample_weight
@@ -191,37 +120,7 @@ def with_class_weights(
 ) -> SampleWeights | None:
     """Multiply the weights of samples by those of their classes; of label matrices see `with_label_weights`.
 
-    Parameters
-    ----------
-    given : SampleWeights or None
-        Weights of the samples; None: 1 each.
-    class_weight : {"balanced"}, dict of class to float, or None
-        "balanced": inversely to how often the class occurs, by the weights of its samples; 1 for classes that a dict lacks.
-    estimator : object
-        That has learned `classes_`, `multilabel_` and `view_widths_`.
-    Y : ndarray of shape (n, L), 0/1
-        Its labels.
-
-    Returns
-    -------
-    SampleWeights or None
-        As given, or times those of the classes.
-
-    Raises
-    ------
-    UserError
-        For what is no class.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.validation import check_labels, with_class_weights
-    >>> model = MultiViewRidge()
-    >>> model.view_widths_ = {"x": 2}
-    >>> Y = check_labels(model, ["sea", "sky", "sea", "sea"], 4)
-    >>> with_class_weights(None, "balanced", model, Y).labels.round(2).tolist()
-    [0.67, 2.0, 0.67, 0.67]
+    Y (n, L)
     """
     if class_weight is None or estimator.multilabel_:
         return given
@@ -247,40 +146,7 @@ def with_label_weights(
 ) -> SampleWeights | None:
     """Multiply the weights of the entries of a label matrix by those of carrying the label or not.
 
-    Parameters
-    ----------
-    given : SampleWeights or None
-        Weights of the samples.
-    class_weight : {"balanced"}, dict of label to float, or None
-        "balanced": samples with the label weigh as much as those without, together as much as they did; a dict: by what
-        factor those with it count, 1 for labels that it lacks.
-    estimator : object
-        That has learned `classes_`, `multilabel_` and `view_widths_`.
-    Y : ndarray of shape (n, L), 0/1
-        Labels.
-    known : ndarray of shape (n, L), bool, or None
-        Which are known; None: all.
-
-    Returns
-    -------
-    SampleWeights or None
-        As given, or with the factors in its entries.
-
-    Raises
-    ------
-    UserError
-        For what is no label, and where the entries have another shape than the labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import MultiViewRidge
-    >>> from dmo.validation import check_labels, with_label_weights
-    >>> model = MultiViewRidge()
-    >>> model.view_widths_ = {"x": 2}
-    >>> Y = check_labels(model, np.array([[1, 0], [0, 1], [0, 1], [0, 1]]), 4)
-    >>> with_label_weights(None, "balanced", model, Y, None).entries.round(2).tolist()[:2]
-    [[2.0, 2.0], [0.67, 0.67]]
+    Y, known (n, L)
     """
     if given is not None and given.entries is not None and given.entries.shape != Y.shape:
         raise UserError(
@@ -311,28 +177,7 @@ def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: st
 def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
     """Read the weights of samples that all views and the labels have in common.
 
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n,), number, or None
-        Weights.
-    n : int
-        Samples.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64, or None
-        None where all weights are 1.
-
-    Raises
-    ------
-    UserError
-        For weights that are negative, not finite, of another number of samples, or all 0.
-
-    Examples
-    --------
-    >>> from dmo.validation import check_row_weights
-    >>> check_row_weights([1, 2, 1], 3).tolist(), check_row_weights([1, 1, 1], 3)
-    ([1.0, 2.0, 1.0], None)
+    sample_weight (n,) -> (n,)
     """
     if sample_weight is None:
         return None

@@ -39,39 +39,7 @@ _WHOLE = "whole_split"
 
 
 def read_answers(path: str | Path) -> dict[str, list[str]]:
-    """Read what people answered.
-
-    Parameters
-    ----------
-    path : path-like
-        An export of Label Studio (JSON, JSON-MIN or CSV, of one tag of choices), or FiftyOne (labels.json of a
-        FiftyOneImageClassificationDataset, or CSV), or a CSV with the columns "sample" and "labels" (";" between labels), such
-        as `dmo suggest` writes.
-
-    Returns
-    -------
-    dict of str to list of str
-        Labels by sample, empty where the file says so; of Label Studio's tasks those of the last annotation. Tasks that were
-        skipped, and samples whose class FiftyOne does not know, are left out.
-
-    Raises
-    ------
-    UserError
-        For a file that is none of these or holds anything else than labels of whole samples, one that `dmo suggest` wrote and
-        nobody touched, and a sample with two answers.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.workflows.answers import read_answers
-    >>> task = '{"data": {"sample": "1.jpg"}, "annotations": [{"result": [{"value": {"choices": ["sea"]}}]}]}'
-    >>> _ = Path("answers.json").write_text(f"[{task}]")
-    >>> read_answers("answers.json")
-    {'1.jpg': ['sea']}
-    >>> _ = Path("answers.csv").write_text("sample,labels\\n1.jpg,sea;sky\\n")
-    >>> read_answers("answers.csv")
-    {'1.jpg': ['sea', 'sky']}
-    """
+    """Read what people answered."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
@@ -89,29 +57,7 @@ def read_answers(path: str | Path) -> dict[str, list[str]]:
 
 
 def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
-    """Take one answer to every sample.
-
-    Parameters
-    ----------
-    answers : iterable of (str, list of str)
-        Samples with their labels.
-
-    Returns
-    -------
-    dict of str to list of str
-        Labels by sample.
-
-    Raises
-    ------
-    UserError
-        Where two answers to a sample differ: which one holds is not ours to say.
-
-    Examples
-    --------
-    >>> from dmo.workflows.answers import one_answer_each
-    >>> one_answer_each([("1.jpg", ["sea"]), ("1.jpg", ["sea"])])
-    {'1.jpg': ['sea']}
-    """
+    """Take one answer to every sample."""
     found: dict[str, list[str]] = {}
     for sample, labels in answers:
         if set(found.setdefault(sample, labels)) != set(labels):
@@ -243,27 +189,7 @@ def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 
 def kept_answers(model: str) -> dict[str, list[str]]:
-    """Look up what a model remembers of the answers that it took in.
-
-    Parameters
-    ----------
-    model : str
-        Its path.
-
-    Returns
-    -------
-    dict of str to list of str
-        Labels by sample; empty where it took in none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.answers import kept_answers
-    >>> dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3)).save("model.zarr")
-    >>> kept_answers("model.zarr")
-    {}
-    """
+    """Look up what a model remembers of the answers that it took in."""
     return dict(_parameters(model).get(_ANSWERS, {}))
 
 
@@ -281,22 +207,7 @@ def names_of(applied: AppliedModel) -> list[str]:
 def labeled_rows(Y: np.ndarray) -> np.ndarray:
     """Tell which samples have labels.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        0/1, NaN where it is unknown.
-
-    Returns
-    -------
-    ndarray of shape (n,), bool
-        Whether some label is known; where all are, as a store without gaps has them, whether the sample carries one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.answers import labeled_rows
-    >>> labeled_rows(np.array([[0, 1], [0, 0]])).tolist(), labeled_rows(np.array([[0, np.nan], [np.nan, np.nan]])).tolist()
-    ([True, False], [True, False])
+    Y (n, L) -> (n,)
     """
     known = ~np.isnan(Y)
     return np.asarray(Y.any(axis=1) if known.all() else known.any(axis=1))
@@ -305,26 +216,7 @@ def labeled_rows(Y: np.ndarray) -> np.ndarray:
 def with_answers(Y: np.ndarray, answers: Mapping[int, Sequence[str]], names: Sequence[str]) -> np.ndarray:
     """Put answers in the place of labels.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels; stays as it is.
-    answers : mapping of int to sequence of str
-        Labels by row: all that it carries.
-    names : sequence of str
-        Of the labels.
-
-    Returns
-    -------
-    ndarray of shape (n, L)
-        Labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.answers import with_answers
-    >>> with_answers(np.zeros((2, 2), int), {1: ["sky"]}, ["sea", "sky"]).tolist()
-    [[0, 0], [0, 1]]
+    Y (n, L) -> (n, L)
     """
     out, column = Y.copy(), {name: label for label, name in enumerate(names)}
     for row, labels in answers.items():
@@ -343,60 +235,10 @@ def update(
     new_labels: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Take in what people answered: a model that goes on learns from the answers, any other is fitted anew with them.
-
-    The new model learns from the samples that the old one had, and from all that were answered for, now or before, with their
-    answers in the place of their labels. Those that the old one had are the samples of its split with a known label; where a
-    model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
-
-    Parameters
-    ----------
-    run : Session
-        Knows the costs.
-    model : str
-        Path of a model that scores labels.
-    features : str
-        Path of the store of the samples.
-    out : str
-        Path of the new model.
-    answers : mapping of str to sequence of str
-        All labels of each sample, by its id, or a path or address that ends with it.
-    split : str or None
-        Samples of the store to learn from besides; default: those of the model's split, else "train" where the store has it,
-        else all.
-    new_labels : bool, default=False
-        Take labels that nobody carried before; otherwise they are refused.
-    overwrite : bool, default=False
-        Replace a model at `out`.
-
-    Returns
-    -------
-    dict
-        Of a report: samples, answers and how many of them are new, changed and empty, new labels, and how the model took
-        them in.
-
-    Raises
-    ------
-    UserError
-        For answers of samples that the store lacks, and of unknown labels.
-    StoreError
-        Where the store has other labels than the model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> from dmo.workflows.answers import update
-    >>> from dmo.workflows.program import session
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2, dtype=np.uint8)[np.arange(30) % 2]
-    >>> Y[20:] = 0
-    >>> _ = write(Source({"x": X}, Y, ["sea", "sky"]), "set.zarr")
-    >>> dmo.MultiViewRidge("linear").fit({"x": X[:20]}, Y[:20]).save("model.zarr")
-    >>> with session(as_json=True) as run:
-    ...     update(run, "model.zarr", "set.zarr", "new.zarr", {"25": ["sea"]})["n_samples"]
-    21
-    """
+    """Take in what people answered: a model that goes on learns from the answers, any other is fitted anew with them."""
+    # The new model learns from the samples that the old one had, and from all that were answered for, now or before,
+    # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
+    # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
     applied = open_applied(model, features, ALL, ALL, SCORES)
     known_labels(applied, features)
     parameters, names = _parameters(model), names_of(applied)

@@ -83,32 +83,7 @@ def rows_of(
 ) -> np.ndarray:
     """Compute rows of all samples of a model in blocks, here or on workers.
 
-    Parameters
-    ----------
-    applied : AppliedModel
-        Model and samples.
-    compute : callable
-        Takes views of some samples, returns their rows.
-    what : str, default="score samples"
-        What the work is called in the display of progress.
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        All rows, in memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> from dmo.workflows.apply import open_applied, rows_of
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
-    >>> applied = open_applied("model.zarr", "set.zarr", None, "all", "scores")
-    >>> rows_of(applied, applied.scores).shape
-    (30, 2)
+    -> (m, k)
     """
     places = row_blocks(applied.n, 4 * BLOCK)
 
@@ -119,43 +94,7 @@ def rows_of(
 
 
 def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
-    """Load a model and open the samples of a store for it.
-
-    Parameters
-    ----------
-    model : str
-        Path of the model.
-    features : str
-        Path of the feature store.
-    split : str or None
-        Samples: a split of the store, or "all".
-    default : str
-        The split to take for None, where the store has it; else all.
-    needs : {"transform", "scores"}
-        What the model must be able to do.
-
-    Returns
-    -------
-    AppliedModel
-        Model and samples.
-
-    Raises
-    ------
-    StoreError
-        Where the model cannot, or the store lacks one of its views or has it in another width.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
-    >>> from dmo.workflows.apply import open_applied
-    >>> open_applied("model.zarr", "set.zarr", None, "test", "scores").n
-    30
-    """
+    """Load a model and open the samples of a store for it."""
     fitted, contents = read_with_contents(model, load)
     store = stores.open_features(features)
     if not (scores_labels(fitted) if needs == SCORES else hasattr(fitted, needs)):
@@ -253,34 +192,7 @@ def label_names(model: Any) -> list[str]:
 
 
 def label_count(wanted: int | None, model: Any) -> int:
-    """Find how many labels a sample is given.
-
-    Parameters
-    ----------
-    wanted : int or None
-        None: what suits how many a training sample has (`dmo.metrics.suitable_top`), where the model knows that; else 5; at
-        most all that it saw in training.
-    model : estimator
-        Scores labels.
-
-    Returns
-    -------
-    int
-        Labels per sample.
-
-    Raises
-    ------
-    UserError
-        For more than have a training sample, since a label without one is never given.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.apply import label_count
-    >>> label_count(None, dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3)))
-    1
-    """
+    """Find how many labels a sample is given."""
     if learned_values(model):
         raise UserError(
             "the model learned real targets, not labels to choose from; take dmo evaluate, or predict in Python"
@@ -309,35 +221,10 @@ def unguarded(cell: str) -> str:
 
 
 def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:
-    r"""Write samples with their labels as a table in text.
-
-    Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP advises,
-    every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who reads the
-    table takes one apostrophe off the start of a cell and has the name.
-
-    Parameters
-    ----------
-    samples : sequence of str
-        Names.
-    words : iterable of sequence of str
-        Labels of every sample, best first.
-    count : int
-        Labels of a sample.
-    end : str
-        Of a line.
-
-    Returns
-    -------
-    str
-        CSV with a head.
-
-    Examples
-    --------
-    >>> from dmo.workflows.apply import as_csv
-    >>> print(as_csv(["a.png"], [["sky", "=1+1"]], 2, "\n"), end="")
-    "sample","label 1","label 2"
-    "a.png","sky","'=1+1"
-    """
+    r"""Write samples with their labels as a table in text."""
+    # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
+    # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
+    # reads the table takes one apostrophe off the start of a cell and has the name.
     text = StringIO()
     writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerow(["sample", *(f"label {i + 1}" for i in range(count))])
@@ -369,59 +256,6 @@ def write_rows(
     """Compute rows of samples block by block, here or on workers, and write those that are missing in a result store.
 
     A store that was begun with another model or other features is refused, by their paths and by their contents.
-
-    Parameters
-    ----------
-    run : Session
-        Takes the notes, and knows the costs.
-    applied : AppliedModel
-        Model and samples.
-    compute : callable
-        Takes views of some samples, returns their rows.
-    out : path-like
-        The result store, begun or taken up.
-    columns : int or sequence of str
-        Columns of a row: their number or names.
-    kind : str
-        What a row is, such as "embedding", "scores" or "labels".
-    parents : sequence of str
-        Paths of the model and the features.
-    dtype : str, default="float32"
-        Of the rows.
-    attributes : mapping, optional
-        JSON; default: the split.
-    block : int, default=1024
-        Samples of a block.
-    overwrite : bool, default=False
-        Replace a result store at `out`.
-    dry_run : bool, default=False
-        Say what would be written, and write nothing.
-
-    Returns
-    -------
-    dict
-        The record for a report: sizes and costs.
-
-    Raises
-    ------
-    StoreError
-        Where `out` holds something else.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> from dmo.workflows.apply import open_applied, write_rows
-    >>> from dmo.workflows.program import session
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
-    >>> applied = open_applied("model.zarr", "set.zarr", None, "all", "scores")
-    >>> with session(as_json=True) as run:
-    ...     record = write_rows(run, applied, applied.scores, "scores.zarr", 2, "scores", parents=["model.zarr"])
-    >>> record["columns"], dmo.stores.open_results("scores.zarr").shape
-    (2, (30, 2))
     """
     count = columns if isinstance(columns, int) else len(columns)
     size = 4 * applied.n * count
@@ -458,35 +292,7 @@ def write_rows(
 
 
 def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:
-    """Read the labels of the first samples from a result store of labels or scores.
-
-    Parameters
-    ----------
-    path : str
-        The store.
-    names : sequence of str
-        Of the labels.
-    top : int
-        Labels per sample, of scores.
-    count : int
-        Samples.
-
-    Returns
-    -------
-    list of list of str
-        Labels, best first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.stores import create_results
-    >>> from dmo.workflows.apply import label_words
-    >>> writer = create_results("s.zarr", 2, 3, kind="scores")
-    >>> writer.write(0, np.array([[0.1, 0.9, 0.5], [1.0, 0.0, 0.2]]))
-    >>> writer.finish()
-    >>> label_words("s.zarr", ["sky", "sea", "sand"], 2, 1)
-    [['sea', 'sand']]
-    """
+    """Read the labels of the first samples from a result store of labels or scores."""
     found = stores.open_results(path)
     block = found[:count]
     numbers = top_labels(block, top) if found.kind == "scores" else block
@@ -494,29 +300,7 @@ def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[l
 
 
 def check_rows_output(path: str, command: str, cure: str) -> None:
-    """Refuse an output of rows that cannot be written, holds a store of another kind, or is named as if it were text.
-
-    Parameters
-    ----------
-    path : str
-        Where a result store is to be.
-    command : str
-        What writes it, for the message.
-    cure : str
-        What to do instead where text is wanted.
-
-    Raises
-    ------
-    UserError
-        For a name that ends in .csv or .json.
-    StoreError
-        For a store of another kind, and a place where none can be written.
-
-    Examples
-    --------
-    >>> from dmo.workflows.apply import check_rows_output
-    >>> check_rows_output("scores.zarr", "transform", "")
-    """
+    """Refuse an output of rows that cannot be written, holds a store of another kind, or is named as if it were text."""
     ending = Path(path).suffix.lower()
     if ending in (".csv", ".json"):
         raise UserError(f"{command}: a result store is a folder, {path} looks like a {ending[1:].upper()} file; {cure}")
@@ -525,24 +309,7 @@ def check_rows_output(path: str, command: str, cure: str) -> None:
 
 
 def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
-    """Open the complete result store at a path, if there is one.
-
-    Parameters
-    ----------
-    path : path-like
-        Local path or URL.
-
-    Returns
-    -------
-    ResultStore or None
-        None where there is none, or one that is not complete.
-
-    Examples
-    --------
-    >>> from dmo.workflows.apply import finished_rows
-    >>> finished_rows("nowhere.zarr") is None
-    True
-    """
+    """Open the complete result store at a path, if there is one."""
     try:
         return stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
@@ -550,31 +317,7 @@ def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
 
 
 def write_csv(path: Path, text: str, overwrite: bool) -> None:
-    """Write labels as text; a file that says the same is left, another one only replaced with `overwrite`.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    text : str
-        All of it.
-    overwrite : bool
-        Whether another file is replaced.
-
-    Raises
-    ------
-    StoreError
-        For a file with different content.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.workflows.apply import write_csv
-    >>> write_csv(Path("labels.csv"), "sample", overwrite=False)
-    >>> write_csv(Path("labels.csv"), "other", overwrite=False)
-    Traceback (most recent call last):
-    dmo.stores._errors.StoreError: labels.csv exists and has different content; pass --overwrite to replace it, ...
-    """
+    """Write labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
     if not overwrite and path.exists():
         if path.read_bytes() == text.encode():
             return
@@ -583,35 +326,7 @@ def write_csv(path: Path, text: str, overwrite: bool) -> None:
 
 
 def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Refuse an output path that cannot be written, or that holds what may not be replaced.
-
-    Parameters
-    ----------
-    path : str
-        Where a store is to be.
-    overwrite : bool
-        Whether a complete store there is replaced.
-    kind : {"features", "model"}
-        What will be made.
-
-    Returns
-    -------
-    bool
-        Whether an unfinished one is there.
-
-    Raises
-    ------
-    StoreError
-        For a complete store, one of another kind, and a place that is no folder; with the cure.
-    OSError
-        Where the disk or the service refuses.
-
-    Examples
-    --------
-    >>> from dmo.workflows.apply import free
-    >>> free("model.zarr", overwrite=False, kind="model")
-    False
-    """
+    """Refuse an output path that cannot be written, or that holds what may not be replaced."""
     complete = stores.existing_store(path, kind)
     if complete and not overwrite:
         raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
@@ -622,36 +337,8 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
 def origin(
     parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
 ) -> stores.Provenance:
-    """Say where something comes from that is made from samples of a feature store: that store's own provenance is kept in it.
-
-    Parameters
-    ----------
-    parents : sequence of str
-        Paths of stores.
-    store : FeatureStore
-        The samples'.
-    split : str or None
-        Of the samples.
-    seed : int, optional
-        Random state.
-    **more : object
-        Further parameters, JSON.
-
-    Returns
-    -------
-    Provenance
-        For the new store.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.apply import origin
-    >>> origin(["set.zarr"], store, "train").parameters["split"]
-    'train'
+    """Say where something comes from that is made from samples of a feature store: that store's own provenance is kept
+    in it.
     """
     parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.root["provenance"]}
     return stores.Provenance(parents, parameters | more, seed)

@@ -19,36 +19,12 @@ Measures = Callable[[np.ndarray], np.ndarray]
 def paired_differences(first: Measures, second: Measures, n: int, random_state: int = 0) -> np.ndarray:
     """Difference of measures of two models, with 95 % intervals of the paired bootstrap over samples.
 
-    Every resample takes the same samples for both models, so that what makes samples hard for both cancels; intervals
-    are percentiles.
-
-    Parameters
-    ----------
-    first, second : callable
-        Measures of a model (b x r) of resamples (b x n), which say how often a sample is taken.
-    n : int
-        Samples.
-    random_state : int, default=0
-        Seed of the resamples.
-
-    Returns
-    -------
-    ndarray of shape (r, 3)
-        Of every measure second less first, and both ends of the interval.
-
-    References
-    ----------
-    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.comparison import annotation_measures, paired_differences
-    >>> Y = np.eye(2)[np.arange(40) % 2]
-    >>> good, none = annotation_measures(Y, Y, 1), annotation_measures(Y, 1 - Y, 1)
-    >>> [float(value) for value in paired_differences(none, good, 40)[2]]
-    [1.0, 1.0, 1.0]
+    -> (r, 3)
     """
+    # Every resample takes the same samples for both models, so that what makes samples hard for both cancels;
+    # intervals are percentiles.
+    #
+    # Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13.
 
     def difference(index: np.ndarray, axis: int = -1) -> np.ndarray:
         index = np.atleast_2d(index)
@@ -80,27 +56,7 @@ ANNOTATION = ("precision %", "recall %", "F1 %", "F1 of a sample %")
 def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures:
     """Measures of an annotation, for resamples.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is one that is not known, which counts for nothing.
-    scores : ndarray of shape (n, L)
-        Label scores.
-    top : int
-        Labels that a sample is given.
-
-    Returns
-    -------
-    callable
-        Takes how often samples are taken (b x n), returns the four of `ANNOTATION` (b x 4): those of
-        `dmo.metrics.annotation_scores`, and F1@k of `dmo.metrics.top_scores`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.comparison import annotation_measures
-    >>> annotation_measures(np.eye(2), np.array([[0.9, 0.1], [0.8, 0.2]]), 1)(np.ones((1, 2))).round(2)
-    array([[0.25, 0.5 , 0.33, 0.5 ]])
+    Y, scores (n, L)
     """
     known = ~np.isnan(np.asarray(Y, np.float64))
     true = np.nan_to_num(Y) == 1
@@ -131,25 +87,7 @@ TARGETS = ("RMSE", "MAE", "R2")
 def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
     """Measures of predictions of real targets, for resamples.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L)
-        Targets; NaN is one that is not known.
-    P : ndarray of shape (n, L)
-        Predictions.
-
-    Returns
-    -------
-    callable
-        Takes how often samples are taken (b x n), returns the three of `TARGETS` (b x 3): those of
-        `dmo.metrics.regression_scores`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.comparison import target_measures
-    >>> target_measures(np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]]))(np.ones((1, 2))).round(2)
-    array([[0.71, 0.5 , 0.5 ]])
+    Y, P (n, L)
     """
     known = ~np.isnan(Y)
     center = np.nanmean(Y, axis=0)  # sums of squares of centered targets lose no digits

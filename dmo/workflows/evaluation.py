@@ -119,43 +119,7 @@ def judge_together(
 
 
 def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
-    """Load a model and score the samples of a store with it, here or on workers.
-
-    Parameters
-    ----------
-    path : str
-        The model, or the scores or labels that `dmo annotate` wrote.
-    features : str
-        The feature store.
-    split : str or None
-        Samples; None: "test" where the store has it, else all.
-    top : int or None
-        Labels that a sample is given; None: as many as suits how many a sample has, see `dmo.metrics.suitable_top`.
-    cv : int or None, default=None
-        Judge fits of the model's estimator on all but one of so many folds, each on that fold, in place of the model.
-
-    Returns
-    -------
-    EvaluatedModel
-        Scores and figures.
-
-    Raises
-    ------
-    StoreError
-        Where the store lacks views or labels of the model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
-    >>> from dmo.workflows.evaluation import judge
-    >>> judge("model.zarr", "set.zarr", None, 1).measures["n_plus"]
-    2
-    """
+    """Load a model and score the samples of a store with it, here or on workers."""
     if stores.describe(path)["kind"] == "results":
         return _judge_results(path, features, split, top)
     applied = open_applied(path, features, split, "test", SCORES)
@@ -231,24 +195,7 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:
-    """Say, for a title, where samples that a model was trained on are among those that it is judged on.
-
-    Parameters
-    ----------
-    measures : mapping
-        Of `judge`.
-
-    Returns
-    -------
-    str
-        To be put after the names; empty where there are none.
-
-    Examples
-    --------
-    >>> from dmo.workflows.evaluation import trained_on
-    >>> trained_on({"training_samples": "all"})
-    ', training samples'
-    """
+    """Say, for a title, where samples that a model was trained on are among those that it is judged on."""
     known = {"all": ", training samples", "some": ", training samples among them"}
     return known.get(str(measures.get("training_samples")), "")
 
@@ -256,26 +203,7 @@ def trained_on(measures: Mapping[str, Any]) -> str:
 def decisions(model: Any, views: Any) -> np.ndarray:
     """Score the labels of samples, and choose some.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted; scores labels.
-    views : mapping of view to rows, list of rows, or rows
-        m samples.
-
-    Returns
-    -------
-    ndarray of shape (m, 2 L), or (m, L) of a model that chooses none
-        Scores, then 1 where a label is chosen.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.evaluation import decisions
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> decisions(dmo.KGHA("linear").fit(X, Y), X).shape
-    (30, 4)
+    -> (m, 2 L)
     """
     if getattr(model, "outputs_", None) is not None:  # real ones: there is nothing to choose
         return np.asarray(model.predict(views)).reshape(-1, len(model.outputs_.shift))
@@ -290,32 +218,7 @@ def set_figures(
 ) -> dict[str, Any]:
     """Measure rankings and label sets, under the names of the JSON output.
 
-    Parameters
-    ----------
-    model : estimator
-        Whose they are; a plug-in rule orders the labels within a sample only, so that AUC of all pairs means nothing.
-    Y : ndarray of shape (m, L)
-        Labels, 0/1.
-    scores : ndarray of shape (m, L)
-        Label scores.
-    sets : ndarray of shape (m, L) or (m, 0)
-        Labels chosen; of no columns where the model chooses none.
-    top : int
-        The k of the figures at k.
-    n_train : int or None, default=None
-        Samples that the model learned from, for the propensities of labels; None: as many as there are here.
-
-    Returns
-    -------
-    dict
-        Fractions from 0 to 1; coverage and set_size in labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.evaluation import set_figures
-    >>> set_figures(None, np.eye(3), np.eye(3), np.eye(3), 1)["f1_micro"]
-    1.0
+    Y, scores, sets (m, L)
     """
     rule = getattr(model, "rule_", None)
     ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top, getattr(rule, "frequency", None), n_train)
@@ -334,24 +237,7 @@ def set_figures(
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
     """Measure predictions of real targets, under the names of the JSON output.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (m, L)
-        Targets.
-    predictions : ndarray of shape (m, L)
-        In their units.
-
-    Returns
-    -------
-    dict
-        See `dmo.metrics.regression_scores`; means over the targets.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.evaluation import regression_figures
-    >>> regression_figures(np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]]))["mae"]
-    0.5
+    Y, predictions (m, L)
     """
     found = regression_scores(Y, predictions)
     return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
@@ -462,26 +348,7 @@ def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 def by_quality(Y: np.ndarray, scores: np.ndarray, top: int) -> np.ndarray:
     """Order samples, the best annotated first: by the F1 of the labels given, then by the ranking of all labels.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (m, L)
-        Labels, 0/1.
-    scores : ndarray of shape (m, L)
-        Label scores.
-    top : int
-        Labels that a sample is given.
-
-    Returns
-    -------
-    ndarray of int of shape (m,)
-        Numbers of samples; those without labels last.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.evaluation import by_quality
-    >>> by_quality(np.array([[0, 0], [0, 1], [1, 0]]), np.array([[0.9, 0.1]] * 3), 1)
-    array([2, 1, 0])
+    Y, scores (m, L) -> (m,)
     """
     counts, numbers = Y.sum(axis=1), top_labels(scores, top)
     f1 = 2 * np.take_along_axis(Y, numbers, axis=1).sum(axis=1) / (counts + top)
@@ -491,29 +358,7 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, top: int) -> np.ndarray:
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
     """Measure an annotation, under the names of the JSON output.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (m, L)
-        Labels, 0/1.
-    scores : ndarray of shape (m, L)
-        Label scores.
-    top : int
-        Labels that a sample is given.
-    area : bool, default=True
-        Work out areas under ROC curves, where any label has both positive and negative samples.
-
-    Returns
-    -------
-    dict
-        Fractions from 0 to 1, and counts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.workflows.evaluation import figures
-    >>> found = figures(np.eye(3), np.eye(3), top=1)
-    >>> found["f1"], found["n_plus"], found["auc_macro"]
-    (1.0, 3, 1.0)
+    Y, scores (m, L)
     """
     annotated = annotation_scores(Y, scores, top)
     mixed = area and ((Y == 1).any(axis=0) & (Y == 0).any(axis=0)).any()

@@ -27,36 +27,12 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True)
 class Training:
-    """Samples of a feature store to learn from.
+    """Samples of a feature store to learn from."""
 
-    Attributes
-    ----------
-    store : FeatureStore
-        Where they are.
-    views : mapping of str to row source of shape (n, d)
-        By name.
-    Y : ndarray of shape (n, L) or None
-        Labels.
-    split : str or None
-        The split that they are; None: all.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training
-    >>> training = open_training("set.zarr")
-    >>> training.samples, training.n_labels
-    ('30 samples', 2)
-    """
-
-    store: stores.FeatureStore
-    views: Mapping[str, Rows]
-    Y: np.ndarray | None
-    split: str | None
+    store: stores.FeatureStore  # where they are
+    views: Mapping[str, Rows]  # (n, d): by name
+    Y: np.ndarray | None  # (n, L): labels
+    split: str | None  # the split that they are; None: all
 
     @property
     def n(self) -> int:
@@ -76,15 +52,7 @@ class Training:
     def learned_by(self, estimator: Any) -> np.ndarray | None:
         """Give what an estimator is fitted on.
 
-        Parameters
-        ----------
-        estimator : estimator
-            Any.
-
-        Returns
-        -------
-        ndarray of shape (n,) or (n, L), or None
-            Of a store of classes their names, where all are known; a regression learns a column of +1 and -1 for each.
+        -> (n,)
         """
         if self.store.class_labels and not is_regressor(estimator):
             found = class_vector(self.Y, self.store.label_names)
@@ -102,42 +70,7 @@ class Training:
 def open_training(
     path: str, views: Sequence[str] | None = None, split: str | None = None, one_view: str | None = None
 ) -> Training:
-    """Open the samples of a feature store to learn from.
-
-    Parameters
-    ----------
-    path : str
-        The feature store.
-    views : sequence of str, optional
-        Their names; default: all.
-    split : str, optional
-        "all", or one of the store's; default: "train" where it has that, else all.
-    one_view : str, optional
-        Name of an estimator that takes a single view.
-
-    Returns
-    -------
-    Training
-        The samples.
-
-    Raises
-    ------
-    StoreError
-        For what the store lacks.
-    UserError
-        For several views where one is asked for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training
-    >>> list(open_training("set.zarr", ["x"], one_view="MLSI").views)
-    ['x']
-    """
+    """Open the samples of a feature store to learn from."""
     store = stores.open_features(path)
     store_extractor(store)  # a damaged recipe is refused before the work, not after it
     names = chosen_views(store, views)
@@ -154,65 +87,14 @@ def auto_kernel(store: stores.FeatureStore, view: str) -> str:
 
 
 def with_auto_kernels(spec: Any, training: Training) -> Any:
-    """Replace "auto" in the choice of kernels by the kernel that a view's rows call for.
-
-    Parameters
-    ----------
-    spec : str, Kernel or mapping of view to these
-        Kernels.
-    training : Training
-        The samples.
-
-    Returns
-    -------
-    str, Kernel or mapping
-        Kernels; by view where "auto" stood for all of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training, with_auto_kernels
-    >>> with_auto_kernels("auto", open_training("set.zarr"))
-    {'x': 'rbf'}
-    """
+    """Replace "auto" in the choice of kernels by the kernel that a view's rows call for."""
     if isinstance(spec, Mapping):
         return {view: auto_kernel(training.store, view) if one == "auto" else one for view, one in spec.items()}
     return with_auto_kernels(dict.fromkeys(training.views, "auto"), training) if spec == "auto" else spec
 
 
 def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
-    """Decide the kernels and the engine of an estimator.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Changed in place.
-    training : Training
-        The samples.
-
-    Returns
-    -------
-    estimator : estimator
-        The same.
-    words : str
-        What was chosen, and why, in a line.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training, prepare
-    >>> estimator, words = prepare(dmo.KGHA("auto"), open_training("set.zarr"))
-    >>> estimator.kernel, words
-    ({'x': 'rbf'}, 'KGHA on 30 samples; kernels rbf (x)...')
-    """
+    """Decide the kernels and the engine of an estimator."""
     known = estimator.get_params(deep=False)
     _check_gaps(estimator, training)
     said = [f"{type(estimator).__name__} on {training.samples}"]
@@ -268,47 +150,7 @@ def _by_value(kernels: Mapping[str, Any], training: Training) -> str:
 def fit(
     run: Session, estimator: Any, training: Training, path: str, overwrite: bool = False, plan: Plan | None = None
 ) -> Any:
-    """Fit an estimator on training samples and save it.
-
-    Parameters
-    ----------
-    run : Session
-        Knows the costs.
-    estimator : estimator
-        Prepared.
-    training : Training
-        The samples.
-    path : str
-        Where the model is saved.
-    overwrite : bool, default=False
-        Replace a model there.
-    plan : Plan, optional
-        What was predicted, kept with the model.
-
-    Returns
-    -------
-    estimator
-        Fitted.
-
-    Raises
-    ------
-    UserError
-        Where the method leaves nothing to save.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import fit, open_training
-    >>> from dmo.workflows.program import session
-    >>> with session(as_json=True) as run:
-    ...     model = fit(run, dmo.KGHA("linear"), open_training("set.zarr"), "model.zarr")
-    >>> dmo.load("model.zarr").n_components_ == model.n_components_
-    True
-    """
+    """Fit an estimator on training samples and save it."""
     if not getattr(estimator, "out_of_sample", True):
         raise UserError(
             f"--method {estimator.method}: has coordinates for the samples that it was fitted on only, so there is no "
@@ -330,40 +172,9 @@ def save(
     names: Sequence[str] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Save a fitted estimator with the names of its labels and where it comes from.
-
-    That is the store, its own provenance and the split; where the store was made from images, with their recipe and
-    vocabularies.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted on the samples.
-    path : str
-        Where.
-    training : Training
-        The samples.
-    overwrite : bool, default=False
-        Replace a model there.
-    costs : mapping, optional
-        What was planned and what it took, JSON.
-    names : sequence of str, optional
-        Of the labels; default: those of the store.
-    more : mapping, optional
-        Further parameters of its provenance, JSON.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training, save
-    >>> save(dmo.KGHA("linear").fit({"x": X}, Y), "model.zarr", open_training("set.zarr"))
-    >>> dmo.stores.describe("model.zarr")["provenance"]["parents"] == [store.url]
-    True
-    """
+    """Save a fitted estimator with the names of its labels and where it comes from."""
+    # That is the store, its own provenance and the split; where the store was made from images, with their recipe and
+    # vocabularies.
     store = training.store
     names = store.label_names if names is None else names
     if store.label_names is not None and training.Y is not None and getattr(estimator, "multilabel_", True):
@@ -375,26 +186,7 @@ def save(
 
 
 def learned(estimator: Any) -> dict[str, Any]:
-    """Collect the figures of a fitted estimator for a report.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted.
-
-    Returns
-    -------
-    dict
-        Views, labels, components, steps, objective: what it has of these.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.fitting import learned
-    >>> learned(dmo.MultiViewRidge("linear").fit({"x": np.eye(3)}, np.eye(3)))
-    {'views': {'x': 3}, 'scales': {}, 'imputed': [], 'n_labels': 3}
-    """
+    """Collect the figures of a fitted estimator for a report."""
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
     prepared: Mapping[str, Preparation] = getattr(estimator, "preparations_", {})
     found["scales"] = {view: made.scale for view, made in prepared.items() if made.scale != "none"}

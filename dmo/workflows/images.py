@@ -36,48 +36,18 @@ Annotation = dict[str, Any]
 
 @dataclass(frozen=True)
 class Folder:
-    """A request to annotate the images below a folder.
+    """A request to annotate the images below a folder."""
 
-    Parameters
-    ----------
-    model : str
-        Path of a model of images.
-    folder : str
-        Of the images.
-    out : str
-        CSV or JSON file by its ending, else a result store.
-    top : int or None
-        Labels per image.
-    csv : str or None
-        A CSV file to write besides.
-    unreadable : {"skip", "refuse"}
-        What is done with images that cannot be read.
-    threads : int or None
-        That describe images; None: one a core.
-    overwrite : bool
-        Begin anew, and replace the outputs.
-    dry_run : bool
-        Count, and write nothing.
-    json : bool
-        Report as JSON.
-
-    Examples
-    --------
-    >>> from dmo.workflows.images import Folder
-    >>> Folder("m.zarr", "photos", "labels.csv", 5, None, "skip", None, False, False, False).journal.name
-    'labels.csv.journal'
-    """
-
-    model: str
-    folder: str
-    out: str
-    top: int | None
-    csv: str | None
-    unreadable: str
-    threads: int | None
-    overwrite: bool
-    dry_run: bool
-    json: bool
+    model: str  # path of a model of images
+    folder: str  # of the images
+    out: str  # CSV or JSON file by its ending, else a result store
+    top: int | None  # labels per image
+    csv: str | None  # A CSV file to write besides
+    unreadable: str  # what is done with images that cannot be read
+    threads: int | None  # that describe images; None: one a core
+    overwrite: bool  # begin anew, and replace the outputs
+    dry_run: bool  # count, and write nothing
+    json: bool  # report as JSON
 
     @property
     def journal(self) -> Path:
@@ -86,53 +56,11 @@ class Folder:
 
 
 def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
-    """Write the best labels of all images below a folder; only new or changed images are described and scored.
-
-    That is done on the workers of the current cluster, where there is one.
-
-    What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next run of
-    the same model knows what is done.
-
-    Parameters
-    ----------
-    run : Session
-        Takes the notes.
-    request : Folder
-        What is asked for.
-
-    Returns
-    -------
-    dict
-        What was done.
-
-    Raises
-    ------
-    StoreError
-        For outputs that cannot be written, and models that score no labels of images.
-    UserError
-        Where no image can be read.
-
-    Examples
-    --------
-    >>> import dmo
-    >>> import numpy as np
-    >>> from pathlib import Path
-    >>> from PIL import Image
-    >>> from dmo.features import Recipe, extract, list_images
-    >>> from dmo.workflows.fitting import fit, open_training
-    >>> from dmo.workflows.images import Folder, annotate_images
-    >>> from dmo.workflows.program import session
-    >>> for name, gray in (("dark", 20), ("bright", 220)):
-    ...     Path("photos", name).mkdir(parents=True)
-    ...     for i in range(3):
-    ...         Image.fromarray(np.full((32, 32, 3), gray + i, np.uint8)).save(f"photos/{name}/{i}.png")
-    >>> _ = extract(list_images("photos", "folders"), "images.zarr", Recipe.of("moments"), threads=1)
-    >>> with session(as_json=True) as run:
-    ...     _ = fit(run, dmo.KGHA("linear"), open_training("images.zarr"), "model.zarr")
-    ...     request = Folder("model.zarr", "photos", "labels.csv", 1, None, "skip", 1, False, False, False)
-    ...     annotate_images(run, request)["n_images"], annotate_images(run, request)["new"]
-    (6, 0)
-    """
+    """Write the best labels of all images below a folder; only new or changed images are described and scored."""
+    # That is done on the workers of the current cluster, where there is one.
+    #
+    # What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next
+    # run of the same model knows what is done.
     _check_out(request)
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (model_extractor(path), load(path))
@@ -307,24 +235,7 @@ def _write(
 
 
 def is_image_folder(path: str) -> bool:
-    """Find whether a path is a local folder that is no store.
-
-    Parameters
-    ----------
-    path : str
-        Local path or URL.
-
-    Returns
-    -------
-    bool
-        Whether it is.
-
-    Examples
-    --------
-    >>> from dmo.workflows.images import is_image_folder
-    >>> is_image_folder("."), is_image_folder("s3://bucket/photos")
-    (True, False)
-    """
+    """Find whether a path is a local folder that is no store."""
     return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
 
 
@@ -363,35 +274,7 @@ def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
 
 
 def model_extractor(path: str) -> Extractor:
-    """Load the extractor of a model or a feature store, checked against the hash in its provenance.
-
-    Parameters
-    ----------
-    path : str
-        Model or feature store.
-
-    Returns
-    -------
-    Extractor
-        Describes other images in the same way.
-
-    Raises
-    ------
-    StoreError
-        Where it was not made from images, or its recipe is another.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.images import model_extractor
-    >>> model_extractor("set.zarr")
-    Traceback (most recent call last):
-    dmo.stores._errors.StoreError: set.zarr was not made from images; make a feature store with dmo extract, ...
-    """
+    """Load the extractor of a model or a feature store, checked against the hash in its provenance."""
     found = stores.describe(path)
     if found["kind"] == "model":
         parameters = found["provenance"].get("parameters")

@@ -17,11 +17,10 @@ from dmo.workflows.exits import sentence
 
 @contextmanager
 def json_log(path: str | None, program: str) -> Iterator[None]:
-    """Append what happens in this block to `path` (None: nowhere).
-
-    Every line has time (UTC, ISO 8601) and event: "start" (program, arguments, dmo), "message" (level, text), "stage" (see
-    `dmo.progress.listen`), "end" (seconds, error: null or one sentence). Raises OSError where the file cannot be written.
-    """
+    """Append what happens in this block to `path` (None: nowhere)."""
+    # Every line has time (UTC, ISO 8601) and event: "start" (program, arguments, dmo), "message" (level, text),
+    # "stage" (see `dmo.progress.listen`), "end" (seconds, error: null or one sentence). Raises OSError where the file
+    # cannot be written.
     if path is None:
         yield
         return

@@ -44,65 +44,24 @@ _LOOKED_AT = 1024  # rows whose categories are counted
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit takes, as far as its engine says so.
+    """What a fit takes, as far as its engine says so."""
 
-    Parameters
-    ----------
-    engine : str
-        What the fit goes by.
-    storage : str
-        Where kernels are, or what takes their place.
-    kernel_bytes : int
-        Of kernels, or of what takes their place.
-    factor_bytes : int
-        Of what is solved with.
-    model_bytes : int
-        On disk.
-    peak_bytes : int
-        At most in this process, beside what it holds before; 0: the engine does not say.
-    reason : str, default=""
-        Why this engine or storage was chosen; empty: it was asked for.
-    worker_bytes : int, default=0
-        At most on a worker, beside what it holds before; 0: it runs in this process.
-    graph : Graph, optional
-        Tasks of a pass over the rows, or of the first product with every kernel, and the scheduler's memory; None: it
-        runs in this process.
-
-    Examples
-    --------
-    >>> from dmo.workflows.plan import Plan
-    >>> dict(Plan("exact", "memory", 4000, 8000, 100, 20000).rows())["model"]
-    '100 B'
-    """
-
-    engine: str
-    storage: str
-    kernel_bytes: int
-    factor_bytes: int
-    model_bytes: int
-    peak_bytes: int
-    reason: str = ""
-    worker_bytes: int = 0
+    engine: str  # what the fit goes by
+    storage: str  # where kernels are, or what takes their place
+    kernel_bytes: int  # of kernels, or of what takes their place
+    factor_bytes: int  # of what is solved with
+    model_bytes: int  # on disk
+    peak_bytes: int  # at most in this process, beside what it holds before; 0: the engine does not say
+    reason: str = ""  # why this engine or storage was chosen; empty: it was asked for
+    worker_bytes: int = 0  # at most on a worker, beside what it holds before; 0: it runs in this process
     graph: Graph | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the plan as JSON.
-
-        Returns
-        -------
-        dict
-            The parameters; `graph` as the numbers that it has.
-        """
+        """Describe the plan as JSON."""
         return asdict(self)
 
     def cells(self) -> dict[str, str]:
-        """Write the plan as words.
-
-        Returns
-        -------
-        dict of str to str
-            Name to value; "-" for what does not apply.
-        """
+        """Write the plan as words."""
         graph = ["-"] * 3 if self.graph is None else self.graph.cells()
         return {
             "engine": self.engine,
@@ -117,39 +76,13 @@ class Plan:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Write the plan as lines of a table.
-
-        Returns
-        -------
-        list of (str, str)
-            Name and value.
-        """
+        """Write the plan as lines of a table."""
         reason = [("reason", self.reason)] if self.reason else []
         return [*reason, *((name, value) for name, value in self.cells().items() if value != "-")]
 
 
 def kernel_count(estimator: Any, views: int) -> int:
-    """Count the n x n kernels that an estimator makes of so many views.
-
-    Parameters
-    ----------
-    estimator : estimator
-        With its parameters.
-    views : int
-        Of the samples.
-
-    Returns
-    -------
-    int
-        1 where views share a kernel, else one of each.
-
-    Examples
-    --------
-    >>> import dmo
-    >>> from dmo.workflows.plan import kernel_count
-    >>> kernel_count(dmo.KGHA(), 8), kernel_count(dmo.KGHA("product"), 8)
-    (8, 1)
-    """
+    """Count the n x n kernels that an estimator makes of so many views."""
     joined = getattr(estimator, "combine", "predictions") != "predictions" or is_regressor(estimator)
     return 1 if joined or getattr(estimator, "kernel", None) == "product" else views
 
@@ -157,32 +90,7 @@ def kernel_count(estimator: Any, views: int) -> int:
 def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None = None) -> Plan | None:
     """Say what `estimator.fit` takes.
 
-    Parameters
-    ----------
-    estimator : estimator
-        With its parameters, kernels decided.
-    views : mapping of str to row source of shape (n, d)
-        Samples like those of the fit.
-    labels : int
-        Their labels.
-    n : int, optional
-        Samples of the fit; default: those of `views`.
-
-    Returns
-    -------
-    Plan or None
-        None where the labels decide what it takes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.plan import plan_fit
-    >>> X = {"x": np.random.default_rng(0).normal(size=(100, 4))}
-    >>> plan_fit(dmo.KGHA(), X, labels=5).kernel_bytes
-    80000
-    >>> plan_fit(dmo.LabelPropagation(), X, labels=5).engine
-    'graph'
+    views (n, d)
     """
     source = next(iter(views.values()))
     n = source.shape[0] if n is None else n
@@ -331,42 +239,7 @@ def compare_engines(
 ) -> tuple[dict[str, Plan], str]:
     """Say what a fit takes with every engine that the estimator has.
 
-    Parameters
-    ----------
-    estimator : estimator
-        With its parameters, kernels decided.
-    views : mapping of str to row source of shape (n, d)
-        Samples like those of the fit.
-    labels : int
-        Their labels.
-    n : int
-        Samples of the fit.
-    rank : int
-        Of "nystrom", and of all clusters of "meka" together.
-    clusters : int
-        Of "meka".
-
-    Returns
-    -------
-    plans : dict of str to Plan
-        By engine: "exact", "nystrom", "meka"; "exact" alone for an estimator without a choice.
-    auto : str
-        The engine that "auto" takes, and why.
-
-    Raises
-    ------
-    UserError
-        Where the labels decide what this estimator takes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.plan import compare_engines
-    >>> X = {"x": np.random.default_rng(0).normal(size=(100, 4))}
-    >>> plans, auto = compare_engines(dmo.KGHA(), X, labels=5, n=100, rank=10, clusters=2)
-    >>> list(plans), auto
-    (['exact', 'nystrom', 'meka'], 'exact (1 kernel of 100 x 100 with factors take 156.2 KiB, ...)')
+    views (n, d)
     """
     if isinstance(estimator, (FastTag, NeighborVotes)):
         estimator = _base_of(estimator, n, len(views))

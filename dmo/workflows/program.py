@@ -44,48 +44,18 @@ SCHEDULER = (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of every run; see `HELP`.
+    """Options of every run; see `HELP`."""
 
-    Parameters
-    ----------
-    workers : int, optional
-        To start.
-    worker_threads : int, optional
-        Of a worker.
-    memory_limit : str, optional
-        Of a worker.
-    performance_report : str, optional
-        HTML file of Dask's.
-    checkpoint : str, optional
-        Folder for the state of long computations.
-    log : str, optional
-        File to append to.
-    verbose : bool, default=False
-        Say all.
-
-    Examples
-    --------
-    >>> from dmo.workflows.program import RunOptions
-    >>> RunOptions(memory_limit="4GiB").settings()
-    {'dmo.memory-limit': '4GiB'}
-    """
-
-    workers: int | None = None
-    worker_threads: int | None = None
-    memory_limit: str | None = None
-    performance_report: str | None = None
-    checkpoint: str | None = None
-    log: str | None = None
-    verbose: bool = False
+    workers: int | None = None  # to start
+    worker_threads: int | None = None  # of a worker
+    memory_limit: str | None = None  # of a worker
+    performance_report: str | None = None  # HTML file of Dask's
+    checkpoint: str | None = None  # folder for the state of long computations
+    log: str | None = None  # file to append to
+    verbose: bool = False  # say all
 
     def settings(self) -> dict[str, Any]:
-        """Find the settings that the given options stand for.
-
-        Returns
-        -------
-        dict of str to object
-            By dotted name.
-        """
+        """Find the settings that the given options stand for."""
         given: dict[str, Any] = {}
         for name in ("workers", "worker_threads", "memory_limit"):
             if getattr(self, name) is not None:
@@ -97,28 +67,7 @@ class RunOptions:
 
 @contextmanager
 def running(options: RunOptions, program: str) -> Iterator[None]:
-    """Apply the options of a run to what is inside this block.
-
-    Parameters
-    ----------
-    options : RunOptions
-        Given by the user.
-    program : str
-        What runs, for the log.
-
-    Yields
-    ------
-    None
-        Nothing.
-
-    Examples
-    --------
-    >>> import dask.config
-    >>> from dmo.workflows.program import RunOptions, running
-    >>> with running(RunOptions(workers=3), "my experiment"):
-    ...     dask.config.get("dmo.workers")
-    3
-    """
+    """Apply the options of a run to what is inside this block."""
     token = _verbose.set(options.verbose)
     try:
         with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
@@ -128,22 +77,7 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Give a pipeline `--scheduler` and the options of `RunOptions`.
-
-    Parameters
-    ----------
-    parser : ArgumentParser
-        Of the pipeline.
-
-    Examples
-    --------
-    >>> import argparse
-    >>> from dmo.workflows.program import add_run_options
-    >>> parser = argparse.ArgumentParser()
-    >>> add_run_options(parser)
-    >>> parser.parse_args(["--scheduler", "local", "--workers", "2"]).workers
-    2
-    """
+    """Give a pipeline `--scheduler` and the options of `RunOptions`."""
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
     group.add_argument("-v", "--verbose", action="store_true", help=HELP["verbose"])
@@ -155,32 +89,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
-    """Run a pipeline where its options say, with bars and notes on standard error.
-
-    Parameters
-    ----------
-    file : str
-        The pipeline's `__file__`, for messages.
-    options : Namespace
-        Parsed with `add_run_options`.
-    work : callable
-        Takes the Session, does all of it.
-
-    Returns
-    -------
-    int
-        The exit code, see `dmo.workflows.exits`; faults of the program are raised.
-
-    Examples
-    --------
-    >>> import argparse
-    >>> from dmo.workflows.program import add_run_options, run_pipeline
-    >>> parser = argparse.ArgumentParser()
-    >>> add_run_options(parser)
-    >>> run_pipeline("mine.py", parser.parse_args([]), lambda run: print("working"))
-    working
-    0
-    """
+    """Run a pipeline where its options say, with bars and notes on standard error."""
     from dmo.cluster import connect  # here: a command that needs no cluster starts without its modules
 
     name = Path(file).name
@@ -196,85 +105,32 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
 
 @dataclass
 class Session:
-    """What a running command may use.
+    """What a running command may use."""
 
-    Parameters
-    ----------
-    as_json : bool
-        Whether the result is printed as JSON.
-    errors : rich.console.Console
-        Standard error.
-    verbose : bool, default=False
-        Whether details are told.
-    seconds : dict of str to float, optional
-        Of every stage so far.
-    started : float, optional
-        When, by `time.perf_counter`.
-    said : set of str, optional
-        Warnings and records of the log that were told.
-
-    Examples
-    --------
-    >>> from dmo.workflows.program import session
-    >>> with session(as_json=True) as run:
-    ...     run.detail("told with --verbose")
-    >>> sorted(run.costs())
-    ['peak_memory_bytes', 'seconds', 'stages']
-    """
-
-    as_json: bool
-    errors: Console
-    verbose: bool = False
-    seconds: dict[str, float] = field(default_factory=dict)
-    started: float = field(default_factory=time.perf_counter)
-    said: set[str] = field(default_factory=set)
+    as_json: bool  # whether the result is printed as JSON
+    errors: Console  # standard error
+    verbose: bool = False  # whether details are told
+    seconds: dict[str, float] = field(default_factory=dict)  # of every stage so far
+    started: float = field(default_factory=time.perf_counter)  # when, by `time.perf_counter`
+    said: set[str] = field(default_factory=set)  # warnings and records of the log that were told
 
     def note(self, text: str) -> None:
-        """Remark on standard error.
-
-        Parameters
-        ----------
-        text : str
-            What.
-        """
+        """Remark on standard error."""
         self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def once(self, text: str) -> bool:
-        """Tell whether a text is new, and take it as told.
-
-        Parameters
-        ----------
-        text : str
-            What.
-
-        Returns
-        -------
-        bool
-            Whether it was not told before.
-        """
+        """Tell whether a text is new, and take it as told."""
         new = text not in self.said
         self.said.add(text)
         return new
 
     def detail(self, text: str) -> None:
-        """Remark for those who want to know all.
-
-        Parameters
-        ----------
-        text : str
-            What.
-        """
+        """Remark for those who want to know all."""
         if self.verbose:
             self.note(text)
 
     def costs(self) -> dict[str, Any]:
-        """Say what the run has taken so far.
-
-        Returns
-        -------
-        dict
-            Seconds per stage and in all, and the peak memory of this process in bytes.
-        """
+        """Say what the run has taken so far."""
         return {
             "stages": {name: round(seconds, 4) for name, seconds in self.seconds.items()},
             "seconds": round(time.perf_counter() - self.started, 4),
@@ -284,28 +140,7 @@ class Session:
 
 @contextmanager
 def session(as_json: bool) -> Iterator[Session]:
-    """Run a command's work: bars for its stages on a terminal, the library's log and warnings as notes.
-
-    Parameters
-    ----------
-    as_json : bool
-        Whether the result will be printed as JSON.
-
-    Yields
-    ------
-    Session
-        What the work may use.
-
-    Examples
-    --------
-    >>> from dmo.progress import stage
-    >>> from dmo.workflows.program import session
-    >>> with session(as_json=True) as run:
-    ...     with stage("count", 1) as advance:
-    ...         advance(1)
-    >>> list(run.costs()["stages"])
-    ['count']
-    """
+    """Run a command's work: bars for its stages on a terminal, the library's log and warnings as notes."""
     run = Session(as_json, Console(stderr=True), _verbose.get())
     silent = not (run.errors.is_terminal or run.verbose)
     handler = _Notes(run)
@@ -325,21 +160,7 @@ def session(as_json: bool) -> Iterator[Session]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the library's log out of the notes.
-
-    Yields
-    ------
-    None
-        Nothing.
-
-    Examples
-    --------
-    >>> import logging
-    >>> from dmo.workflows.program import quiet
-    >>> with quiet():
-    ...     logging.getLogger("dmo").isEnabledFor(logging.INFO)
-    False
-    """
+    """Keep the library's log out of the notes."""
     log = logging.getLogger("dmo")
     level = log.level
     log.setLevel(logging.WARNING)
@@ -382,20 +203,6 @@ def peak_memory() -> int:
 
 
 def say_unreadable(run: Session, failures: Mapping[str, str]) -> None:
-    """Note every image that could not be read.
-
-    Parameters
-    ----------
-    run : Session
-        Takes the notes.
-    failures : mapping of str to str
-        Reasons by image.
-
-    Examples
-    --------
-    >>> from dmo.workflows.program import say_unreadable, session
-    >>> with session(as_json=True) as run:
-    ...     say_unreadable(run, {})
-    """
+    """Note every image that could not be read."""
     for reason in failures.values():
         run.note(f"skipped: {reason}")

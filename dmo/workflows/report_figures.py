@@ -209,29 +209,7 @@ def _errors(Y: np.ndarray, P: np.ndarray, names: Sequence[str]) -> str:
 
 
 def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "sweep") -> list[PageFigure]:
-    """Scores over what a sweep tried: a heat map of the two parameters with most values, or a curve of the only one.
-
-    Parameters
-    ----------
-    table : sequence of mapping
-        Of `SweepResult.table`.
-    metric : str
-        The score.
-    name : str, default="sweep"
-        Of the figure's file.
-
-    Returns
-    -------
-    list of PageFigure
-        None where only one setting was tried.
-
-    Examples
-    --------
-    >>> from dmo.workflows.report_figures import sweep_figures
-    >>> rows = [{"ridge": ridge, "mean": ridge, "std": 0.1, "folds": []} for ridge in (0.1, 1.0)]
-    >>> sweep_figures(rows, "f1@5")[0].caption
-    'f1@5 over ridge, best over the other parameters. The best ridge, 1, is the largest tried.'
-    """
+    """Scores over what a sweep tried: a heat map of the two parameters with most values, or a curve of the only one."""
     values = varied(table)
     if not values:
         return []

@@ -56,50 +56,6 @@ def write_page(
     """Judge models on the samples of a store and write the page.
 
     Of several models it says how much the others differ from the first, and draws all on the same axes.
-
-    Parameters
-    ----------
-    run : Session
-        Takes the notes.
-    models : sequence of str
-        Paths of models, or of scores or labels that `dmo annotate` wrote; samples are shown with the scores of the first.
-    features : str
-        Path of the feature store.
-    out : Path
-        HTML file.
-    top : int, optional
-        Labels that a sample is given.
-    split : str, optional
-        Samples; default: "test" where the store has it, else all.
-    title : str, optional
-        Of the page.
-    sweeps : sequence of mapping, default=()
-        What `read_sweep` found.
-    jec : bool, default=False
-        Compare with JEC.
-    command : str, default=""
-        What made the page, for its facts.
-
-    Returns
-    -------
-    dict
-        Measures by model, and the files written.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
-    >>> from pathlib import Path
-    >>> from dmo.workflows.program import session
-    >>> from dmo.workflows.report_page import write_page
-    >>> with session(as_json=True) as run:
-    ...     record = write_page(run, ["model.zarr"], "set.zarr", Path("page.html"), top=1)
-    >>> record["n_samples"], Path("page.html").exists()
-    (30, True)
     """
     check_output_file(out)
     judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
@@ -228,32 +184,7 @@ def _plainly(value: object) -> str:
 
 
 def read_sweep(path: str) -> dict[str, Any]:
-    """Read the record that `dmo tune --json` printed.
-
-    Parameters
-    ----------
-    path : str
-        JSON file.
-
-    Returns
-    -------
-    dict
-        Its table, metric and model.
-
-    Raises
-    ------
-    UserError
-        Where the file holds something else.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.workflows.report_page import read_sweep
-    >>> row = '{"ridge": 0.1, "mean": 0.3, "std": 0.1, "fold 0": 0.2, "fold 1": 0.4}'
-    >>> _ = Path("sweep.json").write_text('{"metric": "f1@5", "table": [' + row + "]}")
-    >>> read_sweep("sweep.json")["metric"]
-    'f1@5'
-    """
+    """Read the record that `dmo tune --json` printed."""
     try:
         found = json_.loads(Path(path).read_text(encoding="utf-8"))
         table, metric = found["table"], found["metric"]

@@ -47,11 +47,10 @@ def _graph(tasks: int, held: int, moved: int) -> Graph:
 def pass_graph(n: int, columns: int, labels: int, sent: int = 0, threads: int = 1) -> Graph:
     """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in a tree, the next
     segments under way while one is waited for: two tasks per thread.
-
-    Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of what
-    lies in memory of the views; `threads` of all workers. What is sent, the labels of a segment and the last sum (m x m,
-    float64) pass through the scheduler.
     """
+    # Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of
+    # what lies in memory of the views; `threads` of all workers. What is sent, the labels of a segment and the last
+    # sum (m x m, float64) pass through the scheduler.
     size = BLOCK * task_blocks(n)
     parts = -(-n // size)
     segment = segment_tasks(parts)
@@ -64,11 +63,9 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0, threads: int = 
 
 
 def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool) -> Graph:
-    """The graph of a solve with tiles: four groups of tiles per thread, and the sums of their shares in a tree.
-
-    Arguments: `products` with each of `kernels` matrices n x n, with n x `columns` right-hand sides (float64), which pass
-    through the scheduler; `resident`: the groups stay in its list.
-    """
+    """The graph of a solve with tiles: four groups of tiles per thread, and the sums of their shares in a tree."""
+    # Arguments: `products` with each of `kernels` matrices n x n, with n x `columns` right-hand sides (float64),
+    # which pass through the scheduler; `resident`: the groups stay in its list.
     groups = min(len(lower_pairs(n, block)), 4 * threads)
     level, sums = groups, 0
     while level > 1:
@@ -104,28 +101,7 @@ def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, 
 
 
 def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
-    """Work out what a fit takes for 5 000 to 10 million samples: what `dmo plan --resources` prints.
-
-    Parameters
-    ----------
-    views : int
-        Of the samples.
-    labels : int
-        Of the samples.
-    rank : int
-        Of the low-rank lines.
-
-    Returns
-    -------
-    list of list of str
-        Lines, under a head.
-
-    Examples
-    --------
-    >>> from dmo.workflows.resources import resource_table
-    >>> [line[1] for line in resource_table(views=8, labels=260, rank=1000)][:3]
-    ['engine', 'exact, in process', 'exact, resident']
-    """
+    """Work out what a fit takes for 5 000 to 10 million samples: what `dmo plan --resources` prints."""
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
         if n <= 20_000:
@@ -158,25 +134,6 @@ def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
 
 
 def markdown(lines: list[list[str]]) -> str:
-    """Write a table in Markdown.
-
-    Parameters
-    ----------
-    lines : list of list of str
-        The first is its head.
-
-    Returns
-    -------
-    str
-        Markdown.
-
-    Examples
-    --------
-    >>> from dmo.workflows.resources import markdown
-    >>> print(markdown([["a", "b"], ["1", "2"]]), end="")
-    | a | b |
-    |---|---|
-    | 1 | 2 |
-    """
+    """Write a table in Markdown."""
     texts = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([texts[0], "|" + "---|" * len(lines[0]), *texts[1:]]) + "\n"

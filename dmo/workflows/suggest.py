@@ -28,49 +28,12 @@ def suggestions(
     kinds: Sequence[str] = KINDS,
     answers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """List samples worth a look, those of each kind by their value, highest first.
-
-    "uncertain": samples without labels of which most decisions are expected to be wrong, sum_l min(p_l, 1 - p_l). "wrong":
-    labeled samples with a label that probabilities from other folds contradict most, max_l |y_l - p_l|. "different": samples
-    without labels that are farthest, in the learned space or that of the scores, from the labeled samples and from those that
-    were suggested before them. Samples that people have answered for are labeled as they said, and not listed again.
-
-    Parameters
-    ----------
-    applied : AppliedModel
-        A ridge regression or KGHA, and samples; a sample without any label counts as not labeled.
-    count : int
-        Samples of each kind, at most.
-    kinds : sequence of {"uncertain", "wrong", "different"}
-        What to look for.
-    answers : mapping of str to sequence of str, optional
-        Labels by sample, as people said: see `dmo.workflows.answers.kept_answers`.
-
-    Returns
-    -------
-    list of dict
-        Of each: "sample", "why", "value", "labels" (the likeliest), and for "wrong" the labels in "doubts".
-
-    Raises
-    ------
-    UserError
-        For a model that gives no probabilities.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> from dmo.workflows.apply import open_applied
-    >>> from dmo.workflows.suggest import suggestions
-    >>> rng = np.random.default_rng(0)
-    >>> X, Y = rng.normal(size=(60, 3)), np.eye(3, dtype=np.uint8)[np.arange(60) % 3]
-    >>> Y[50:] = 0
-    >>> _ = write(Source({"x": X}, Y, ["a", "b", "c"]), "f.zarr")
-    >>> dmo.MultiViewRidge("rbf").fit({"x": X[:50]}, Y[:50]).save("m.zarr")
-    >>> [row["why"] for row in suggestions(open_applied("m.zarr", "f.zarr", None, "all", "scores"), 1)]
-    ['uncertain', 'wrong', 'different']
-    """
+    """List samples worth a look, those of each kind by their value, highest first."""
+    # "uncertain": samples without labels of which most decisions are expected to be wrong, sum_l min(p_l, 1 - p_l).
+    # "wrong": labeled samples with a label that probabilities from other folds contradict most, max_l |y_l - p_l|.
+    # "different": samples without labels that are farthest, in the learned space or that of the scores, from the
+    # labeled samples and from those that were suggested before them. Samples that people have answered for are
+    # labeled as they said, and not listed again.
     model, ids, names = applied.model, applied.ids(), names_of(applied)
     if getattr(model, "decoding_", None) is None:
         raise UserError(
@@ -135,27 +98,8 @@ def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarra
 
 
 def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) -> str:
-    """Write suggestions as tasks of Label Studio, with the likeliest labels as predictions of a `Choices` named "labels".
-
-    Parameters
-    ----------
-    found : sequence of dict
-        From `suggestions`.
-    prefix : str
-        What comes before a sample's id in the address of its image.
-    version : str
-        Name of the model.
-
-    Returns
-    -------
-    str
-        JSON.
-
-    Examples
-    --------
-    >>> from dmo.workflows.suggest import as_label_studio
-    >>> as_label_studio([{"sample": "1.jpg", "why": "wrong", "value": 0.9, "labels": ["sea"]}], "", "m")[:20]
-    '[{"data": {"image": '
+    """Write suggestions as tasks of Label Studio, with the likeliest labels as predictions of a `Choices` named
+    "labels".
     """
     tasks = []
     for entry in found:
@@ -167,32 +111,12 @@ def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) 
 
 
 def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
-    """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it.
-
-    The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the labels.
-    Labels with ";" in them are written as {"choices": labels}.
-
-    Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay one,
-    and gets "./" before it instead.
-
-    Parameters
-    ----------
-    found : sequence of dict
-        From `suggestions`.
-    prefix : str
-        What comes before a sample's id in its path.
-
-    Returns
-    -------
-    str
-        CSV.
-
-    Examples
-    --------
-    >>> from dmo.workflows.suggest import as_csv
-    >>> as_csv([{"sample": "1.jpg", "why": "wrong", "value": 0.9, "labels": ["sea", "sky"]}], "pics/").splitlines()[1]
-    'pics/1.jpg,1.jpg,wrong,0.9,sea;sky,,sea;sky'
-    """
+    """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it."""
+    # The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the
+    # labels. Labels with ";" in them are written as {"choices": labels}.
+    #
+    # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay
+    # one, and gets "./" before it instead.
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["filepath", "sample", "why", "value", "labels", "doubts", "suggested"])

@@ -64,25 +64,10 @@ Read = tuple[dict[str, Any], list[str] | None]
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that someone brought along.
+    """A file that someone brought along."""
 
-    Parameters
-    ----------
-    name : str
-        What they call it, of which only the ending and the name of a view are used.
-    path : Path
-        Where its bytes are.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.workflows.trial import Upload
-    >>> Upload("gist.npy", Path("/tmp/0.npy")).view
-    'gist'
-    """
-
-    name: str
-    path: Path
+    name: str  # what they call it, of which only the ending and the name of a view are used
+    path: Path  # where its bytes are
 
     @property
     def view(self) -> str:
@@ -92,46 +77,16 @@ class Upload:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A model to try; made by `open_trial`.
+    """A model to try; made by `open_trial`."""
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted, scores labels.
-    names : list of str
-        Of its L labels.
-    count : int or None
-        Labels that a sample is given; None: the label set that `predict` gives, or about as many as a training sample has
-        where the model learned no sets.
-    extractor : Extractor or None
-        Describes images as the training images were, for a model of images.
-    columns : dict of str to list of str
-        View -> names of its columns, where they are known.
-    texts : dict of str to Vocabulary
-        Views that were made from documents.
-    known : AppliedModel or None
-        Samples to find neighbors among.
-    most : int
-        Rows that are read of a file.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.workflows.trial import Trial
-    >>> model = dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3))
-    >>> Trial(model, ["a", "b", "c"], 1, None, {}, {}, None, 500).widths
-    {'x': 3}
-    """
-
-    model: Any
-    names: list[str]
+    model: Any  # fitted, scores labels
+    names: list[str]  # of its L labels
     count: int | None
-    extractor: Extractor | None
-    columns: Mapping[str, list[str]]
-    texts: Mapping[str, Vocabulary]
-    known: AppliedModel | None
-    most: int
+    extractor: Extractor | None  # describes images as the training images were, for a model of images
+    columns: Mapping[str, list[str]]  # view -> names of its columns, where they are known
+    texts: Mapping[str, Vocabulary]  # views that were made from documents
+    known: AppliedModel | None  # samples to find neighbors among
+    most: int  # rows that are read of a file
 
     @property
     def widths(self) -> dict[str, int]:
@@ -145,23 +100,7 @@ class Trial:
         return learned_space(self.known, None)
 
     def images(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
-        """Describe images as the training images were, and answer.
-
-        Parameters
-        ----------
-        uploads : sequence of Upload
-            Image files.
-
-        Returns
-        -------
-        list of dict
-            As from `rows`.
-
-        Raises
-        ------
-        UserError
-            For a model that was not fitted on images, and for the first image that cannot be read, by its own name.
-        """
+        """Describe images as the training images were, and answer."""
         if self.extractor is None:
             raise UserError(
                 f"the model was not fitted on images; pass rows of its views ({', '.join(self.widths)}), such as CSV"
@@ -172,29 +111,7 @@ class Trial:
         return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths})
 
     def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
-        """Read the rows of samples, from one file for all views or one for each, and answer.
-
-        Parameters
-        ----------
-        uploads : sequence of Upload
-            Tables with the columns of the model, arrays, .npz archives with an array for each view; of several files each
-            is called like its view.
-        seconds : float or None, default=None
-            After which reading is given up: files of strangers are read in a process of its own, with 1 GiB of memory and
-            what the rows need. None: they are read in this process.
-
-        Returns
-        -------
-        list of dict
-            Of every sample: "id"; "labels", those given first, each with "name", "value" (a probability where the model
-            has learned such, else a score) and "given"; "neighbors", nearest first, as
-            `found_rows` lists them, with their "row".
-
-        Raises
-        ------
-        UserError
-            For files that cannot be read, or do not fit the model.
-        """
+        """Read the rows of samples, from one file for all views or one for each, and answer."""
         views, ids = self._all(uploads) if seconds is None else self._apart(uploads, seconds)
         counts = {view: X.shape[0] for view, X in views.items()}
         if len(set(counts.values())) > 1:
@@ -288,18 +205,7 @@ class Trial:
         return found
 
     def thumbnail(self, row: int) -> bytes | None:
-        """Draw a known sample small.
-
-        Parameters
-        ----------
-        row : int
-            Its number among the known samples.
-
-        Returns
-        -------
-        bytes or None
-            A JPEG; None where there is no such sample, or its image is not known.
-        """
+        """Draw a known sample small."""
         if self.known is None or not 0 <= row < self.known.n:
             return None
         image = stored_image(self.known.store, self.known.ids()[row])
@@ -462,46 +368,7 @@ def _all_numbers(where: str, table: pd.DataFrame) -> np.ndarray:
 def open_trial(
     model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
 ) -> Trial:
-    """Load a model to try, and the samples among which neighbors are found.
-
-    Parameters
-    ----------
-    model : str
-        Path of the model.
-    features : str or None
-        Path of a feature store; None: the one that the model was fitted on, where it is still there.
-    top : int or None
-        Labels of a sample; None: the label set that `predict` gives.
-    most : int
-        Rows that are read of a file.
-    note : callable
-        Takes sentences about what was found.
-
-    Returns
-    -------
-    Trial
-        Ready to answer.
-
-    Raises
-    ------
-    StoreError, UserError
-        For a model that scores no labels, and a store that does not fit it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from pathlib import Path
-    >>> from dmo.datasets.writing import Source, write
-    >>> from dmo.workflows.trial import Upload, open_trial
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y, ["sea", "sky"]), "set.zarr")
-    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
-    >>> np.save("new.npy", X[:1])
-    >>> (answer,) = open_trial("model.zarr", "set.zarr", 1, 500).rows([Upload("new.npy", Path("new.npy"))])
-    >>> answer["neighbors"][0]["row"], len(answer["labels"])
-    (0, 2)
-    """
+    """Load a model to try, and the samples among which neighbors are found."""
     (fitted, extractor), _ = read_with_contents(
         model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
     )
@@ -547,32 +414,9 @@ def _samples(model: str, features: str | None, note: Callable[[str], None]) -> A
 
 
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
-    r"""Write samples with the labels that someone gave them, as text of a CSV file.
-
-    `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run as a
-    formula are guarded as in `as_csv`.
-
-    Parameters
-    ----------
-    samples : sequence of (str, sequence of str)
-        Id and labels of each.
-
-    Returns
-    -------
-    str
-        CSV with the columns "sample" and "labels", with ";" between labels.
-
-    Raises
-    ------
-    UserError
-        For a label that is empty or holds ";" or a line break.
-
-    Examples
-    --------
-    >>> from dmo.workflows.trial import corrections_csv
-    >>> corrections_csv([("a.png", ["sea", "sky"]), ("b.png", [])])
-    'sample,labels\na.png,sea;sky\nb.png,\n'
-    """
+    r"""Write samples with the labels that someone gave them, as text of a CSV file."""
+    # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run
+    # as a formula are guarded as in `as_csv`.
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["sample", "labels"])

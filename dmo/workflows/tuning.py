@@ -31,46 +31,7 @@ def tune(
     metric: str | None = None,
     random_state: int | None = 0,
 ) -> SweepResult:
-    """Score settings by cross-validation, refit the best one on all training samples and save it.
-
-    Parameters
-    ----------
-    estimator : estimator
-        What the settings leave as it is.
-    training : Training
-        The samples.
-    tried : mapping of str to sequence, or None
-        Values by parameter; kernels may be "auto". None: see `dmo.tuning.search`.
-    path : str
-        Where the model is saved.
-    overwrite : bool, default=False
-        Replace a model there.
-    folds : int, default=4
-        Of the cross-validation.
-    metric : str, optional
-        See `dmo.selection.metric_of`; by default what suits the labels.
-    random_state : int, optional
-        Of the folds.
-
-    Returns
-    -------
-    SweepResult
-        All settings, and the best.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training
-    >>> from dmo.workflows.tuning import tune
-    >>> ridges = {"ridge": [0.1, 1.0]}
-    >>> found = tune(dmo.MultiViewRidge("linear"), open_training("set.zarr"), ridges, "model.zarr", folds=2, metric="f1@1")
-    >>> len(found.table), dmo.load("model.zarr").ridge == found.best_params["ridge"]
-    (3, True)
-    """
+    """Score settings by cross-validation, refit the best one on all training samples and save it."""
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
     Y: Any = _learned(estimator, training)  # where there are none, the search says so
@@ -87,39 +48,7 @@ def _learned(estimator: Any, training: Training) -> Any:
 def learning_curve(
     result: SweepResult, training: Training, folds: int = 4, random_state: int | None = 0
 ) -> list[tuple[int, float, float]]:
-    """Score the best setting of a sweep on eighths, quarters, halves and all of the samples.
-
-    Parameters
-    ----------
-    result : SweepResult
-        Of the sweep.
-    training : Training
-        Its samples; of more than 5000 that many are taken for all.
-    folds : int, default=4
-        Of the cross-validation.
-    random_state : int or None, default=0
-        Of the parts and the folds.
-
-    Returns
-    -------
-    list of tuple
-        Training samples of a fold, mean score and its deviation over folds. Parts on which a fold cannot be fitted or
-        scored, and those of less than five samples a fold, are left out.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.datasets.writing import Source, write
-    >>> X, Y = np.random.default_rng(0).normal(size=(80, 3)), np.eye(2)[np.arange(80) % 2]
-    >>> store = write(Source({"x": X}, Y), "set.zarr")
-    >>> from dmo.workflows.fitting import open_training
-    >>> from dmo.workflows.tuning import learning_curve, tune
-    >>> training = open_training("set.zarr")
-    >>> found = tune(dmo.MultiViewRidge("linear"), training, {"ridge": [0.1, 1.0]}, "model.zarr", folds=2, metric="lrap")
-    >>> [n for n, _, _ in learning_curve(found, training, 2)]
-    [5, 10, 20, 40]
-    """
+    """Score the best setting of a sweep on eighths, quarters, halves and all of the samples."""
     assert training.Y is not None
     n, grid = len(training.Y), {key: [value] for key, value in result.best_params.items()}
     learned = _learned(result.best_estimator, training)
@@ -159,35 +88,7 @@ _CURVE = 5000
 def write_sweep(
     result: SweepResult, title: str, path: str, curve: Sequence[tuple[int, float, float]] = ()
 ) -> list[str]:
-    """Write an HTML file with a heat map of two parameters, or the curve of one, the learning curve, and all settings.
-
-    Parameters
-    ----------
-    result : SweepResult
-        Of the sweep.
-    title : str
-        Of the page.
-    path : str
-        The file.
-    curve : sequence of tuple, default=()
-        What `learning_curve` found.
-
-    Returns
-    -------
-    list of str
-        Files written.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import dmo
-    >>> from dmo.selection import sweep
-    >>> from dmo.workflows.tuning import write_sweep
-    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> result = sweep(dmo.MultiViewRidge("linear"), X, Y, {"ridge": [0.1, 1.0]}, 2, "f1@1", 0)
-    >>> write_sweep(result, "ridges", "sweep.html")
-    ['sweep.html', 'sweep.png']
-    """
+    """Write an HTML file with a heat map of two parameters, or the curve of one, the learning curve, and all settings."""
     keys = [*varied(result.table), "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
     rows = [[_cell(row.get(key)) for key in keys] for row in ranked]

@@ -9,7 +9,9 @@ from typing import Any
 FOLDER = "reference/python"
 PACKAGES = {
     "dmo": "Estimators, engines and approximations",
+    "dmo.selection": "Searching parameters",
     "dmo.decoders": "Decoders",
+    "dmo.space": "What a space says of views and labels",
     "dmo.kernels": "Kernels",
     "dmo.lowrank": "Low-rank approximations",
     "dmo.graphs": "Neighbor graphs",

@@ -34,11 +34,10 @@ class File:
 
 @dataclass(frozen=True)
 class ViewCard:
-    """A view: what it is read from, and what its numbers must be (`total`: the sum of all values).
+    """A view: what it is read from, and what its numbers must be (`total`: the sum of all values)."""
 
-    `order`: row numbers of the files, where their rows are in another order; `match`: labels of the files' rows, by which
-    rows of a split are put in the order of its labels.
-    """
+    # `order`: row numbers of the files, where their rows are in another order; `match`: labels of the files' rows, by
+    # which rows of a split are put in the order of its labels.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str

@@ -24,45 +24,17 @@ _ENGINES = {
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """One method of the catalog.
+    """One method of the catalog."""
 
-    Parameters
-    ----------
-    title : str
-        Its name in words.
-    family : {"global", "unsupervised", "supervised", "semi-supervised"}
-        What it learns from.
-    source : str
-        Paper.
-    problem : callable
-        Takes Samples and Options, returns its TraceProblem; the first line of its docstring is the formula.
-    parameters : tuple of str, default=()
-        Parameters of the estimator that it uses.
-    oracle : str, default="explicit n x n matrices"
-        What it is tested against.
-    labels : bool, default=True
-        Whether it learns from labels.
-    center : bool, default=True
-        Whether from rows and labels less their means.
-    direct : bool, default=False
-        It embeds the samples alone, new ones have no coordinates.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.catalog import METHODS
-    >>> METHODS["opls"].formula, METHODS["opls"].parameters
-    ("X'Y Y'X | X'X + c I", ('label_kernel', 'ridge'))
-    """
-
-    title: str
-    family: Family
-    source: str
+    title: str  # its name in words
+    family: Family  # what it learns from
+    source: str  # paper
     problem: Callable[[Samples, Options], TraceProblem]
-    parameters: tuple[str, ...] = ()
-    oracle: str = "explicit n x n matrices"
-    labels: bool = True
-    center: bool = True
-    direct: bool = False
+    parameters: tuple[str, ...] = ()  # parameters of the estimator that it uses
+    oracle: str = "explicit n x n matrices"  # what it is tested against
+    labels: bool = True  # whether it learns from labels
+    center: bool = True  # whether from rows and labels less their means
+    direct: bool = False  # it embeds the samples alone, new ones have no coordinates
 
     @property
     def formula(self) -> str:
@@ -268,42 +240,13 @@ UNSUPERVISED = tuple(name for name, entry in METHODS.items() if not entry.labels
 
 
 def parameters(family: Family | None = None) -> tuple[str, ...]:
-    """List the parameters that some method uses.
-
-    Parameters
-    ----------
-    family : str, optional
-        Of the methods; None: all.
-
-    Returns
-    -------
-    tuple of str
-        Parameters of estimators, without repetition.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.catalog import parameters
-    >>> "n_repelled" in parameters("supervised"), "n_repelled" in parameters("unsupervised")
-    (True, False)
-    """
+    """List the parameters that some method uses."""
     chosen = [entry for entry in METHODS.values() if family in (None, entry.family)]
     return tuple(dict.fromkeys(name for entry in chosen for name in entry.parameters))
 
 
 def methods() -> list[dict[str, Any]]:
-    """List the methods of the catalog.
-
-    Returns
-    -------
-    list of dict
-        One per method: name, title, family, problem, parameters, labels, engines, out_of_sample, mesd, oracle, paper.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.catalog import methods
-    >>> methods()[0]["name"], len(methods())
-    ('pca', 40)
-    """
+    """List the methods of the catalog."""
     return [
         {
             "name": name,
@@ -323,19 +266,7 @@ def methods() -> list[dict[str, Any]]:
 
 
 def markdown() -> str:
-    """Write the table of all methods for the README.
-
-    Returns
-    -------
-    str
-        Markdown.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.catalog import markdown
-    >>> markdown().splitlines()[0]
-    '| method | title | family | engine | out of sample | MESD | tested against | source |'
-    """
+    """Write the table of all methods for the README."""
     lines = [
         "| method | title | family | engine | out of sample | MESD | tested against | source |",
         "|---|---|---|---|---|---|---|---|",

@@ -22,38 +22,10 @@ FACTORED = 20000
 
 
 def solve_direct(problem: TraceProblem, k: int) -> TracePairs:
-    """Find the k algebraically largest solutions of A z = lambda B z with Z'BZ = I, B diagonal and positive.
-
-    Dense up to `DENSE` samples; above, by Lanczos; a sparse negative semidefinite form whose eigenvalues are too crowded
-    for that by shift and invert up to `FACTORED` samples, and by LOBPCG with an incomplete factor above. A
-    ConvergenceWarning tells where LOBPCG has not converged.
-
-    Parameters
-    ----------
-    problem : TraceProblem
-        A direct one.
-    k : int
-        Solutions wanted.
-
-    Returns
-    -------
-    TracePairs
-        Values and Z (n x k).
-
-    Raises
-    ------
-    UserError
-        Where the problem has fewer than k directions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.direct import solve_direct
-    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
-    >>> problem = TraceProblem(QuadraticForm(3, diagonal=np.array([1.0, 3.0, 2.0])), direct=True)
-    >>> solve_direct(problem, 2).values
-    array([3., 2.])
-    """
+    """Find the k algebraically largest solutions of A z = lambda B z with Z'BZ = I, B diagonal and positive."""
+    # Dense up to `DENSE` samples; above, by Lanczos; a sparse negative semidefinite form whose eigenvalues are too
+    # crowded for that by shift and invert up to `FACTORED` samples, and by LOBPCG with an incomplete factor above. A
+    # ConvergenceWarning tells where LOBPCG has not converged.
     A, constant = problem.A, problem.constant
     weights = None if problem.B is None else problem.B.diagonal
     check_rank(A.n - constant, k)

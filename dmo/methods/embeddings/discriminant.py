@@ -215,11 +215,9 @@ def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
 
 
 def _from_all_others(X: Any, reg: float) -> np.ndarray:
-    """Reconstruction weights (n x n) of every row from all others, in O(n^2 r) for rows of rank r.
-
-    With F the centered rows in their principal axes, F'F = C diagonal, and Z = F_-i - 1 f_i': Z'Z = C + n f_i f_i' and
-    Z'1 = -n f_i; (Z Z' + c I)^-1 1 then follows from Woodbury's and Sherman and Morrison's formulas.
-    """
+    """Reconstruction weights (n x n) of every row from all others, in O(n^2 r) for rows of rank r."""
+    # With F the centered rows in their principal axes, F'F = C diagonal, and Z = F_-i - 1 f_i': Z'Z = C + n f_i f_i'
+    # and Z'1 = -n f_i; (Z Z' + c I)^-1 1 then follows from Woodbury's and Sherman and Morrison's formulas.
     n = X.shape[0]
     spectrum, Q = scipy.linalg.eigh(_centered_gram(X))
     keep = spectrum > 1e-13 * max(spectrum[-1], np.finfo(float).tiny)
@@ -304,36 +302,7 @@ Y, m and n_c alike."""
 def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> TraceProblem:
     """Pose the problem of a method on duplicates, one per label of a sample: E'A_dup E.
 
-    Parameters
-    ----------
-    name : str
-        A key of `DISCRIMINANTS`.
-    samples : Samples
-        With labels.
-    options : Options
-        Of the method.
-    weighted : bool, default=False
-        Divide by m_i m_j, the numbers of labels.
-
-    Returns
-    -------
-    TraceProblem
-        Over the samples themselves.
-
-    References
-    ----------
     [MOPE 32, 33].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.discriminant import duplicated
-    >>> from dmo.methods.embeddings.samples import Options, Samples
-    >>> Y = np.array([[1.0, 0], [1, 1], [0, 1]])
-    >>> duplicated("fda", Samples(3, np.eye(3), Y), Options()).B.dense()
-    array([[ 0.5, -0.5,  0. ],
-           [-0.5,  1. , -0.5],
-           [ 0. , -0.5,  0.5]])
     """
     problem = DISCRIMINANTS[name](samples, options)
     return problem.weighted(1 / samples.counts) if weighted else problem

@@ -40,54 +40,12 @@ def semi_supervised(
 ) -> TraceProblem:
     """Mix proximities of labeled samples with an unsupervised term over all.
 
-    mixing times Psi plus (1 - mixing) times A_un, A_un = I ("pca"; LSI of rows that are not centered) or -Lap(W) ("olpp");
-    P'P = I, or the same mix of Z_l'Z_l and Z'Z plus a ridge.
-
-    Parameters
-    ----------
-    psi : csr_array of shape (n, n)
-        Proximities, 0 on samples without labels.
-    labeled : ndarray of shape (n,), bool
-        The samples of Psi.
-    constraint : {"projection", "embedding", "coefficients"}
-        What is orthonormal.
-    ridge : float
-        Of the constraint.
-    center : bool
-        Less the mean of the labeled samples.
-    W : csr_array of shape (n, n) or None
-        Weights of a graph; None: mixing is 1.
-    mixing : float
-        Share of Psi, from 0 to 1.
-    method : {"pca", "olpp"}
-        Of the unsupervised term.
-
-    Returns
-    -------
-    TraceProblem
-        Over n samples.
-
-    Raises
-    ------
-    UserError
-        For another method.
-
-    References
-    ----------
-    [MOPE 44, 45].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from dmo.methods.embeddings.mope import semi_supervised
-    >>> labeled = np.array([True, True, False])
-    >>> psi = csr_array(np.diag([1.0, 1.0, 0.0]))
-    >>> semi_supervised(psi, labeled, "projection", 0.0, False, csr_array((3, 3)), 0.5, "pca").A.dense()
-    array([[1. , 0. , 0. ],
-           [0. , 1. , 0. ],
-           [0. , 0. , 0.5]])
+    psi, W (n, n); labeled (n,)
     """
+    # mixing times Psi plus (1 - mixing) times A_un, A_un = I ("pca"; LSI of rows that are not centered) or -Lap(W)
+    # ("olpp"); P'P = I, or the same mix of Z_l'Z_l and Z'Z plus a ridge.
+    #
+    # [MOPE 44, 45].
     if method not in ("pca", "olpp"):
         raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
     n, index = len(labeled), np.flatnonzero(labeled)
@@ -110,36 +68,9 @@ def semi_supervised(
 def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | None:
     """Project label vectors by an unsupervised method, with the labels as its rows.
 
-    Parameters
-    ----------
-    name : str
-        A method of the catalog that needs no labels.
-    Y : ndarray of shape (n, L)
-        Labels; samples without any stay 0.
-    rank : int or None
-        Dimensions; None: the rank of the centered labels.
-
-    Returns
-    -------
-    ndarray of shape (n, rank) or None
-        phi(y); None for "pca", which `dmo.labels.proximities` has itself.
-
-    Raises
-    ------
-    UserError
-        Where the method has fewer dimensions.
-
-    References
-    ----------
-    [MOPE 39, and below it].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.mope import project_labels
-    >>> project_labels("mds", np.eye(4)[[0, 1, 2, 3, 0]], rank=2).shape
-    (5, 2)
+    Y (n, L) -> (n, rank)
     """
+    # [MOPE 39, and below it].
     if name == "pca":
         return None
     labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
@@ -157,36 +88,7 @@ def project_long_rows(
 ) -> EmbeddingFit:
     """Solve X'SX | I by block Krylov, with products of X and S alone: for rows with many features.
 
-    Parameters
-    ----------
-    S : QuadraticForm
-        Over n samples.
-    X : ndarray or csr_array of shape (n, d)
-        Rows.
-    k : int
-        Directions.
-    mean : ndarray of shape (d,) or None
-        What is taken from the rows.
-    tol : float
-        Of the eigenpairs' residuals.
-    max_steps : int
-        Blocks to multiply at most.
-    random_state : int or None
-        Of the start.
-
-    Returns
-    -------
-    EmbeddingFit
-        Coefficients on features (d x k).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.mope import project_long_rows
-    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm
-    >>> X = np.diag([3.0, 2, 1, 1, 1])
-    >>> project_long_rows(QuadraticForm(5, identity=1.0), X, 2, None, 1e-9, 50, 0).values.round(6)
-    array([9., 4.])
+    X (n, d); mean (d,)
     """
 
     def rows(B: np.ndarray) -> np.ndarray:
@@ -207,46 +109,12 @@ def project_long_rows(
 def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
     """Find coefficients Gamma of Z = K Gamma, in the eigenbasis of K: the kernel form.
 
-    K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint; with a
-    ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2.
-
-    Parameters
-    ----------
-    S : QuadraticForm
-        Over n samples.
-    K : ndarray of shape (n, n)
-        Kernel, centered or not.
-    k : int
-        Directions.
-    constraint : {"projection", "embedding", "coefficients"}
-        What is orthonormal, see `CONSTRAINTS`.
-    ridge : float, default=0.0
-        Of "embedding".
-
-    Returns
-    -------
-    EmbeddingFit
-        Coefficients on kernel columns (n x k).
-
-    Raises
-    ------
-    UserError
-        Where K's rank is below k.
-
-    References
-    ----------
-    [MOPE 46].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.mope import project_kernel
-    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm
-    >>> S = QuadraticForm(2, diagonal=np.array([2.0, 1.0]))
-    >>> np.abs(project_kernel(S, np.diag([4.0, 1.0]), 1, "projection").coefficients)
-    array([[0.5],
-           [0. ]])
+    K (n, n)
     """
+    # K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint;
+    # with a ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2.
+    #
+    # [MOPE 46].
     l, V = scipy.linalg.eigh(K, check_finite=False)
     keep = l > CUTOFF * max(l[-1], np.finfo(float).tiny)
     l, V = l[keep], V[:, keep]

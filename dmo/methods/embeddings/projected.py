@@ -16,65 +16,17 @@ from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
 @dataclass(frozen=True)
 class LinearFit:
-    """f(x) = x W + offset of new rows.
+    """f(x) = x W + offset of new rows."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (k,)
-        Eigenvalues, descending.
-    coefficients : ndarray of shape (d, k)
-        W.
-    offset : ndarray of shape (k,)
-        Of all rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.projected import solve_projected
-    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
-    >>> found = solve_projected(TraceProblem(QuadraticForm(3, identity=1.0)), np.array([[1.0], [2], [6]]), 1)
-    >>> found.coefficients, found.offset
-    (array([[1.]]), array([-3.]))
-    """
-
-    values: np.ndarray
-    coefficients: np.ndarray
-    offset: np.ndarray
+    values: np.ndarray  # (k,): eigenvalues, descending
+    coefficients: np.ndarray  # (d, k): W
+    offset: np.ndarray  # (k,): of all rows
 
 
 def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | None = None) -> LinearFit:
     """Find the k algebraically largest solutions on rows in memory, in the span of the rows where d > n.
 
-    Parameters
-    ----------
-    problem : TraceProblem
-        Not a direct one.
-    X : ndarray or csr_array of shape (n, d)
-        Rows.
-    k : int
-        Directions wanted.
-    variance : float, optional
-        X is first centered and projected on the fewest principal axes with this share of its variance.
-
-    Returns
-    -------
-    LinearFit
-        Of new rows.
-
-    Raises
-    ------
-    UserError
-        Where the problem has fewer than k directions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.projected import solve_projected
-    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
-    >>> X = np.random.default_rng(0).normal(size=(20, 5))
-    >>> pca = TraceProblem(QuadraticForm(20, identity=1.0))
-    >>> bool(np.allclose(solve_projected(pca, X, 2).values, np.linalg.svd(X - X.mean(axis=0))[1][:2] ** 2))
-    True
+    X (n, d)
     """
     n, d = X.shape
     mean = np.asarray(X.mean(axis=0), np.float64).ravel() if problem.center or variance is not None else None

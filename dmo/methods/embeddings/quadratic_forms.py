@@ -32,12 +32,11 @@ _BLIND = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class QuadraticForm:
-    """S = identity I + kernel K + sparse + factor core factor' + diag(diagonal) over n samples, K = X X'.
+    """S = identity I + kernel K + sparse + factor core factor' + diag(diagonal) over n samples, K = X X'."""
 
-    Arguments: `n`; `sparse` (n x n CSR, symmetric; a NumPy array of a method that is dense by definition); `factor` T
-    (n x q); `core` (q x q, symmetric; None: I); `diagonal` (n); `identity` and `kernel`, shares of I and K. Parts that are
-    None or 0 are not there.
-    """
+    # Arguments: `n`; `sparse` (n x n CSR, symmetric; a NumPy array of a method that is dense by definition); `factor`
+    # T (n x q); `core` (q x q, symmetric; None: I); `diagonal` (n); `identity` and `kernel`, shares of I and K. Parts
+    # that are None or 0 are not there.
 
     n: int
     sparse: Any = None
@@ -193,104 +192,37 @@ def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | Non
 
 @dataclass(frozen=True, eq=False)
 class TraceProblem:
-    """One eigenproblem of the template; see the module.
+    """One eigenproblem of the template; see the module."""
 
-    Parameters
-    ----------
-    A : QuadraticForm
-        Objective.
-    B : QuadraticForm, optional
-        Constraint; None: 0, so that a ridge of 1 asks for orthonormal P (where Z itself is sought: I).
-    ridge : float, default=1.0
-        Of the constraint; where Z itself is sought, of its regression on X, for new rows.
-    center : bool, default=True
-        Take X less its mean.
-    positive : bool, default=False
-        Drop directions of no gain, or of a loss.
-    scaled : bool, default=False
-        Give coordinates the root of their eigenvalue as length.
-    direct : bool, default=False
-        Z itself is sought.
-    constant : bool, default=False
-        1 is the solution of the largest eigenvalue, and left out.
-    unit_rows : bool, default=False
-        Rows of Z are given length 1.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
-    >>> pca = TraceProblem(QuadraticForm(3, identity=1.0))
-    >>> mix(pca, pca, 0.3).A.identity
-    1.0
-    """
-
-    A: QuadraticForm
+    A: QuadraticForm  # objective
     B: QuadraticForm | None = None
-    ridge: float = 1.0
-    center: bool = True
-    positive: bool = False
-    scaled: bool = False
-    direct: bool = False
-    constant: bool = False
-    unit_rows: bool = False
+    ridge: float = 1.0  # of the constraint; where Z itself is sought, of its regression on X, for new rows
+    center: bool = True  # take X less its mean
+    positive: bool = False  # drop directions of no gain, or of a loss
+    scaled: bool = False  # give coordinates the root of their eigenvalue as length
+    direct: bool = False  # Z itself is sought
+    constant: bool = False  # 1 is the solution of the largest eigenvalue, and left out
+    unit_rows: bool = False  # rows of Z are given length 1
 
     def projection(self, ridge: float) -> TraceProblem:
-        """Turn a direct problem into one with Z = X P.
-
-        Parameters
-        ----------
-        ridge : float
-            Joins a constraint that has none of its own.
-
-        Returns
-        -------
-        TraceProblem
-            Not direct.
-        """
+        """Turn a direct problem into one with Z = X P."""
         if not self.direct:
             return self
         B = QuadraticForm(self.A.n, identity=1.0) if self.B is None else self.B
         return TraceProblem(self.A, B, self.ridge or ridge, self.center)
 
     def centered(self) -> TraceProblem:
-        """Center the forms themselves, so that the problem can be added to another's.
-
-        Returns
-        -------
-        TraceProblem
-            With forms that are blind to the samples' mean.
-        """
+        """Center the forms themselves, so that the problem can be added to another's."""
         return replace(self, A=self.A.centered(), B=None if self.B is None else self.B.centered())
 
     def spread(self, index: np.ndarray, n: int) -> TraceProblem:
-        """Pose the same problem among more samples.
-
-        Parameters
-        ----------
-        index : ndarray of int
-            The samples that take part.
-        n : int
-            All samples.
-
-        Returns
-        -------
-        TraceProblem
-            Over n samples.
-        """
+        """Pose the same problem among more samples."""
         return replace(self, A=self.A.spread(index, n), B=None if self.B is None else self.B.spread(index, n))
 
     def rooted(self, weights: np.ndarray | None) -> TraceProblem:
         """Pose the problem of samples that count by weights on their rows times the roots of these.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n,) or None
-            Of the samples, above 0; None: 1 each.
-
-        Returns
-        -------
-        TraceProblem
-            Of a kernel R K R, R the roots: its products are the weighted ones.
+        weights (n,)
         """
         if weights is None or self.A.factor is None:
             return self
@@ -299,25 +231,16 @@ class TraceProblem:
     def weighted(self, shares: np.ndarray) -> TraceProblem:
         """Multiply both forms entry by entry.
 
-        Parameters
-        ----------
-        shares : ndarray of shape (n,)
-            s; entry (i, j) is multiplied by s_i s_j.
-
-        Returns
-        -------
-        TraceProblem
-            Weighted.
+        shares (n,)
         """
         return replace(self, A=self.A.weighted(shares), B=None if self.B is None else self.B.weighted(shares))
 
 
 def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: MixedConstraint = "mixed") -> TraceProblem:
-    """`share` times the one projection plus (1 - share) times the other; over the same n samples [MOPE 44, 45].
-
-    Two constraints P'P = I stay that; else the constraints are "mixed" like the objectives, or that of the "first" holds
-    (the special case below (45)), or P'P = I, a "projection" with orthonormal columns (the option above (45)).
-    """
+    """`share` times the one projection plus (1 - share) times the other; over the same n samples [MOPE 44, 45]."""
+    # Two constraints P'P = I stay that; else the constraints are "mixed" like the objectives, or that of the "first"
+    # holds (the special case below (45)), or P'P = I, a "projection" with orthonormal columns (the option above
+    # (45)).
     A = first.A.times(share) + second.A.times(1 - share)
     center = first.center and second.center
     if constraint == "projection":

@@ -19,80 +19,30 @@ from dmo.validation import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one
 class Options:
     """What the methods of the catalog may use; each uses its own.
 
-    Parameters
-    ----------
-    ridge : float, default=1e-3
-        c.
-    mixing : float, default=0.5
-        Share of the labels; of the features 1 - mixing.
-    shrinkage : float, default=0.5
-        Of a covariance towards I.
-    n_neighbors : int, optional
-        k or k1; None: 15, or all samples of the class.
-    n_repelled : int, optional
-        k2.
-    weight : str or csr_array of shape (n, n), default="constant"
-        A kind of `graphs.weigh`, or the weights themselves.
-    bandwidth : float or str, default="mean"
-        Of Gaussian weights.
-    tau : float, default=1.0
-        Of inverse weights.
-    adjacency : str, default="union"
-        A mode of `graphs.adjacency`.
-    metric : str, default="euclidean"
-        Of the neighbors.
-    regularization : float, default=1e-3
-        Of reconstruction weights.
-    penalty : float, default=1.0
-        Of the within-class scatter.
-    repulsion : float, default=1.0
-        Weight of the pairs that are driven apart.
-    smoothness : float, default=0.1
-        Of the Laplacian term.
-    supervised, unsupervised : str, default="fda", "lpp"
-        The methods of a mix.
-    constraint : {"mixed", "supervised", "projection"}, default="mixed"
-        Of a mix: those of both methods, that of the supervised one, or P'P = I.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.samples import Options
-    >>> Options(n_neighbors=7).ridge
-    0.001
+    weight (n, n)
     """
 
-    ridge: float = 1e-3
-    mixing: float = 0.5
-    shrinkage: float = 0.5
-    n_neighbors: int | None = None
-    n_repelled: int | None = None
-    weight: Any = "constant"
-    bandwidth: float | str = "mean"
-    tau: float = 1.0
-    adjacency: Mode = "union"
-    metric: Metric = "euclidean"
-    regularization: float = 1e-3
-    penalty: float = 1.0
-    repulsion: float = 1.0
-    smoothness: float = 0.1
-    supervised: str = "fda"
-    unsupervised: str = "lpp"
+    ridge: float = 1e-3  # c
+    mixing: float = 0.5  # share of the labels; of the features 1 - mixing
+    shrinkage: float = 0.5  # of a covariance towards I
+    n_neighbors: int | None = None  # k or k1; None: 15, or all samples of the class
+    n_repelled: int | None = None  # k2
+    weight: Any = "constant"  # (n, n): A kind of `graphs.weigh`, or the weights themselves
+    bandwidth: float | str = "mean"  # of Gaussian weights
+    tau: float = 1.0  # of inverse weights
+    adjacency: Mode = "union"  # A mode of `graphs.adjacency`
+    metric: Metric = "euclidean"  # of the neighbors
+    regularization: float = 1e-3  # of reconstruction weights
+    penalty: float = 1.0  # of the within-class scatter
+    repulsion: float = 1.0  # weight of the pairs that are driven apart
+    smoothness: float = 0.1  # of the Laplacian term
+    supervised: str = "fda"  # the methods of a mix
+    unsupervised: str = "lpp"  # the methods of a mix
     constraint: Literal["mixed", "supervised", "projection"] = "mixed"
 
     @classmethod
     def of(cls, estimator: Any) -> Options:
-        """Take the options that an estimator has parameters for, and that are set there.
-
-        Parameters
-        ----------
-        estimator : estimator
-            None as a parameter stands for the default.
-
-        Returns
-        -------
-        Options
-            The options.
-        """
+        """Take the options that an estimator has parameters for, and that are set there."""
         given = {name: getattr(estimator, name, None) for name in cls.__dataclass_fields__}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
@@ -120,36 +70,15 @@ NEEDS: dict[str, Need] = {
 class Samples:
     """What is known of n samples.
 
-    Parameters
-    ----------
-    n : int
-        Samples.
-    rows : ndarray or csr_array of shape (n, d), optional
-        X, for methods that look at it.
-    labels : ndarray of shape (n, q), optional
-        0/1, or a factor of a label kernel.
-    trace : float, optional
-        Of the kernel X X'; None: worked out from the rows.
-    center : bool, default=True
-        Take rows and labels less their means.
-    weights : ndarray of shape (n,), optional
-        How often every sample counts, above 0; None: once each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.samples import Samples
-    >>> samples = Samples(3, labels=np.array([[1, 0], [1, 1], [0, 1]]), center=False)
-    >>> samples.counts, samples.sizes, [own.tolist() for _, own in samples.members()]
-    (array([1, 2, 1]), array([2., 2.]), [[0, 1], [1, 2]])
+    rows (n, d); labels (n, q); weights (n,)
     """
 
-    n: int
-    rows: Any = None
-    labels: np.ndarray | None = None
-    trace: float | None = None
-    center: bool = True
-    weights: np.ndarray | None = None
+    n: int  # samples
+    rows: Any = None  # (n, d): X, for methods that look at it
+    labels: np.ndarray | None = None  # (n, q): 0/1, or a factor of a label kernel
+    trace: float | None = None  # of the kernel X X'; None: worked out from the rows
+    center: bool = True  # take rows and labels less their means
+    weights: np.ndarray | None = None  # (n,): how often every sample counts, above 0; None: once each
 
     @property
     def Y(self) -> np.ndarray:
@@ -171,45 +100,21 @@ class Samples:
     def total(self, T: np.ndarray) -> np.ndarray:
         """Add up rows, each as often as it counts.
 
-        Parameters
-        ----------
-        T : ndarray of shape (n, ...)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (...)
-            Their sum.
+        T (n, ...) -> (...)
         """
         return np.asarray(T.sum(axis=0) if self.weights is None else self.weights @ T)
 
     def mean(self, T: np.ndarray) -> np.ndarray:
         """Average rows, each as often as it counts.
 
-        Parameters
-        ----------
-        T : ndarray of shape (n, ...)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (...)
-            Their mean.
+        T (n, ...) -> (...)
         """
         return np.asarray(T.mean(axis=0) if self.weights is None else self.total(T) / self.size)
 
     def rooted(self, T: np.ndarray) -> np.ndarray:
         """Multiply rows by the roots of their weights, so that plain products of them are weighted ones.
 
-        Parameters
-        ----------
-        T : ndarray of shape (n, q)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n, q)
-            The products.
+        T (n, q) -> (n, q)
         """
         return T if self.weights is None else np.sqrt(self.weights)[:, None] * T
 
@@ -242,29 +147,13 @@ class Samples:
         return np.maximum(self.Y.sum(axis=0), 1.0)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Go over the labels that have samples.
-
-        Yields
-        ------
-        label : int
-            Its number.
-        own : ndarray of int
-            Its samples.
-        """
+        """Go over the labels that have samples."""
         for label in range(self.Y.shape[1]):
             own = np.flatnonzero(self.Y[:, label])
             if len(own):
                 yield label, own
 
     def labeled(self) -> tuple[Samples, np.ndarray]:
-        """Select the samples that have labels.
-
-        Returns
-        -------
-        samples : Samples
-            Those.
-        index : ndarray of int
-            Their row numbers.
-        """
+        """Select the samples that have labels."""
         index = np.flatnonzero(self.Y.any(axis=1))
         return replace(self, n=len(index), rows=self.rows[index], labels=self.Y[index]), index

@@ -32,53 +32,24 @@ DIRECT_ROWS = 8192
 
 @dataclass(frozen=True)
 class EmbeddingFit:
-    """What was found of an embedding.
+    """What was found of an embedding."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (k,)
-        Eigenvalues, descending.
-    coefficients : ndarray of shape (d, k) or (n, k)
-        Of new rows: on features or on kernel columns.
-    steps : int
-        Of the eigenproblem; 0 where it is small.
-    converged : bool
-        Whether all pairs have.
-    residual : float
-        The largest of theirs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.solvers import EmbeddingFit
-    >>> EmbeddingFit(np.array([4.0]), np.array([[2.0]])).unscaled().coefficients
-    array([[1.]])
-    """
-
-    values: np.ndarray
-    coefficients: np.ndarray
-    steps: int = 0
-    converged: bool = True
-    residual: float = 0.0
+    values: np.ndarray  # (k,): eigenvalues, descending
+    coefficients: np.ndarray  # (d, k): of new rows: on features or on kernel columns
+    steps: int = 0  # of the eigenproblem; 0 where it is small
+    converged: bool = True  # whether all pairs have
+    residual: float = 0.0  # the largest of theirs
 
     def unscaled(self) -> EmbeddingFit:
-        """Divide the coordinates of a scaled problem by the roots of their eigenvalues.
-
-        Returns
-        -------
-        EmbeddingFit
-            Not scaled.
-        """
+        """Divide the coordinates of a scaled problem by the roots of their eigenvalues."""
         return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
-    """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
-
-    `weights` of the samples are those that the moments were collected with.
-
-    Raises ValueError where the problem has fewer than k directions.
-    """
+    """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED."""
+    # `weights` of the samples are those that the moments were collected with.
+    #
+    # Raises ValueError where the problem has fewer than k directions.
     slices, form = moments.slices(), problem.A
     gram = moments.centered().gram if problem.center else moments.gram
     G = gram[slices[ROWS], slices[ROWS]]
@@ -140,12 +111,10 @@ def fit_operator(
     max_steps: int = 200,
     random_state: int | None = 0,
 ) -> EmbeddingFit:
-    """Solve a problem from products and solves with the n x n kernel K (centered by the caller where it should be).
-
-    Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov. With a
-    ridge of 0 the kernel must have full rank (but for the mean that centering takes).
-    Raises ValueError where it does not, or where the problem has fewer than k directions.
-    """
+    """Solve a problem from products and solves with the n x n kernel K (centered by the caller where it should be)."""
+    # Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov.
+    # With a ridge of 0 the kernel must have full rank (but for the mean that centering takes). Raises ValueError
+    # where it does not, or where the problem has fewer than k directions.
     search = Search(K, k, tol, max_steps, random_state)
     if problem.direct or problem.B is not None:
         problem = replace(problem, A=problem.A.absorbed())
@@ -261,12 +230,11 @@ def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
 
 
 class Inverse:
-    """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method.
+    """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method."""
 
-    Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and so do
-    any of one in tiles, of which this process would hold 8 n^2 bytes; they fall back on Cholesky where these do not
-    converge. c = 0: see `FullRank`.
-    """
+    # Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and
+    # so do any of one in tiles, of which this process would hold 8 n^2 bytes; they fall back on Cholesky where these
+    # do not converge. c = 0: see `FullRank`.
 
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge

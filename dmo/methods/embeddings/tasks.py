@@ -21,21 +21,7 @@ Decoder = tuple[np.ndarray, np.ndarray]
 
 
 class Task(Protocol):
-    """What is to be solved of a projection, whatever the engine.
-
-    Attributes
-    ----------
-    decodes : bool
-        Whether a decoder of the labels is wanted.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.catalog import METHODS
-    >>> from dmo.methods.embeddings.samples import Options
-    >>> from dmo.methods.embeddings.tasks import MethodTask
-    >>> MethodTask(METHODS["opls"], Options(ridge=0.1)).ridge
-    0.1
-    """
+    """What is to be solved of a projection, whatever the engine."""
 
     decodes: ClassVar[bool]
 
@@ -50,92 +36,27 @@ class Task(Protocol):
     def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Say what a pass over the rows needs.
 
-        Parameters
-        ----------
-        samples : Samples
-            With their labels.
-
-        Returns
-        -------
-        labels : ndarray of shape (n, q) or None
-            Label columns.
-        diagonal : ndarray of shape (n,) or None
-            Weights of the rows in a second product.
+        -> labels (n, q); diagonal (n,)
         """
         ...
 
     def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
-        """Solve it from moments.
-
-        Parameters
-        ----------
-        samples : Samples
-            With the trace of the kernel.
-        moments : Moments
-            Of groups ROWS and LABELS.
-        k : int
-            Components.
-
-        Returns
-        -------
-        EmbeddingFit
-            Coefficients on the columns of ROWS.
-        """
+        """Solve it from moments."""
 
     def operator(
         self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
-        """Solve it from products with the kernel.
-
-        Parameters
-        ----------
-        samples : Samples
-            With the trace of the kernel.
-        K : Operator
-            The kernel.
-        k : int
-            Components.
-        tol : float
-            Of the eigenpairs' residuals.
-        max_steps : int
-            Products with blocks at most.
-        random_state : int or None
-            Of the start.
-
-        Returns
-        -------
-        EmbeddingFit
-            Coefficients on kernel columns.
-        """
+        """Solve it from products with the kernel."""
 
 
 @dataclass(frozen=True)
 class MethodTask(Task):
-    """A method of the catalog as a task.
-
-    Parameters
-    ----------
-    entry : CatalogEntry
-        The method.
-    options : Options
-        What it uses.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.catalog import METHODS
-    >>> from dmo.methods.embeddings.samples import Options, Samples
-    >>> from dmo.methods.embeddings.tasks import MethodTask
-    >>> task = MethodTask(METHODS["pls"], Options())
-    >>> task.center, task.columns(Samples(2, labels=np.eye(2)))[0]
-    (True, array([[ 0.5, -0.5],
-           [-0.5,  0.5]]))
-    """
+    """A method of the catalog as a task."""
 
     decodes: ClassVar[bool] = False
 
-    entry: CatalogEntry
-    options: Options
+    entry: CatalogEntry  # the method
+    options: Options  # what it uses
 
     @property
     def center(self) -> bool:
@@ -161,33 +82,14 @@ class MethodTask(Task):
 
 @dataclass(frozen=True)
 class FormTask(Task):
-    """A form of multi-output regularized projection as a task.
-
-    Parameters
-    ----------
-    form : {"simplified", "regularized", "direct"}
-        See `dmo.methods.embeddings.morp`.
-    options : Options
-        Ridge and mixing.
-    centered : bool
-        Take rows and labels less their means.
-    scaled : bool, default=True
-        Give coordinates the root of their eigenvalue as length.
-
-    Examples
-    --------
-    >>> from dmo.methods.embeddings.samples import Options
-    >>> from dmo.methods.embeddings.tasks import FormTask
-    >>> FormTask("direct", Options(ridge=0.0), centered=True).floored(1e-7).ridge
-    1e-07
-    """
+    """A form of multi-output regularized projection as a task."""
 
     decodes: ClassVar[bool] = True
 
-    form: Form
-    options: Options
-    centered: bool
-    scaled: bool = True
+    form: Form  # see `dmo.methods.embeddings.morp`
+    options: Options  # ridge and mixing
+    centered: bool  # take rows and labels less their means
+    scaled: bool = True  # give coordinates the root of their eigenvalue as length
 
     @property
     def center(self) -> bool:
@@ -198,18 +100,7 @@ class FormTask(Task):
         return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
-        """Put a ridge in the place of 0, where the form solves for labels.
-
-        Parameters
-        ----------
-        ridge : float
-            The smallest that makes sense.
-
-        Returns
-        -------
-        FormTask
-            With it, or the same.
-        """
+        """Put a ridge in the place of 0, where the form solves for labels."""
         options = self.options
         if options.ridge or not options.mixing or self.form == "regularized":
             return self
@@ -232,25 +123,7 @@ class FormTask(Task):
 def decode(moments: Moments) -> Decoder | None:
     """Decode labels by least squares with an intercept.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the coordinates ROWS and of the LABELS.
-
-    Returns
-    -------
-    (ndarray of shape (k, q), ndarray of shape (q,)) or None
-        Coefficients and offset; None without LABELS.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.embeddings.tasks import decode
-    >>> Z = np.array([[0.0], [1.0], [2.0]])
-    >>> B, offset = decode(Moments.of({"rows": Z, "labels": 2 * Z + 1}))
-    >>> B.round(6), offset.round(6)
-    (array([[2.]]), array([1.]))
+    -> (k, q) or (q,)
     """
     if LABELS not in moments.widths:
         return None
@@ -268,30 +141,9 @@ _SHRINKAGE = 1e-3
 def discriminants(moments: Moments) -> Decoder | None:
     """Discriminate classes by coordinates: logarithms of the densities of Gaussian classes with one covariance.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the coordinates ROWS and of the classes LABELS, one column of 0 and 1 each.
-
-    Returns
-    -------
-    (ndarray of shape (k, q), ndarray of shape (q,)) or None
-        Coefficients and offset, up to what all classes have in common; None without LABELS.
-
-    References
-    ----------
-    Fisher 1936.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.embeddings.tasks import discriminants
-    >>> Z = np.array([[0.0], [1.0], [9.0], [10.0]])
-    >>> B, offset = discriminants(Moments.of({"rows": Z, "labels": np.eye(2)[[0, 0, 1, 1]]}))
-    >>> (Z @ B + offset).argmax(axis=1)
-    array([0, 0, 1, 1])
+    -> (k, q) or (q,)
     """
+    # Fisher 1936.
     if LABELS not in moments.widths:
         return None
     slices, total = moments.slices(), moments.centered().gram
@@ -313,31 +165,7 @@ Learner: TypeAlias = Callable[[Moments], Decoder | None]
 def decode_rows(task: Task, samples: Samples, embedding: np.ndarray, learn: Learner | None = None) -> Decoder | None:
     """Decode the labels from coordinates in memory.
 
-    Parameters
-    ----------
-    task : Task
-        Whether it `decodes`.
-    samples : Samples
-        With their labels.
-    embedding : array of shape (n, k)
-        Coordinates.
-    learn : callable, default=None
-        By what, also where the task decodes nothing; None: least squares with an intercept.
-
-    Returns
-    -------
-    (ndarray of shape (k, q), ndarray of shape (q,)) or None
-        Coefficients and offset.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.embeddings.samples import Options, Samples
-    >>> from dmo.methods.embeddings.tasks import FormTask, decode_rows
-    >>> Z = np.array([[0.0], [1.0], [2.0]])
-    >>> B, offset = decode_rows(FormTask("direct", Options(), True), Samples(3, labels=2 * Z + 1), Z)
-    >>> B.round(6), offset.round(6)
-    (array([[2.]]), array([1.]))
+    embedding (n, k) -> (k, q) or (q,)
     """
     if samples.labels is None or not (task.decodes or learn):
         return None
@@ -352,39 +180,7 @@ def solve_moments(
 ) -> tuple[EmbeddingFit, np.ndarray, Decoder | None]:
     """Solve a task from moments.
 
-    Parameters
-    ----------
-    task : Task
-        What is to be solved.
-    samples : Samples
-        With their labels.
-    moments : Moments
-        Of groups ROWS and LABELS.
-    k : int
-        Components.
-    trace : float, optional
-        Of the kernel, where the mapped rows lack some.
-
-    Returns
-    -------
-    fit : EmbeddingFit
-        Coefficients on the columns of ROWS.
-    offset : ndarray of shape (k,)
-        Of new rows.
-    decoder : (ndarray of shape (k, q), ndarray of shape (q,)) or None
-        Coefficients and offset.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.embeddings.catalog import METHODS
-    >>> from dmo.methods.embeddings.samples import Options, Samples
-    >>> from dmo.methods.embeddings.tasks import MethodTask, solve_moments
-    >>> X = np.array([[1.0], [2.0], [6.0]])
-    >>> fit, offset, _ = solve_moments(MethodTask(METHODS["pca"], Options()), Samples(3), Moments.of({"rows": X}), 1)
-    >>> fit.coefficients, offset
-    (array([[1.]]), array([-3.]))
+    -> offset (k,); decoder (k, q) or (q,)
     """
     where = moments.slices()[ROWS]
     if trace is None:
@@ -403,40 +199,6 @@ def solve_moments(
 def solve_operator(
     task: Task, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
 ) -> EmbeddingFit:
-    """Solve a task from products with the kernel, whose trace it may need.
-
-    Parameters
-    ----------
-    task : Task
-        What is to be solved.
-    samples : Samples
-        With their labels.
-    K : Operator
-        The kernel, centered where the task asks for it.
-    k : int
-        Components.
-    tol : float
-        Of the eigenpairs' residuals.
-    max_steps : int
-        Products with blocks at most.
-    random_state : int or None
-        Of the start.
-
-    Returns
-    -------
-    EmbeddingFit
-        Coefficients on kernel columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.methods.embeddings.catalog import METHODS
-    >>> from dmo.methods.embeddings.samples import Options, Samples
-    >>> from dmo.methods.embeddings.tasks import MethodTask, solve_operator
-    >>> K = Dense(np.diag([4.0, 1.0, 1.0]))
-    >>> solve_operator(MethodTask(METHODS["lsi"], Options()), Samples(3), K, 1, 1e-9, 50, 0).values.round(6)
-    array([4.])
-    """
+    """Solve a task from products with the kernel, whose trace it may need."""
     seen = replace(samples, trace=float(K.diagonal().sum()))
     return task.operator(seen, K, k, tol, max_steps, random_state)

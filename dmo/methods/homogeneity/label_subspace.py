@@ -19,61 +19,28 @@ _STRAIGHT = 1e-9
 
 @dataclass(frozen=True)
 class LabelSubspace:
-    """The block Krylov space of the labels under given ridges: it is the same for every balance.
+    """The block Krylov space of the labels under given ridges: it is the same for every balance."""
 
-    With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on the
-    first block. Vectors are S v in stacked columns S, or v themselves.
+    # With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on
+    # the first block. Vectors are S v in stacked columns S, or v themselves.
+    #
+    # On the numerics: blocks are made orthonormal through their Gram matrix, twice where the first time leaves
+    # directions whose length is near rounding orthonormal to few digits, and what T makes of a block is projected on
+    # the others twice where little of it is new; directions below 3e-7 of the longest are left out, which is the
+    # least residual that is seen. The residual of a Ritz pair is what T times the last block has outside of the
+    # basis: all before that lies in it.
 
-    On the numerics: blocks are made orthonormal through their Gram matrix, twice where the first time leaves directions
-    whose length is near rounding orthonormal to few digits, and what T makes of a block is projected on the others twice
-    where little of it is new; directions below 3e-7 of the longest are left out, which is the least residual that is seen.
-    The residual of a Ritz pair is what T times the last block has outside of the basis: all before that lies in it.
-
-    Attributes
-    ----------
-    views : callable
-        Image (S'S v, or v) -> the vectors of T.
-    inner : callable or None
-        v -> S'S v; None: vectors are v themselves.
-    count : int
-        Views in T.
-    support : slice
-        Rows in which the first block is not zero.
-    blocks : tuple of ndarray of shape (r, q)
-        The basis, orthonormal in S'S; of the first block the rows `support`.
-    images : tuple of ndarray of shape (r, q)
-        S'S times the blocks.
-    labels : ndarray of shape (q, q)
-        H_Y projected on the first block.
-    projected : ndarray of shape (m, m)
-        T projected on the basis.
-    beyond, beyond_image : ndarray of shape (r, last)
-        What T times the last block has outside of the basis, and S'S times it.
-    gap : ndarray of shape (last, last)
-        Gram matrix of those columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.homogeneity.label_subspace import LabelSubspace, orthonormal
-    >>> T, Y = np.diag([3.0, 2.0, 1.0]), np.array([[1.0], [1.0], [1.0]])
-    >>> space = LabelSubspace.of(lambda B: T @ B, None, 1, *orthonormal(Y, Y, Y.T @ Y), np.zeros((1, 1)))
-    >>> space, pairs = space.grown(balance=1.0, k=1, residual=1e-6, most=3)
-    >>> len(space.projected), (2 * pairs.values).round(6)
-    (3, array([3.]))
-    """
-
-    views: LinearMap
-    inner: LinearMap | None
-    count: int
-    support: slice
-    blocks: tuple[np.ndarray, ...]
-    images: tuple[np.ndarray, ...]
-    labels: np.ndarray
-    projected: np.ndarray
-    beyond: np.ndarray
-    beyond_image: np.ndarray
-    gap: np.ndarray
+    views: LinearMap  # image (S'S v, or v) -> the vectors of T
+    inner: LinearMap | None  # v -> S'S v; None: vectors are v themselves
+    count: int  # views in T
+    support: slice  # rows in which the first block is not zero
+    blocks: tuple[np.ndarray, ...]  # (r, q): the basis, orthonormal in S'S; of the first block the rows `support`
+    images: tuple[np.ndarray, ...]  # (r, q): S'S times the blocks
+    labels: np.ndarray  # (q, q): H_Y projected on the first block
+    projected: np.ndarray  # (m, m): T projected on the basis
+    beyond: np.ndarray  # (r, last): what T times the last block has outside of the basis, and S'S times it
+    beyond_image: np.ndarray  # (r, last): what T times the last block has outside of the basis, and S'S times it
+    gap: np.ndarray  # (last, last): gram matrix of those columns
 
     @classmethod
     def of(
@@ -88,32 +55,12 @@ class LabelSubspace:
     ) -> LabelSubspace:
         """Take the first block: the labels themselves.
 
-        Parameters
-        ----------
-        views, inner, count, labels : object
-            As the attributes.
-        first : ndarray of shape (r, q)
-            The labels' columns, orthonormal in S'S; its rows `support`.
-        image : ndarray of shape (r, q)
-            S'S times the first block; the same array where vectors are v themselves.
-        support : slice, default=slice(None)
-            Rows in which the first block is not zero.
-
-        Returns
-        -------
-        LabelSubspace
-            Of one block.
+        first, image (r, q)
         """
         return cls._with(views, inner, count, support, (first,), (image,), labels, np.zeros((0, 0)))
 
     def longer(self) -> LabelSubspace:
-        """Take one block more: what T times the last one has outside of the basis.
-
-        Returns
-        -------
-        LabelSubspace
-            Of one block more.
-        """
+        """Take one block more: what T times the last one has outside of the basis."""
         block, image, gap = self.beyond, self.beyond_image, self.gap
         projected = self.projected[:, -len(gap) :]
         most = max(np.einsum("ij,ij->j", projected, projected).max(), np.diagonal(gap).max())
@@ -159,15 +106,7 @@ class LabelSubspace:
     def image(self, coordinates: np.ndarray) -> np.ndarray:
         """Work out S'S times vectors of the basis.
 
-        Parameters
-        ----------
-        coordinates : ndarray of shape (m, k)
-            Of the vectors; or of fewer rows, for those of an earlier space.
-
-        Returns
-        -------
-        ndarray of shape (r, k)
-            Their images, which are the vectors themselves where `inner` is None.
+        coordinates (m, k) -> (r, k)
         """
         found = np.zeros((len(self.images[0]), coordinates.shape[1]))
         for image, part in _paired(self.images, coordinates):
@@ -180,20 +119,7 @@ class LabelSubspace:
         return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
 
     def fit(self, balance: float, k: int) -> Eigenpairs:
-        """Find the Ritz pairs for a balance.
-
-        Parameters
-        ----------
-        balance : float
-            Weight of every view against the labels' 1.
-        k : int
-            Pairs, at most as many as the basis has columns.
-
-        Returns
-        -------
-        Eigenpairs
-            With residuals; vectors in `basis`.
-        """
+        """Find the Ritz pairs for a balance."""
         total, m = balance * self.count + 1.0, len(self.projected)
         M = balance / total * self.projected
         M[: len(self.labels), : len(self.labels)] += self.labels / total
@@ -206,26 +132,7 @@ class LabelSubspace:
         return Eigenpairs(values, vectors, residuals, [float(values.sum())], True)
 
     def grown(self, balance: float, k: int, residual: float, most: int) -> tuple[LabelSubspace, Eigenpairs | None]:
-        """Take as many blocks more as it needs for residuals that are small enough.
-
-        Parameters
-        ----------
-        balance : float
-            As in `fit`.
-        k : int
-            Pairs.
-        residual : float
-            Relative to the largest eigenvalue.
-        most : int
-            Columns of the basis, above which no block is added.
-
-        Returns
-        -------
-        space : LabelSubspace
-            With the blocks that were added.
-        pairs : Eigenpairs or None
-            None: it took more.
-        """
+        """Take as many blocks more as it needs for residuals that are small enough."""
         space = self
         while True:
             pairs = space.fit(balance, k)
@@ -248,30 +155,7 @@ def _paired(blocks: Sequence[np.ndarray], coordinates: np.ndarray) -> Iterator[t
 def orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Combine columns, and their images, so that their Gram matrix is the identity.
 
-    Parameters
-    ----------
-    block : ndarray of shape (r, q)
-        Columns.
-    image : ndarray of shape (s, q)
-        Their images; the same array where they are their own.
-    gram : ndarray of shape (q, q)
-        Their Gram matrix, block'image where both have the same rows.
-
-    Returns
-    -------
-    block : ndarray of shape (r, p)
-        Combinations; p < q where columns depend on others.
-    image : ndarray of shape (s, p)
-        The same combinations of the images.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.homogeneity.label_subspace import orthonormal
-    >>> Y = np.array([[3.0, 6.0], [4.0, 8.0]])
-    >>> abs(orthonormal(Y, Y, Y.T @ Y)[0].round(2))
-    array([[0.6],
-           [0.8]])
+    block (r, q); image (s, q); gram (q, q) -> block (r, p); image (s, p)
     """
     for _ in range(2):
         values, vectors = np.linalg.eigh(gram)

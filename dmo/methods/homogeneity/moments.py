@@ -28,57 +28,18 @@ _SINGLE = 1e-5
 
 @dataclass(frozen=True)
 class RotatedMoments:
-    """Moments in the eigenvectors of every group's own Gram matrix: made once, for all ridges and balances.
+    """Moments in the eigenvectors of every group's own Gram matrix: made once, for all ridges and balances."""
 
-    Attributes
-    ----------
-    bases : dict of str to ndarray of shape (d_j, r_j)
-        U_j by group.
-    spectra : dict of str to ndarray of shape (r_j,)
-        Eigenvalues of its (centered) Gram matrix.
-    gram : ndarray of shape (sum r_j, sum r_j)
-        Centered Gram matrix of all groups in these coordinates.
-    means : dict of str to ndarray of shape (d_j,)
-        Column means.
-    slices : dict of str to slice
-        Columns of the groups.
-    center : bool
-        Whether spectra are of rows less their means.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.homogeneity.moments import RotatedMoments
-    >>> X = np.random.default_rng(0).normal(size=(30, 3))
-    >>> rotated = RotatedMoments.of(Moments.of({"x": X, "again": X @ np.ones((3, 2))}))
-    >>> {name: len(spectrum) for name, spectrum in rotated.spectra.items()}
-    {'x': 3, 'again': 1}
-    """
-
-    bases: dict[str, np.ndarray]
-    spectra: dict[str, np.ndarray]
-    gram: np.ndarray
-    means: dict[str, np.ndarray]
-    slices: dict[str, slice]
-    center: bool
+    bases: dict[str, np.ndarray]  # (d_j, r_j): U_j by group
+    spectra: dict[str, np.ndarray]  # (r_j,): eigenvalues of its (centered) Gram matrix
+    gram: np.ndarray  # (sum r_j, sum r_j): centered Gram matrix of all groups in these coordinates
+    means: dict[str, np.ndarray]  # (d_j,): column means
+    slices: dict[str, slice]  # columns of the groups
+    center: bool  # whether spectra are of rows less their means
 
     @classmethod
     def of(cls, moments: Moments, center: bool = True) -> RotatedMoments:
-        """Turn moments into these coordinates, without directions whose eigenvalue is rounding.
-
-        Parameters
-        ----------
-        moments : Moments
-            Of the views' columns, and LABELS if there are any.
-        center : bool, default=True
-            Take rows less their means.
-
-        Returns
-        -------
-        RotatedMoments
-            The same moments.
-        """
+        """Turn moments into these coordinates, without directions whose eigenvalue is rounding."""
         slices = moments.slices()
         own = [moments.centered_gram(name) if center else moments.gram[where, where] for name, where in slices.items()]
         found = in_threads(_spectrum, own)
@@ -100,38 +61,10 @@ class RotatedMoments:
         mass: float,
         center: bool = True,
     ) -> RotatedMoments:
-        """Turn the moments of groups that lack samples, or whose samples have weights, into these coordinates.
-
-        With D_j the weights of group j and M those over all groups, the eigenproblem sum_j w_j D_j F_j (F_j'D_jF_j +
-        c_j I)^-1 F_j'D_j X = M X Lambda is that of S_j = M^-1/2 D_j F_j in place of the rows, with M^1/2 1 projected out.
-
-        Parameters
-        ----------
-        joint : Moments
-            Of S_j by group, and of M^-1/2 D_j 1 (see `dmo.engines.passes.passive_moments`).
-        own : mapping of str to Moments
-            Of F_j with weights D_j, in the order of the groups.
-        mass : float
-            1'M 1.
-        center : bool, default=True
-            Take the rows of every group less their mean with its weights.
-
-        Returns
-        -------
-        RotatedMoments
-            For `homogeneity`, with X'M X = I.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dmo.engines.passes import FeatureRows, passive_moments
-        >>> from dmo.engines.row_maps import ShiftedRows
-        >>> from dmo.methods.homogeneity.moments import RotatedMoments
-        >>> X = np.random.default_rng(0).normal(size=(9, 2))
-        >>> joint, own = passive_moments(FeatureRows({"x": X}, {"x": ShiftedRows(None)}), None, {"x": np.ones(9)}, np.ones(9))
-        >>> bool(np.allclose(RotatedMoments.passive(joint, own, 9.0).gram, RotatedMoments.of(own["x"]).gram))
-        True
-        """
+        """Turn the moments of groups that lack samples, or whose samples have weights, into these coordinates."""
+        # With D_j the weights of group j and M those over all groups, the eigenproblem sum_j w_j D_j F_j (F_j'D_jF_j
+        # + c_j I)^-1 F_j'D_j X = M X Lambda is that of S_j = M^-1/2 D_j F_j in place of the rows, with M^1/2 1
+        # projected out.
         bases, spectra, means, sums = {}, {}, {}, []
         turn = np.zeros((len(joint.gram), 0))
         slices = joint.slices()
@@ -156,74 +89,37 @@ class RotatedMoments:
     def product(self, B: np.ndarray) -> np.ndarray:
         """Multiply with the Gram matrix.
 
-        Parameters
-        ----------
-        B : ndarray of shape (sum r_j, k)
-            Right factor.
-
-        Returns
-        -------
-        ndarray of shape (sum r_j, k)
-            Product.
+        B (sum r_j, k) -> (sum r_j, k)
         """
         return product(self.gram, B)
 
     def label_columns(self) -> np.ndarray:
         """Take the Gram matrix's columns of the labels.
 
-        Returns
-        -------
-        ndarray of shape (sum r_j, r)
-            Columns.
+        -> (sum r_j, r)
         """
         return self.gram[:, self.slices[LABELS]]
 
 
 @dataclass(frozen=True)
 class RotatedRows:
-    """What `RotatedMoments` says, from the rows themselves: where they are fewer than the columns.
+    """What `RotatedMoments` says, from the rows themselves: where they are fewer than the columns."""
 
-    No Gram matrix of all columns is formed: a group's rotation comes from its own rows, and a product with the Gram matrix
-    goes through the rows.
+    # No Gram matrix of all columns is formed: a group's rotation comes from its own rows, and a product with the Gram
+    # matrix goes through the rows.
 
-    Attributes
-    ----------
-    bases, spectra, means, slices, center
-        As in `RotatedMoments`.
-    columns : ndarray of shape (n, sum r_j)
-        Rows in these coordinates, less their mean, divided by the roots of the spectrum: left singular vectors of every
-        group. float32 where the rows of all views are.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.homogeneity.moments import RotatedRows
-    >>> RotatedRows.of({"x": np.random.default_rng(0).normal(size=(4, 100))}).columns.shape
-    (4, 3)
-    """
-
-    bases: dict[str, np.ndarray]
-    spectra: dict[str, np.ndarray]
+    bases: dict[str, np.ndarray]  # as in `RotatedMoments`
+    spectra: dict[str, np.ndarray]  # as in `RotatedMoments`
     columns: np.ndarray
-    means: dict[str, np.ndarray]
-    slices: dict[str, slice]
-    center: bool
+    means: dict[str, np.ndarray]  # as in `RotatedMoments`
+    slices: dict[str, slice]  # as in `RotatedMoments`
+    center: bool  # as in `RotatedMoments`
 
     @classmethod
     def of(cls, groups: Mapping[str, np.ndarray], center: bool = True) -> RotatedRows:
         """Turn rows into these coordinates, without directions whose eigenvalue is rounding.
 
-        Parameters
-        ----------
-        groups : mapping of str to ndarray of shape (n, d_j)
-            Rows by group.
-        center : bool, default=True
-            Take rows less their means.
-
-        Returns
-        -------
-        RotatedRows
-            The same rows.
+        groups (n, d_j)
         """
         means = {name: rows.mean(axis=0, dtype=np.float64) for name, rows in groups.items()}
         edges = np.cumsum([0, *(min(rows.shape) for rows in groups.values())])
@@ -258,11 +154,11 @@ def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _turned(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(V, s^2, rows V) of the singular values s above rounding: eigenvectors of the rows' Gram matrix, as moments have them.
-
-    Less than half of the time of singular vectors. Of more columns than rows these come
-    from the singular values themselves: taken from the n x n side, V would lose its orthogonality at the small ones.
+    """(V, s^2, rows V) of the singular values s above rounding: eigenvectors of the rows' Gram matrix, as moments have
+    them.
     """
+    # Less than half of the time of singular vectors. Of more columns than rows these come from the singular values
+    # themselves: taken from the n x n side, V would lose its orthogonality at the small ones.
     if rows.shape[0] < rows.shape[1]:
         U, s, Vt = np.linalg.svd(rows, full_matrices=False)
         keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)
@@ -276,31 +172,11 @@ Rotated = RotatedMoments | RotatedRows
 
 @dataclass(frozen=True)
 class HomogeneityFit:
-    """Eigenpairs in coefficient space, and functions x_hat_j = f_j(x) beta_j + offset_j of new rows.
+    """Eigenpairs in coefficient space, and functions x_hat_j = f_j(x) beta_j + offset_j of new rows."""
 
-    Attributes
-    ----------
-    pairs : Eigenpairs
-        Their values are those of the homogeneity map.
-    coefficients : dict of str to ndarray of shape (d_j, p)
-        beta_j by group.
-    offsets : dict of str to ndarray of shape (p,)
-        By group.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
-    >>> views = dict(zip("ab", np.random.default_rng(0).normal(size=(2, 30, 3))))
-    >>> ones = {"a": 1.0, "b": 1.0}
-    >>> homogeneity(RotatedMoments.of(Moments.of(views)), ones, ones, 2).coefficients["a"].shape
-    (3, 2)
-    """
-
-    pairs: Eigenpairs
-    coefficients: dict[str, np.ndarray]
-    offsets: dict[str, np.ndarray]
+    pairs: Eigenpairs  # their values are those of the homogeneity map
+    coefficients: dict[str, np.ndarray]  # (d_j, p): beta_j by group
+    offsets: dict[str, np.ndarray]  # (p,): by group
 
 
 def homogeneity(
@@ -314,46 +190,7 @@ def homogeneity(
 ) -> HomogeneityFit:
     """Find the top k of the homogeneity map from moments or few rows.
 
-    Parameters
-    ----------
-    rotated : RotatedMoments or RotatedRows
-        Of the views, and of LABELS if there are any.
-    weights : mapping of str to float
-        w_j by group.
-    ridges : mapping of str to float
-        c_j by group.
-    k : int
-        Components.
-    tol : float, default=1e-7
-        Of the eigenpairs' residuals.
-    max_steps : int, default=200
-        Products with blocks at most.
-    random_state : int, optional
-        Of columns beside the labels.
-
-    Returns
-    -------
-    HomogeneityFit
-        Eigenpairs and functions of new rows.
-
-    Raises
-    ------
-    UserError
-        For more components than columns.
-
-    References
-    ----------
     [KGHA 26, 27, 30].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
-    >>> X = np.random.default_rng(0).normal(size=(30, 3))
-    >>> twice = RotatedMoments.of(Moments.of({"a": X, "b": X}))
-    >>> homogeneity(twice, {"a": 1.0, "b": 1.0}, {"a": 1e-9, "b": 1e-9}, 2).pairs.values.round(6)
-    array([1., 1.])
     """
     total = sum(weights.values())
     D = np.concatenate(
@@ -462,30 +299,10 @@ def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> np.ndarra
 
 
 class SharedHomogeneity:
-    """Fits of many settings on the same moments: settings that differ in balance alone share a subspace.
+    """Fits of many settings on the same moments: settings that differ in balance alone share a subspace."""
 
-    It grows until the residual is small enough, up to `_STEPS` blocks. A setting for which that is not enough, or that has no
-    such space (more components than label directions, no labels), is solved for itself.
-
-    Parameters
-    ----------
-    rotated : RotatedMoments
-        Of the views and LABELS.
-    residual : float, default=3e-3
-        At which a setting is solved (eigenvalues are then off by its square).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo import Moments
-    >>> from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity
-    >>> rng = np.random.default_rng(0)
-    >>> X, Y = rng.normal(size=(30, 3)), np.eye(3)[rng.integers(3, size=30)]
-    >>> shared = SharedHomogeneity(RotatedMoments.of(Moments.of({"x": X, "labels": Y})))
-    >>> ridges = {"x": 0.1, "labels": 0.1}
-    >>> [shared.fit({"x": w, "labels": 1.0}, ridges, 2, 1e-7, 50, 0).pairs.values.shape for w in (1e-3, 1e-1)]
-    [(2,), (2,)]
-    """
+    # It grows until the residual is small enough, up to `_STEPS` blocks. A setting for which that is not enough, or
+    # that has no such space (more components than label directions, no labels), is solved for itself.
 
     def __init__(self, rotated: RotatedMoments, residual: float = 3e-3):
         self.rotated, self.residual = rotated, residual
@@ -500,47 +317,14 @@ class SharedHomogeneity:
         max_steps: int,
         random_state: int | None,
     ) -> HomogeneityFit:
-        """Fit one setting, as `homogeneity` does.
-
-        Parameters
-        ----------
-        weights : mapping of str to float
-            w_j by group.
-        ridges : mapping of str to float
-            c_j by group.
-        k : int
-            Components.
-        tol : float
-            Of the eigenpairs' residuals.
-        max_steps : int
-            Products with blocks at most.
-        random_state : int or None
-            Of columns beside the labels.
-
-        Returns
-        -------
-        HomogeneityFit
-            Eigenpairs and functions of new rows.
-        """
+        """Fit one setting, as `homogeneity` does."""
         pairs = self.solve(weights, ridges, k)
         if pairs is not None:
             return self.expand(pairs)
         return homogeneity(self.rotated, weights, ridges, k, tol, max_steps, random_state)
 
     def solve(self, weights: Mapping[str, float], ridges: Mapping[str, float], k: int) -> Eigenpairs | None:
-        """Solve one setting in the subspace of its ridges, which grows as it needs.
-
-        Parameters
-        ----------
-        weights, ridges, k : object
-            As for `fit`.
-
-        Returns
-        -------
-        Eigenpairs or None
-            Vectors in the basis of the subspace, whose leading columns stay as they are when it grows; None where it has no
-            solution.
-        """
+        """Solve one setting in the subspace of its ridges, which grows as it needs."""
         views = {weights[name] for name in self.rotated.slices if name != LABELS}
         if LABELS not in self.rotated.slices or len(views) != 1 or k > len(self.rotated.spectra[LABELS]):
             return None
@@ -552,20 +336,7 @@ class SharedHomogeneity:
         return pairs
 
     def expand(self, pairs: Eigenpairs, whole: bool = False) -> HomogeneityFit:
-        """Work out the functions of new rows of what `solve` found.
-
-        Parameters
-        ----------
-        pairs : Eigenpairs
-            Of a setting with the ridges of the last one.
-        whole : bool, default=False
-            Take all vectors of the subspace's basis, in place of the setting's.
-
-        Returns
-        -------
-        HomogeneityFit
-            Eigenpairs and functions of new rows.
-        """
+        """Work out the functions of new rows of what `solve` found."""
         assert self._last is not None
         ridges, space = self._last
         images = np.hstack(space.images) if whole else space.image(pairs.vectors)

@@ -39,91 +39,29 @@ _ONE_THREAD = (
 
 @dataclass(frozen=True)
 class State:
-    """Where an iteration stands, to start another.
+    """Where an iteration stands, to start another."""
 
-    Attributes
-    ----------
-    split : ndarray of shape (n, L)
-        Z.
-    dual : ndarray of shape (n, L)
-        A.
-    rho : float
-        Penalty.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.svr.admm import State
-    >>> State(np.zeros((3, 1)), np.zeros((3, 1)), 4.0).rho
-    4.0
-    """
-
-    split: np.ndarray
-    dual: np.ndarray
-    rho: float
+    split: np.ndarray  # (n, L): Z
+    dual: np.ndarray  # (n, L): A
+    rho: float  # penalty
 
 
 @dataclass(frozen=True)
 class AdmmFit:
-    """A solution.
+    """A solution."""
 
-    Attributes
-    ----------
-    dual : ndarray of shape (n, L)
-        A.
-    bias : ndarray of shape (L,)
-        b.
-    certificate : Certificate
-        Both objectives at feasible points.
-    support : ndarray of int
-        Samples outside the tube in a direction of their frame, those with a nonzero dual coefficient.
-    iterations : int
-        Made.
-    factorizations : int
-        Made for it.
-    residuals : (float, float)
-        Primal and dual, relative.
-    converged : bool
-        Whether gap and residuals are small enough.
-    state : State
-        Warm-starts a neighboring problem.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import LowRank
-    >>> from dmo.methods.svr.admm import admm
-    >>> from dmo.methods.svr.losses import loss_named
-    >>> from dmo.methods.svr.problem import Problem
-    >>> x = np.linspace(-1, 1, 20)[:, None]
-    >>> fit = admm(Problem(LowRank(x), 3 * x + 1, loss_named("epsilon-insensitive", 0.01), C=100.0))
-    >>> fit.converged, (x.T @ fit.dual).round(1), fit.bias.round(1)
-    (True, array([[3.]]), array([1.]))
-    """
-
-    dual: np.ndarray
-    bias: np.ndarray
-    certificate: Certificate
-    support: np.ndarray
-    iterations: int
-    factorizations: int
-    residuals: tuple[float, float]
-    converged: bool
-    state: State
+    dual: np.ndarray  # (n, L): A
+    bias: np.ndarray  # (L,): b
+    certificate: Certificate  # both objectives at feasible points
+    support: np.ndarray  # samples outside the tube in a direction of their frame, those with a nonzero dual coefficient
+    iterations: int  # made
+    factorizations: int  # made for it
+    residuals: tuple[float, float]  # primal and dual, relative
+    converged: bool  # whether gap and residuals are small enough
+    state: State  # warm-starts a neighboring problem
 
     def to_arrays(self, prefix: str = "") -> Arrays:
-        """Describe it as arrays.
-
-        Parameters
-        ----------
-        prefix : str, default=""
-            Of their names.
-
-        Returns
-        -------
-        dict of str to ndarray
-            All of it.
-        """
+        """Describe it as arrays."""
         proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
         numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
         found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
@@ -132,20 +70,7 @@ class AdmmFit:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> AdmmFit:
-        """Make the fit that `to_arrays` described.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            Its arrays, and perhaps others.
-        prefix : str, default=""
-            Of their names.
-
-        Returns
-        -------
-        AdmmFit
-            The fit.
-        """
+        """Make the fit that `to_arrays` described."""
         at = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
         iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
         counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
@@ -154,28 +79,7 @@ class AdmmFit:
 
 
 class Factors:
-    """Solvers of K + c I, made once per c and kept.
-
-    Parameters
-    ----------
-    kernel : Operator
-        K.
-    method : str, default="auto"
-        As in `factorize`.
-    keep : int, default=3
-        How many factors of 8 n^2 bytes (8 r^2 for a low-rank kernel) may be held at once.
-    random_state : int, optional
-        Of preconditioners.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.methods.svr.admm import Factors
-    >>> factors = Factors(Dense(np.eye(2)))
-    >>> factors.at(1.0)[1].ravel(), factors.at(1.0)[1].ravel(), factors.made
-    (array([0.5, 0.5]), array([0.5, 0.5]), 1)
-    """
+    """Solvers of K + c I, made once per c and kept."""
 
     def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
         self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
@@ -195,17 +99,7 @@ class Factors:
     def at(self, c: float) -> tuple[Solver, np.ndarray]:
         """Find or make a solver.
 
-        Parameters
-        ----------
-        c : float
-            Of K + c I.
-
-        Returns
-        -------
-        solver : Solver
-            Of K + c I.
-        ones : ndarray of shape (n, 1)
-            Its solution for a right-hand side of ones.
+        -> ones (n, 1)
         """
         found = self._solvers.pop(c, None)
         if found is None:
@@ -312,12 +206,10 @@ class _Iteration:
         self.s = self._extrapolation.next(self.s, self.g)
 
     def rebalance(self) -> bool:
-        """Change rho where the residuals are out of balance; True where it was changed.
-
-        For this loss the iteration is fastest when the relative dual residual, rho |Z' - Z| / |A| of a plain step, is
-        about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centered: measured over kernels from
-        narrow to broad and C from 0.1 to 100.
-        """
+        """Change rho where the residuals are out of balance; True where it was changed."""
+        # For this loss the iteration is fastest when the relative dual residual, rho |Z' - Z| / |A| of a plain step,
+        # is about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centered: measured over
+        # kernels from narrow to broad and C from 0.1 to 100.
         following, _ = self._split(self.s + self.g)
         primal, dual = float(np.linalg.norm(self.F - self.Z)), float(np.linalg.norm(following - self.Z))
         size = float(np.linalg.norm(self.A))
@@ -368,49 +260,10 @@ def admm(
     tol: float = 1e-6,
     max_iter: int = 5000,
 ) -> AdmmFit:
-    """Solve a support vector regression until its relative duality gap is small enough.
-
-    Inside `checkpoints` a run that was stopped goes on, and a finished one is not repeated.
-
-    Parameters
-    ----------
-    problem : Problem
-        The regression.
-    factors : Factors, optional
-        Solvers to share with other problems on the same kernel.
-    start : State, optional
-        Of a neighboring problem.
-    tol : float, default=1e-6
-        Difference of the primal and dual objective, both at feasible points, relative to them: it bounds the error of the
-        objective; the relative primal and dual residuals must be below its square root too.
-    max_iter : int, default=5000
-        Iterations at most.
-
-    Returns
-    -------
-    AdmmFit
-        The iterate of the smallest gap, converged or not.
-
-    Raises
-    ------
-    UserError
-        For max_iter < 1.
-
-    References
-    ----------
-    Liu, Lin, Yu 2009 [LLT 3-5]; the solver's sources are the module's.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.methods.svr.admm import admm
-    >>> from dmo.methods.svr.losses import loss_named
-    >>> from dmo.methods.svr.problem import Problem
-    >>> y = np.array([[0.0], [1.0], [3.0]])
-    >>> admm(Problem(Dense(np.eye(3)), y, loss_named("l1", 0.1), C=0.5)).bias.round(3)
-    array([1.])
-    """
+    """Solve a support vector regression until its relative duality gap is small enough."""
+    # Inside `checkpoints` a run that was stopped goes on, and a finished one is not repeated.
+    #
+    # Liu, Lin, Yu 2009 [LLT 3-5]; the solver's sources are the module's.
     if max_iter < 1:
         raise UserError(f"max_iter = {max_iter}; at least one iteration is needed")
     factors = Factors(problem.kernel) if factors is None else factors

@@ -29,43 +29,15 @@ def neighborhood_frames(
 ) -> Frames:
     """Find orthonormal coordinates of every output from its neighbors.
 
-    U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included). Outputs at
-    the same distance share the last places, so that the order of the samples does not matter. Directions
-    that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the coordinate
-    axes nearest to them, so a neighborhood of one repeated output has the identity as its frame. Memory: 8 n L^2 bytes.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n, L), float64
-        Outputs.
-    n_neighbors : int
-        kappa.
-    neighbors : {"samples", "distinct"}, default="samples"
-        "samples" takes the nearest samples, as the paper does; "distinct" takes the nearest different outputs (all of them
-        where there are fewer), which matters where many samples share one output, as with labels: the nearest samples then
-        span nothing.
-    weights : ndarray of shape (n,) or None, default=None
-        How often every sample counts among the nearest ones, above 0; None: once.
-
-    Returns
-    -------
-    Frames
-        U_i and their ranks.
-
-    References
-    ----------
-    Liu, Lin, Yu 2009, Algorithm 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.svr.frames import neighborhood_frames
-    >>> line = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
-    >>> frames = neighborhood_frames(line, 3)
-    >>> frames.ranks, np.abs(frames.basis[0]).round(3)
-    (array([1, 1, 1]), array([[0.707, 0.707],
-           [0.707, 0.707]]))
+    Y (n, L); weights (n,)
     """
+    # U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
+    # Outputs at the same distance share the last places, so that the order of the samples does not matter. Directions
+    # that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the
+    # coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame. Memory:
+    # 8 n L^2 bytes.
+    #
+    # Liu, Lin, Yu 2009, Algorithm 1.
     distinct, inverse = np.unique(
         Y, axis=0, return_inverse=True
     )  # in an order of their own, whatever that of the samples
@@ -122,11 +94,9 @@ def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _complete(vectors: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """The first `ranks[i]` columns of vectors[i] (n x L x m), followed by an orthonormal basis of their complement.
-
-    The complement's projector is deflated by its column of the largest diagonal entry, again and again: Gram-Schmidt on
-    the axes with pivoting, for all samples at once.
-    """
+    """The first `ranks[i]` columns of vectors[i] (n x L x m), followed by an orthonormal basis of their complement."""
+    # The complement's projector is deflated by its column of the largest diagonal entry, again and again:
+    # Gram-Schmidt on the axes with pivoting, for all samples at once.
     n, L, m = vectors.shape
     full = np.zeros((n, L, L))
     full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)

@@ -94,32 +94,7 @@ class Power:
 
 
 def loss_named(name: str, epsilon: float) -> Loss:
-    """Look up a loss.
-
-    Parameters
-    ----------
-    name : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}
-        Its name.
-    epsilon : float
-        Half the width of the tube, above 0; used by "epsilon-insensitive".
-
-    Returns
-    -------
-    Loss
-        Value, proximal map and conjugate.
-
-    Raises
-    ------
-    UserError
-        For another name, or where epsilon is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.methods.svr.losses import loss_named
-    >>> loss_named("epsilon-insensitive", 0.5).value(np.array([-2.0, 0.1]), 1.0)
-    1.5
-    """
+    """Look up a loss."""
     if name == EPSILON_INSENSITIVE:
         if not (epsilon > 0 and np.isfinite(epsilon)):
             raise UserError(f"epsilon must be a positive number, got {epsilon!r}; for no tube take loss='l1'")

@@ -28,42 +28,16 @@ _REPAIRS = 3
 class Problem:
     """One regression.
 
-    Parameters
-    ----------
-    kernel : Operator
-        n x n.
-    targets : ndarray of shape (n, L), float64
-        Y.
-    loss : Loss
-        Of residuals.
-    C : float
-        Above 0.
-    frames : ndarray of shape (n, L, L), optional
-        U; None: the identity.
-    coupling : ndarray of shape (L, L), optional
-        S, positive semidefinite; None: the identity.
-    weights : ndarray of shape (n,), optional
-        How often every sample counts, above 0; None: once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.methods.svr.losses import loss_named
-    >>> from dmo.methods.svr.problem import Problem
-    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> problem = Problem(Dense(np.eye(1)), np.zeros((1, 2)), loss_named("l1", 0.1), 1.0, swap[None])
-    >>> problem.rotate(np.array([[3.0, 4.0]])), problem.scales
-    (array([[4., 3.]]), array([1., 1.]))
+    targets (n, L); frames (n, L, L); coupling (L, L); weights (n,)
     """
 
-    kernel: Operator
-    targets: np.ndarray
-    loss: Loss
-    C: float
-    frames: np.ndarray | None = None
-    coupling: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    kernel: Operator  # n x n
+    targets: np.ndarray  # (n, L): Y
+    loss: Loss  # of residuals
+    C: float  # above 0
+    frames: np.ndarray | None = None  # (n, L, L): U; None: the identity
+    coupling: np.ndarray | None = None  # (L, L): S, positive semidefinite; None: the identity
+    weights: np.ndarray | None = None  # (n,): how often every sample counts, above 0; None: once
 
     @property
     def costs(self) -> Cost:
@@ -73,30 +47,14 @@ class Problem:
     def rotate(self, R: np.ndarray) -> np.ndarray:
         """Turn residuals into the frames.
 
-        Parameters
-        ----------
-        R : ndarray of shape (n, L)
-            r_i.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            u_ij'r_i.
+        R (n, L) -> (n, L)
         """
         return R if self.frames is None else np.matmul(R[:, None, :], self.frames)[:, 0, :]
 
     def rotate_back(self, T: np.ndarray) -> np.ndarray:
         """Turn coordinates in the frames into outputs.
 
-        Parameters
-        ----------
-        T : ndarray of shape (n, L)
-            t_ij.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            sum_j u_ij t_ij.
+        T (n, L) -> (n, L)
         """
         return T if self.frames is None else np.matmul(self.frames, T[:, :, None])[:, :, 0]
 
@@ -115,48 +73,19 @@ class Problem:
     def to_latent(self, M: np.ndarray) -> np.ndarray:
         """Turn columns into the eigenbasis of S.
 
-        Parameters
-        ----------
-        M : ndarray of shape (n, L) or (L,)
-            Columns.
-
-        Returns
-        -------
-        ndarray of M's shape
-            Turned.
+        M (n, L)
         """
         return M if self._metric[1] is None else M @ self._metric[1]
 
     def from_latent(self, M: np.ndarray) -> np.ndarray:
         """Turn columns back from the eigenbasis of S.
 
-        Parameters
-        ----------
-        M : ndarray of shape (n, L) or (L,)
-            Turned.
-
-        Returns
-        -------
-        ndarray of M's shape
-            Columns.
+        M (n, L)
         """
         return M if self._metric[1] is None else M @ self._metric[1].T
 
     def with_loss(self, loss: Loss, C: float) -> Problem:
-        """Take another loss and C for the same samples and frames.
-
-        Parameters
-        ----------
-        loss : Loss
-            Of residuals.
-        C : float
-            Above 0.
-
-        Returns
-        -------
-        Problem
-            The other regression.
-        """
+        """Take another loss and C for the same samples and frames."""
         return replace(self, loss=loss, C=C)
 
 
@@ -193,11 +122,9 @@ def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
 
 
 def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
-    """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i.
-
-    The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C_i stay; what that
-    leaves is taken from all, and a common factor below 1 brings the whole into the box.
-    """
+    """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i."""
+    # The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C_i stay;
+    # what that leaves is taken from all, and a common factor below 1 brings the whole into the box.
     if not problem.loss.bounded:
         return A - A.mean(axis=0)
     C = problem.costs
