@@ -15,6 +15,8 @@ import pytest
 from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import Validator, validate
 
+import dmo
+
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "_ext" / "public_names.py"
 BESIDE = {
     "dmo.labels.kernels": ("SequenceKernel", "SetKernel"),
@@ -146,6 +148,13 @@ def test_docstrings_of_other_names_are_short() -> None:
         module = ".".join(("dmo", *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__")
         long += [name for name, lines in docstrings(module, path) if lines > INTERNAL_LINES and name not in shown()]
     assert long == []
+
+
+def test_shared_paragraphs_are_put_in_wherever_they_are_asked_for() -> None:
+    assert [name for name in shown() if "%(" in (inspect.getdoc(Validator._load_obj(name)) or "")] == []
+    text = inspect.getdoc(dmo.JEC) or ""
+    assert "scale : {" in text
+    assert "mostly zeros" in text.partition("scale : ")[2]
 
 
 def docstrings(module: str, path: Path) -> Iterator[tuple[str, int]]:

@@ -125,8 +125,7 @@ class Annotator(Estimator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+        %(X_new)s
 
         Returns
         -------
@@ -176,8 +175,7 @@ class Annotator(Estimator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+        %(X_new)s
 
         Returns
         -------
@@ -253,8 +251,7 @@ class Annotator(Estimator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+        %(X_new)s
         top : int or None, default=None
             Labels per sample. None: the labels whose probability is above a threshold that held-out scores of the
             training samples gave (where there are none, as many labels as a training sample has on average); an
@@ -301,8 +298,7 @@ class Annotator(Estimator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+        %(X_new)s
         top : int, default=5
             Labels per sample.
 
@@ -371,8 +367,7 @@ class Annotator(Estimator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples.
+        %(X_new)s
         y : array-like of shape (m, L) or (m,)
             True labels of 0 and 1 (in a matrix NaN, None and masked entries are unknown and count for nothing), or classes.
         sample_weight : array-like of shape (m,) or None, default=None

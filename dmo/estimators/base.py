@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
+from dmo.estimators.arguments import fill_docstrings
 from dmo.estimators.sweep_result import SweepResult
 from dmo.kernels import Kernel
 from dmo.kernels.parsing import is_pairwise
@@ -20,6 +21,12 @@ class Estimator(Named, Persistent, BaseEstimator):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__mro__:  # parts that are no estimators by themselves have words too
+            if base.__module__.startswith("dmo.estimators"):
+                fill_docstrings(base)
 
     @property
     def _takes_partial_views(self) -> bool:

@@ -39,18 +39,14 @@ class CoupledSVR(OutputSVR):
         Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
     approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
-    random_state : int or None, default=0
-        Seed of what is drawn: landmarks.
+    %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
         multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
         values each, as labels have.
-    views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(views)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------

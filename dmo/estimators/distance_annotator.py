@@ -35,10 +35,8 @@ class DistanceAnnotator(Annotator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
-        y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels.
+        %(X)s
+        %(y)s
 
         Returns
         -------

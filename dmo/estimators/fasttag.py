@@ -89,10 +89,8 @@ class FastTag(OnBase):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
-        y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels.
+        %(X)s
+        %(y)s
 
         Returns
         -------

@@ -48,8 +48,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=200
         Block steps of the eigenproblem.
-    random_state : int or None, default=0
-        Seed of the starting vectors.
+    %(random_state)s
 
     Attributes
     ----------
@@ -113,8 +112,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         ----------
         X : array-like of shape (n, J), or a mapping with one view
             Categories: numbers or strings. A sample takes no part in the columns where it has NaN or None.
-        y : object, default=None
-            Ignored; here so that pipelines can pass it.
+        %(y_unused)s
         sample_weight : array-like of shape (n,) or None, default=None
             How often every sample counts.
 

@@ -20,22 +20,15 @@ class JEC(DistanceAnnotator):
 
     Parameters
     ----------
-    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto": "chi2" for
-        views that their feature store calls histograms, "l2" for all others. Each is divided by its mean over the
-        training samples.
+    %(distances)s
     n_neighbors : int, default=5
         Neighbors by the mean of the views' distances.
     decoder : PlugIn, PooledCalibration, str or None, default=None
         From scores to decisions, learned from the labels that a training sample gets from the others.
-    random_state : int or None, default=0
-        Seed of the samples from which the mean distances are taken.
-    views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(views)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------

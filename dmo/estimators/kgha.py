@@ -125,8 +125,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         kernels that are factorized.
     solver : {"krylov", "als"}, default="krylov"
         Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
-    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-        As in `MultiViewRidge`.
+    %(distances)s
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
@@ -139,9 +138,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         2000 samples, which are read for it once more; of at most 1000 samples from four to ten fits, each on other folds.
         False: `predict` gives every sample as many labels as a training
         sample has on average.
-    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
-        The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
-        the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
+    %(approximation)s
     label_ridge : float or None, default=None
         c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
         followed at least as closely as any view.
@@ -149,20 +146,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
     max_iter : int, default=200
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
-    random_state : int or None, default=0
-        Seed of what is drawn: starting vectors, landmarks, folds.
-    views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
-    scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="auto"
-        How columns (l2: rows) are scaled, learned from the training rows; standard takes no mean off sparse rows. "auto":
-        standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel does
-        not need the rows as they are; else none.
-    impute : {"mean", "median", "zero"}, one of these with "+indicator", mapping of view to these, or None, default=None
-        What missing cells (NaN) are filled with, learned from the training rows; "+indicator" marks them by a further column
-        for every column that has some. None: they are refused.
-    targets : {"auto", "labels", "real"}, default="auto"
-        What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
-        "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
+    %(random_state)s
+    %(views)s
+    %(scale)s
+    %(impute)s
+    %(targets)s
     class_weight : {"balanced"}, dict of class to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
         then have the label means, as by `intercept`; what a decoder learns is of classes as they are.
@@ -288,9 +276,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
-            rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
+        %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
             masked entries are unknown. A sparse matrix of more than 4096 labels, or 5e7 entries, stays sparse: the space is

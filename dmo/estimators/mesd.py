@@ -76,12 +76,9 @@ class MESD(DecodingProjection):
         Share of the variance of the projected rows that is kept by a PCA step first. None: no such step.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
-    random_state : int or None, default=0
-        Seed of what is drawn: landmarks.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------

@@ -47,12 +47,10 @@ class MLSI(RegularizedProjection):
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
-    random_state : int or None, default=0
-        Seed of what is drawn: starting vectors, landmarks.
-    scale : see `KGHA`
-        Of the columns of the view; by default none, since the lengths of rows and columns are what is analyzed.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="none"
+        As in `KGHA`; by default none, since the lengths of rows and columns are what is analyzed.
+    %(impute)s
 
     Attributes
     ----------

@@ -88,8 +88,7 @@ class MOPE(DecodingProjection):
         Psi is 0 outside the graph of neighbors. None: all pairs, of at most 4000 samples.
     selection : {"features", "proximity"}, default="features"
         Neighbors are the samples that are nearest in `metric`, or those of the largest Psi, which takes time by n^2.
-    metric : {"euclidean", "cosine"}, default="euclidean"
-        Distance by which neighbors are sought.
+    %(metric)s
     adjacency : {"union", "mutual"}, default="union"
         The graph holds a pair where one is a neighbor of the other, or where both are.
     search : {"exact", "approximate"}, default="exact"
@@ -127,12 +126,9 @@ class MOPE(DecodingProjection):
         Relative residual of the iteration that is used where there are more than 6000 samples and features.
     max_iter : int, default=300
         Steps of that iteration.
-    random_state : int or None, default=0
-        Seed of what is drawn: landmarks, starting vectors, the approximate search.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------

@@ -48,12 +48,9 @@ class MORP(RegularizedProjection):
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
-    random_state : int or None, default=0
-        Seed of what is drawn: starting vectors, landmarks.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------

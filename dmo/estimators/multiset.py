@@ -43,21 +43,15 @@ class MultiSetCCA(HomogeneityEmbedding):
         Center the kernels (new rows by the training means).
     solver : {"krylov", "als"}, default="krylov"
         Block Krylov, or alternating least squares with warm-started block CG.
-    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
-        The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
-        the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
+    %(approximation)s
     tol : float, default=1e-6
         krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
     max_iter : int, default=200
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
-    random_state : int or None, default=0
-        Seed of what is drawn: starting vectors, landmarks.
-    views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(views)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------
@@ -125,10 +119,8 @@ class MultiSetCCA(HomogeneityEmbedding):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
-        y : object, default=None
-            Ignored; here so that pipelines can pass it.
+        %(X)s
+        %(y_unused)s
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample.
 

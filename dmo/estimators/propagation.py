@@ -57,8 +57,7 @@ class LabelPropagation(Annotator):
         Similarity of the columns of the known labels, see `dmo.labels.proximities.Proximity` (scheme "classes").
     n_neighbors : int, default=15
         Neighbors of every sample in the graph.
-    metric : {"euclidean", "cosine"}, default="euclidean"
-        Distance by which neighbors are sought.
+    %(metric)s
     adjacency : {"union", "mutual"}, default="union"
         The graph holds a pair where one is a neighbor of the other, or where both are.
     search : {"exact", "approximate"}, default="exact"
@@ -75,12 +74,9 @@ class LabelPropagation(Annotator):
         Relative residual of the sparse systems.
     max_iter : int, default=10_000
         Steps of their iteration; a ConvergenceWarning says when they ran out.
-    random_state : int or None, default=0
-        Seed of the approximate search.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------

@@ -126,9 +126,7 @@ class MultiViewRidge(Incremental, Annotator):
         Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
         scores. Needs
         kernels that are factorized.
-    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto", and views that
-        a mapping does not name: "chi2" where their feature store calls them histograms, else "l2".
+    %(distances)s
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
@@ -138,20 +136,12 @@ class MultiViewRidge(Incremental, Annotator):
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
         training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
         as many labels as a training sample has on average.
-    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
-        The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
-        the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
-    random_state : int or None, default=0
-        Seed of what is drawn: landmarks, folds.
-    views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
-    targets : {"auto", "labels", "real"}, default="auto"
-        What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
-        "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
+    %(approximation)s
+    %(random_state)s
+    %(views)s
+    %(scale)s
+    %(impute)s
+    %(targets)s
     class_weight : {"balanced"}, dict of class or label to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Of a
         matrix of labels: by what factor samples count for a label that they carry; "balanced": those with it weigh as much
@@ -259,9 +249,7 @@ class MultiViewRidge(Incremental, Annotator):
 
         Parameters
         ----------
-        X : mapping of view to rows, list of rows, or rows
-            Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
-            rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
+        %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
             masked entries are unknown.

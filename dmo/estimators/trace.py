@@ -114,12 +114,9 @@ class TraceEmbedding(DecodingProjection):
         Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
     max_iter : int, default=300
         Block steps of that iteration.
-    random_state : int or None, default=0
-        Seed of what is drawn: landmarks, starting vectors.
-    scale : see `KGHA`
-        Of the columns of the views.
-    impute : see `KGHA`
-        Of missing cells.
+    %(random_state)s
+    %(scale)s
+    %(impute)s
 
     Attributes
     ----------
