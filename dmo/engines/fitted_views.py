@@ -29,6 +29,10 @@ class FittedView(Protocol):
     """One view of the exact engine under its ridge."""
 
     @property
+    def n(self) -> int:
+        """Samples, those without weight among them."""
+
+    @property
     def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
         """B -> K (K + c I)^-1 B, for blocks B of shape (n, k)."""
 
@@ -71,6 +75,10 @@ class KernelView:
     sources: Mapping[str, Rows]  # (n, d): the training rows by view
     operator: Operator  # the kernel, centered where that is wanted
     smoother: Smoother  # K (K + c I)^-1
+
+    @property
+    def n(self) -> int:
+        return self.operator.n
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Work out dual coefficients, (K + c I)^-1 B.
@@ -134,6 +142,10 @@ class LinearView:
     sources: Mapping[str, Rows]
     factor: CenteredRows
     smoother: LinearSmoother
+
+    @property
+    def n(self) -> int:
+        return next(iter(self.sources.values())).shape[0]
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         return self.smoother.loadings(B)
@@ -226,7 +238,7 @@ def fit_view(
     views (n, d); weights (n,)
     """
     sources = {view: views[view] for view in kernel.kernels}
-    if weights is None:
+    if weights is None or (weights == 1).all():
         built = build(engine, kernel, sources, ridge, storage, random_state)
         return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol)
     index = np.flatnonzero(weights)

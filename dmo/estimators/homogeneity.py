@@ -17,7 +17,7 @@ from dmo.estimators.arguments import Inputs, Outputs, RowWeights
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.linalg.smoothers import LinearSmoother
-from dmo.methods.homogeneity.operators import krylov, passive_map
+from dmo.methods.homogeneity.operators import HomogeneityMap, krylov
 from dmo.validation import (
     COUNT,
     NOT_NEGATIVE,
@@ -151,12 +151,10 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
             lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
             for R, G, solver in zip(rows, indicators, solvers, strict=True)
         ]
-        apply, roots = passive_map(smoothers, [1.0] * len(parts), parts)
-        start = roots[:, None] * np.hstack(indicators)
+        apply = HomogeneityMap(smoothers, [1.0] * len(parts), parts)
+        start = apply.roots * np.hstack(indicators)
         pairs = krylov(apply, n, self.n_components, start, self.tol, self.max_iter, self.random_state)
-        coordinates = np.divide(
-            pairs.vectors, roots[:, None], out=np.zeros_like(pairs.vectors), where=roots[:, None] > 0
-        )
+        coordinates = apply.coordinates(pairs.vectors)
         self.embedding_ = np.zeros((len(X), self.n_components))
         self.embedding_[used] = coordinates
         self.eigenvalues_, self.n_iter_ = pairs.values, pairs.steps

@@ -25,10 +25,9 @@ from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
-from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
 from dmo.methods.homogeneity.moments import HomogeneityFit, RotatedMoments
-from dmo.methods.homogeneity.operators import alternating_least_squares, krylov, passive_map
+from dmo.methods.homogeneity.operators import HomogeneityMap, alternating_least_squares, krylov
 from dmo.progress import stage
 from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, SampleWeights, check_views, one_of, per_view, sample_count
 
@@ -114,8 +113,19 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _ridges(self, views: list[str]) -> dict[str, float]:
         return per_view("ridge", self.ridge, views, POSITIVE)
 
-    def _embed(self, apply: LinearMap, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
+    def _embed(
+        self,
+        groups: Sequence[FittedView],
+        shares: Sequence[float],
+        weights: Sequence[np.ndarray] | None,
+        k: int,
+        start: np.ndarray | None,
+    ) -> np.ndarray:
+        """Coordinates (n x k) of the samples, zeros for those without any weight; groups may lack samples."""
+        apply = HomogeneityMap([group.smoother for group in groups], shares, weights)
+        n = groups[0].n
         if self.solver == "krylov":
+            labels = None if start is None else apply.roots * start
             pairs = krylov(apply, n, k, labels, self.tol, self.max_iter, self.random_state)
         else:
             pairs = alternating_least_squares(apply, n, k, self.tol, self.max_iter, self.random_state)
@@ -126,24 +136,25 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 ConvergenceWarning,
             )
         self._learn(pairs)
-        self.embedding_ = pairs.vectors
-        return pairs
-
-    def _embed_passive(
-        self,
-        groups: Sequence[FittedView],
-        shares: Sequence[float],
-        weights: Sequence[np.ndarray],
-        k: int,
-        start: np.ndarray | None,
-    ) -> np.ndarray:
-        """Coordinates (n x k) where groups lack samples, zeros for samples without any weight."""
-        apply, roots = passive_map([group.smoother for group in groups], shares, weights)
-        labels = None if start is None else roots[:, None] * start
-        pairs = self._embed(apply, len(roots), k, labels)
-        scale = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
-        self.embedding_ = scale[:, None] * pairs.vectors
+        self.embedding_ = apply.coordinates(pairs.vectors)
         return self.embedding_
+
+    def _expand_views(self, fitted: Mapping[str, FittedView], X: np.ndarray, loo: bool = False) -> np.ndarray | None:
+        """The functions of the views that give the coordinates X (n x k); with `loo` their mean at left-out samples."""
+        with stage("coefficients of the views", len(fitted)) as advance:
+
+            def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | float]:
+                coefficients = view.coefficients(X)
+                left = view.leave_one_out(X, coefficients) if loo else 0.0
+                advance(1)
+                return view.expansions(coefficients), left
+
+            views = list(fitted.values())
+            # tiles have threads, or workers, of their own
+            direct = HomogeneityMap([view.smoother for view in views], [1.0] * len(views)).direct
+            found = in_threads(expand, views) if direct else [expand(view) for view in views]
+        self.expansions_ = {name: part for expansions, _ in found for name, part in expansions.items()}
+        return sum(left for _, left in found) / len(found) if loo else None  # type: ignore[return-value]
 
     def _rotated(
         self,

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact
-from dmo.engines.fitted_views import FittedView, fit_view
+from dmo.engines.fitted_views import fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.engines.passes import FeatureRows
@@ -37,10 +37,10 @@ from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part, out_of_fold
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
-from dmo.functions import Expansion, FactorExpansion
+from dmo.functions import FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
-from dmo.kernels.threads import in_threads, single_blas
+from dmo.kernels.threads import single_blas
 from dmo.labels.kernels import label_directions
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
@@ -54,10 +54,9 @@ from dmo.methods.homogeneity.moments import (
     SharedHomogeneity,
     homogeneity,
 )
-from dmo.methods.homogeneity.operators import HomogeneityMap, SharedKrylov, decoder
+from dmo.methods.homogeneity.operators import SharedKrylov, decoder
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.persistence import with_prefix, without_prefix
-from dmo.progress import stage
 from dmo.validation import (
     CLASS_WEIGHT,
     FLAG,
@@ -323,7 +322,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if gaps is not None:
             self._fit_gaps(views, Y, gaps)
         elif self.is_exact:
-            self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
+            held = self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
+            rule = self.intercept, self.standardize, self.prior_power, n * self.propensity
+            self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, *rule)
         else:
             self._fit_low_rank(views, Y)
         self.decoding_ = None
@@ -347,11 +348,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))))
         counts = np.ones(len(T)) if given is None else given.labels
-        if given is not None:
-            fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
-            fit(views, given, T, self.count_components(T.shape[1], label_rank(T[counts > 0]), len(T)))
-        elif self.is_exact:
-            self._fit_exact(views, T, self.count_components(T.shape[1], label_rank(T), len(T)))
+        k = self.count_components(T.shape[1], label_rank(T[counts > 0]), len(T))
+        if self.is_exact:
+            self._fit_exact(views, T, k, given)
+        elif given is not None:
+            self._fit_moment_gaps(views, given, T, k)
         else:
             self._fit_low_rank(views, T)
         self.decoding_, self.decoder_ = None, self.decoder_ @ V.T
@@ -389,8 +390,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             labels = self.swept_labels(views, labels, gaps)
         labeled = gaps.weights.labels > 0
         k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
-        fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
-        fit(views, gaps.weights, labels, k)
+        if self.is_exact:
+            self._fit_exact(views, labels, k, gaps.weights)
+        else:
+            self._fit_moment_gaps(views, gaps.weights, labels, k)
         loo = counts = None
         if self.standardize:
             rows = np.flatnonzero(labeled & gaps.any_weight)
@@ -419,22 +422,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         known = np.ones(Y.shape, bool) if gaps.known is None else gaps.known
         return filled_labels(regression, views, Y, known, gaps.weights)
 
-    def _fit_exact_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
-        fitted = self._fit_views(views, weights)
-        own = [weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
-        ridge, counts = self._label_ridge(self._ridges(list(fitted))), weights.labels
-        linear, seed = MultiKernel.of(LABELS, Linear()), self.random_state
-        label_view = fit_view(
-            Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
-        )
-        start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
-        groups = [*fitted.values(), label_view]
-        X = self._embed_passive(groups, self._weights(len(fitted)), [*own, counts], k, start)
-        self.decoder_ = decoder(label_view.coefficients(X))
-        self.expansions_ = {}
-        for view in fitted.values():
-            self.expansions_ |= view.expansions(view.coefficients(X))
-
     def _fit_moment_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
         maps = self._partial_maps(views, weights)
         groups = weights.views | {LABELS: weights.labels}
@@ -452,34 +439,26 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             else:
                 self._fit_rows(maps, rows | {LABELS: Y.astype(np.float64)}, n_folds)
 
-    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
-        n = len(Y)
-        fitted = self._fit_views(views)
-        ridge = self._label_ridge(self._ridges(list(fitted)))
-        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, ridge)
-        apply = HomogeneityMap([view.smoother for view in fitted.values()] + [labels], self._weights(len(fitted)))
-        pairs = self._embed(apply, n, k, Y)
-        self.embedding_ = pairs.vectors
-        self.decoder_ = decoder(labels.loadings(pairs.vectors))
-        loo = np.zeros((n, k))
-        expansions: dict[str, Expansion] = {}
-        with stage("coefficients of the views", len(fitted)) as advance:
-
-            def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | None]:
-                coefficients = view.coefficients(pairs.vectors)
-                left = view.leave_one_out(pairs.vectors, coefficients) if self.standardize else None
-                advance(1)
-                return view.expansions(coefficients), left
-
-            views_of = list(fitted.values())
-            for expanded, left in in_threads(expand, views_of) if apply.direct else map(expand, views_of):
-                expansions |= expanded
-                if left is not None:
-                    loo += left / len(fitted)
-        self.expansions_ = expansions
-        held = loo @ self.decoder_
-        rule = self.intercept, self.standardize, self.prior_power, len(Y) * self.propensity
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, *rule)
+    def _fit_exact(
+        self, views: Mapping[str, Rows], Y: np.ndarray, k: int, weights: SampleWeights | None = None
+    ) -> np.ndarray | None:
+        """Learn the space and its decoder; returns left-out scores (n x L) of samples that all count once, to standardize."""
+        fitted = self._fit_views(views, weights)
+        own, counts, mean = None, None, Y.mean(axis=0)
+        if weights is not None:
+            kernels, counts = self._kernels(list(views)).values(), weights.labels
+            own = [*(weights.of_views(list(kernel.kernels)) for kernel in kernels), counts]
+            mean = counts @ Y / counts.sum()
+        ridge, linear = self._label_ridge(self._ridges(list(fitted))), MultiKernel.of(LABELS, Linear())
+        seed = self.random_state
+        labels = fit_view(
+            Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
+        )
+        start = Y - mean if counts is None else np.where(counts[:, None] > 0, Y - mean, 0.0)
+        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), own, k, start)
+        self.decoder_ = decoder(labels.coefficients(X))
+        loo = self._expand_views(fitted, X, bool(self.standardize) and weights is None)
+        return None if loo is None else loo @ self.decoder_
 
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centered_gram(LABELS)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from dmo.blocks import Rows
 from dmo.engines.lowrank import choose_engine, pass_of
 from dmo.engines.passes import FeatureRows
 from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
-from dmo.methods.homogeneity.operators import HomogeneityMap
 from dmo.validation import (
     Columns,
     Gaps,
-    SampleWeights,
     Scales,
     check_parameters,
     check_views,
@@ -140,44 +137,23 @@ class MultiSetCCA(HomogeneityEmbedding):
         given = check_weights(sample_weight, views)
         k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
-        if given is not None:
-            self._fit_passive(views, given, k)
-            return self
-        if not self.is_exact:
-            maps = self._maps(views)
-            rows = factor_rows(maps, views, 0)
-            rotated: Rotated
-            if rows is None:
-                rotated = RotatedMoments.of(pass_of(maps, views, None, 1, self.random_state).total, self.center)
-            else:
-                rotated = RotatedRows.of(rows, self.center)
-            weights = dict.fromkeys(views, 1.0)
-            ridges = self._ridges(list(views))
-            fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
-            self._learn(fit.pairs)
-            self._expand(maps, fit)
-            return self
-        fitted = self._fit_views(views)
-        apply = HomogeneityMap([view.smoother for view in fitted.values()], [1.0] * len(views))
-        pairs = self._embed(apply, n, k, None)
-        self.expansions_ = {}
-        for view in fitted.values():
-            self.expansions_ |= view.expansions(view.coefficients(pairs.vectors))
-        return self
-
-    def _fit_passive(self, views: Mapping[str, Rows], given: SampleWeights, k: int) -> None:
-        """The space of samples with weights, of which views may lack some."""
         shares = [1.0] * len(views)
-        if not self.is_exact:
-            maps = self._partial_maps(views, given)
+        if self.is_exact:
+            fitted = self._fit_views(views, given)
+            own = None if given is None else [given.views[view] for view in fitted]
+            self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
+            return self
+        maps = self._maps(views) if given is None else self._partial_maps(views, given)
+        rows = factor_rows(maps, views, 0) if given is None else None
+        rotated: Rotated
+        if given is not None:
             rotated = self._rotated(maps, FeatureRows(views, maps), None, given.views, shares)
-            weights, ridges = dict.fromkeys(views, 1.0), self._ridges(list(views))
-            fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
-            self._learn(fit.pairs)
-            self._expand(maps, fit)
-            return
-        fitted = self._fit_views(views, given)
-        X = self._embed_passive(list(fitted.values()), shares, [given.views[view] for view in fitted], k, None)
-        self.expansions_ = {}
-        for view in fitted.values():
-            self.expansions_ |= view.expansions(view.coefficients(X))
+        elif rows is None:
+            rotated = RotatedMoments.of(pass_of(maps, views, None, 1, self.random_state).total, self.center)
+        else:
+            rotated = RotatedRows.of(rows, self.center)
+        weights, ridges = dict.fromkeys(views, 1.0), self._ridges(list(views))
+        fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+        self._learn(fit.pairs)
+        self._expand(maps, fit)
+        return self

@@ -29,24 +29,49 @@ _ROUGHEST = 0.1  # relative residual of the least exact solves: beyond it they s
 class HomogeneityMap:
     """The map whose top eigenvectors are the homogeneity family: M = H [sum_j w_j H_j] H / sum_j w_j.
 
-    [KGHA 26, 27, 30, 33].
+    weights (n,), by smoother: how often every sample counts there, 0 where the view lacks it
     """
 
-    def __init__(self, smoothers: Sequence[LinearMap], weights: Sequence[float]):
-        total = float(sum(weights))
-        self._parts = [(smoother, weight / total) for smoother, weight in zip(smoothers, weights, strict=True)]
+    # [KGHA 26, 27, 30, 33]. Samples that a group lacks are passive [Gifi 1990, chapter 2]: with D_j = diag(weights),
+    # M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem sum_j w_j D_j H_j X = sum_j w_j M X Lambda is that of
+    # the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2, which leaves out the direction M^1/2 1.
+
+    def __init__(
+        self,
+        smoothers: Sequence[LinearMap],
+        shares: Sequence[float],
+        weights: Sequence[np.ndarray] | None = None,
+    ):
+        total = float(sum(shares))
+        self._parts = [(smoother, share / total) for smoother, share in zip(smoothers, shares, strict=True)]
+        self._counts: list[Any] = [1.0] * len(self._parts) if weights is None else [D[:, None] for D in weights]
+        self._unit: np.ndarray | None = None
+        self.roots: Any = 1.0
+        self._inverse: Any = 1.0
+        if weights is not None:
+            mass = sum(share * D for (_, share), D in zip(self._parts, self._counts, strict=True))
+            self.roots = np.sqrt(mass)
+            self._inverse = np.divide(1.0, self.roots, out=np.zeros_like(self.roots), where=self.roots > 0)
+            self._unit = self.roots / np.linalg.norm(self.roots)
+
+    def _centered(self, U: np.ndarray) -> np.ndarray:
+        return np.asarray(U - (U.mean(axis=0) if self._unit is None else self._unit @ (self._unit.T @ U)))
+
+    def coordinates(self, U: np.ndarray) -> np.ndarray:
+        """X = M^-1/2 U, zeros for samples without any weight."""
+        return U if self._unit is None else self._inverse * U
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         """Map the columns of B (n x k)."""
-        B = B - B.mean(axis=0)
+        B = self.coordinates(self._centered(B))
         image = np.zeros_like(B)
         if self.direct:
             found = iter(in_threads(lambda part: part[0](B), self._parts))
         else:  # products with tiles have threads, or workers, of their own
             found = (smoother(B) for smoother, _ in self._parts)
-        for part, (_, share) in zip(found, self._parts, strict=True):
-            image += share * part
-        return image - image.mean(axis=0)
+        for part, (_, share), counts in zip(found, self._parts, self._counts, strict=True):
+            image += share * counts * part
+        return self._centered(self.coordinates(image))
 
     @property
     def direct(self) -> bool:
@@ -63,33 +88,6 @@ class HomogeneityMap:
         adaptive = [(part, share) for part, share in self._parts if isinstance(part, Smoother) and part.adaptive]
         for smoother, _ in adaptive:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
-
-
-def passive_map(
-    smoothers: Sequence[LinearMap], shares: Sequence[float], weights: Sequence[np.ndarray]
-) -> tuple[LinearMap, np.ndarray]:
-    """Make the map of the homogeneity family where groups lack samples, or samples have weights (Gifi's passive
-    missing).
-    weights (n,) -> roots (n,)
-    """
-    # With D_j = diag(weights), M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem sum_j w_j D_j H_j X =
-    # sum_j w_j M X Lambda is that of the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2.
-    #
-    # Gifi 1990, chapter 2 (missing data passive).
-    parts = [share / sum(shares) * D for share, D in zip(shares, weights, strict=True)]
-    roots = np.sqrt(np.sum(parts, axis=0))
-    inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)[:, None]
-    unit = (roots / np.linalg.norm(roots))[:, None]
-
-    def apply(U: np.ndarray) -> np.ndarray:
-        X = inverse * (U - unit * (unit.T @ U))
-        image = np.zeros_like(X)
-        for smoother, part in zip(smoothers, parts, strict=True):
-            image += part[:, None] * smoother(X)
-        image *= inverse
-        return np.asarray(image - unit * (unit.T @ image))
-
-    return apply, roots
 
 
 def krylov(
