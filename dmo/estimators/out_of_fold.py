@@ -37,7 +37,7 @@ def out_of_fold_scores(
 ) -> np.ndarray:
     """Score the labels of every sample by the fit on the other folds.
 
-    views (n, d); Y (n, L) -> (n, L)
+    views (n, d), as the estimator prepared them; Y (n, L) -> (n, L)
     """
     scores, views = np.zeros(Y.shape), _given(estimator, views)
     index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
@@ -59,6 +59,8 @@ SOME_ROWS, SOLVED_SOME = 1024, 256
 """Rows that are scored of more than these, and at most where a kernel is solved by iteration: as many further columns."""
 HELD_OUT_ROWS = 2000
 """Rows of a further fit whose scores decide label sets and probabilities: a part of the whole fit's work."""
+LEAST = 8
+"""Rows below which no probabilities are learned from some of them."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
 """Rows that are all scored, each by the fit on other folds, of which there are more the fewer they are: by scores of a random
 quarter KGHA's probabilities moved by .73 with the order of 48 samples, and by .15 with that of 1000; so by .10 and .01."""
@@ -99,7 +101,7 @@ def held_out_part(
     # there are not enough samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew
     # took longer than all else.
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
-    if len(rows) < 8:
+    if len(rows) < LEAST:
         return None
     few = len(rows) <= FEW_ROWS
     part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)

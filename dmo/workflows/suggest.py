@@ -65,10 +65,11 @@ def suggestions(
             add(why, rest[best], value[best])
         elif why == "wrong" and labeled.sum() > 1:
             rows = np.flatnonzero(labeled)
-            own = applied.some(rows)
+            own = model._checked(applied.some(rows))
             known = ~unknown[rows] if unknown[rows].any() else None
             gaps = LabelGaps.of(known, None, list(own), len(rows))
-            held = model.decoding_.probabilities([out_of_fold_scores(model, own, Y[rows], gaps=gaps)])
+            scores = model._calibrated([out_of_fold_scores(model, own, Y[rows], gaps=gaps)])
+            held = model._shared(model.decoding_.probabilities(scores))
             off = np.where(unknown[rows], 0.0, np.abs(Y[rows] - held))
             rows, off = rows[~looked_at[rows]], off[~looked_at[rows]]
             best = np.argsort(-off.max(axis=1), kind="stable")[:count]
