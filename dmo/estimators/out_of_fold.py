@@ -39,7 +39,20 @@ def out_of_fold_scores(
 
     views (n, d), as the estimator prepared them; Y (n, L) -> (n, L)
     """
-    scores, views = np.zeros(Y.shape), _given(estimator, views)
+    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model)[0]
+
+
+def out_of_fold_matrices(
+    estimator: Any,
+    views: Mapping[str, Rows],
+    Y: np.ndarray,
+    folds: int = FOLDS,
+    gaps: LabelGaps | None = None,
+    model: Any = None,
+) -> list[np.ndarray]:
+    """All the score matrices (n x L each) that the estimator's decoder takes, by the fits on the other folds."""
+    scores: dict[int, np.ndarray] = {}
+    views = _given(estimator, views)
     index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
     fold = stratified_folds(Y[index], min(folds, len(index)))
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
@@ -47,9 +60,10 @@ def out_of_fold_scores(
             train, test = index[fold != number], index[fold == number]
             own = _scoring(estimator) if model is None else model
             _fit(own, _part(views, train), Y[train], None if gaps is None else gaps.rows(train))
-            scores[test] = own._raw_scores(prepare_views(own, _part(views, test), reset=False))
+            for which, found in enumerate(own._scores(prepare_views(own, _part(views, test), reset=False))):
+                scores.setdefault(which, np.zeros(Y.shape))[test] = found
             advance(1)
-    return scores
+    return list(scores.values())
 
 
 ALL_ROWS, SOLVED_ROWS = 6144, 2048

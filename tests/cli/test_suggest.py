@@ -74,6 +74,13 @@ def test_doubts_are_those_of_fits_that_have_not_seen_the_sample(given, folder, t
     assert values == pytest.approx(dict(enumerate(np.abs(Y - p).max(axis=1))), abs=1e-6)
 
 
+def test_wrong_labels_are_found_by_votes_as_well(folder, tmp_path):
+    store = stores.open_features(str(folder / "f.zarr"))
+    dmo.NeighborVotes().fit({"x": store.views["x"][:80]}, store.labels[:80]).save(str(tmp_path / "m.zarr"))
+    found = record("suggest", tmp_path / "m.zarr", folder / "f.zarr", "--kind", "wrong", "--count", 8)["suggested"]
+    assert len({"7", "19", "33"} & {row["sample"] for row in found}) >= 2
+
+
 def test_cells_that_a_spreadsheet_would_run_are_guarded():
     found = [{"sample": "=a.png", "why": "wrong", "value": 0.9, "labels": ["@sea", "sky"], "doubts": ["+1"]}]
     (row,) = csv.DictReader(as_csv(found, "").splitlines())

@@ -43,10 +43,11 @@ def neighborhood_frames(
         Y, axis=0, return_inverse=True
     )  # in an order of their own, whatever that of the samples
     inverse = inverse.ravel()
-    needed, free = frame_bytes(len(Y), *distinct.shape, n_neighbors), psutil.virtual_memory().available
+    m, L = distinct.shape
+    needed, free = frame_bytes(len(Y), m, L, n_neighbors), psutil.virtual_memory().available
     if needed > free:
         raise UserError(
-            f"local frames of {len(Y)} samples, matrices of {Y.shape[1]} x {Y.shape[1]} outputs each, take "
+            f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each, take "
             f"{amount(needed)}, free are {amount(free)}; take frame='identity', or fewer outputs"
         )
     if neighbors == "distinct":
