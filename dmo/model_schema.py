@@ -96,9 +96,10 @@ class Rule(BaseModel):
     """What `ScoreRule.to_arrays` describes."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
+    n_train: Annotated[float, Field(ge=0)]
     standardize: Share
     prior_power: Share
-    n_train: Annotated[float, Field(ge=0)] = 0.0
+    propensity: bool
 
 
 class PlugInPart(BaseModel):

@@ -492,8 +492,8 @@ def _decoded(
         assert held.labels is not None
         return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
     value = {key: setting.get(key, getattr(model, key)) for key in _RULE}
-    rule = value["intercept"], value["standardize"], value["prior_power"], n_train * value["propensity"]
-    return ScoreRule.learn(held.frequency, loo, *rule)(raw)
+    rule = value["intercept"], value["standardize"], value["prior_power"], value["propensity"]
+    return ScoreRule.learn(held.frequency, n_train, loo, *rule)(raw)
 
 
 def _one_by_one(

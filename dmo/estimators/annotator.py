@@ -22,7 +22,7 @@ from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import rated, top_label_sets
@@ -30,6 +30,7 @@ from dmo.persistence import load, with_prefix, without_prefix
 from dmo.validation import (
     Columns,
     Gaps,
+    are_many,
     check_partial_labels,
     check_row_weights,
     check_views,
@@ -185,13 +186,20 @@ class Annotator(Estimator):
         Raises
         ------
         UserError
-            Where the fit had too few samples to learn them from, or was told by `label_sets` not to.
+            Where the fit had too few samples to learn them from, or so many labels that it took them as a sparse matrix, or
+            was told by `label_sets` not to.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
             if not getattr(self, "label_sets", True):
                 raise UserError(
                     "a fit with label_sets=False learns no probabilities; fit with label_sets=True, or take decision_function"
+                )
+            n, L = self.rule_.n_train, len(self.rule_.frequency)
+            if n >= LEAST and are_many(n, L):
+                raise UserError(
+                    f"no probabilities are learned from {L} labels that a fit took as a sparse matrix; take top_labels or "
+                    "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
                 )
             raise UserError(
                 "too few samples to learn probabilities from; fit on more of them, or take decision_function"

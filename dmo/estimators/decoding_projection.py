@@ -36,6 +36,8 @@ class DecodingProjection(Projection):
     """
 
     label_means_: np.ndarray
+    n_labeled_: float
+    """Training samples with outputs, by their weights."""
     has_labels_: bool
     multilabel_: bool
     flat_: bool
@@ -49,6 +51,7 @@ class DecodingProjection(Projection):
     def _learn_outputs(self, Y: np.ndarray, y: Any, weights: np.ndarray | None = None) -> None:
         """What the outputs are that will be decoded: Y (n x L), which were given as y."""
         self.label_means_ = np.average(Y, axis=0, weights=weights)
+        self.n_labeled_ = float(len(Y) if weights is None else weights.sum())
         self.has_labels_ = bool(((Y == 0) | (Y == 1)).all())
         self.flat_ = not self.has_labels_ and np.ndim(y) == 1
 
@@ -179,13 +182,13 @@ class DecodingProjection(Projection):
         if not hasattr(self, "decoder_"):
             return arrays, meta
         meta |= {"has_labels": self.has_labels_, "flat": self.flat_, "multilabel": getattr(self, "multilabel_", True)}
-        return arrays | {"label_means": self.label_means_}, meta
+        return arrays | {"label_means": self.label_means_}, meta | {"n_labeled": self.n_labeled_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore(arrays, meta)
         if "label_means" in arrays:
             self.label_means_, self.has_labels_ = arrays["label_means"], meta["has_labels"]
-            self.flat_, self.multilabel_ = meta["flat"], meta["multilabel"]
+            self.flat_, self.multilabel_, self.n_labeled_ = meta["flat"], meta["multilabel"], meta["n_labeled"]
 
     @property
     def _seen(self) -> np.ndarray:

@@ -52,7 +52,7 @@ class DistanceAnnotator(Annotator):
         views = check_views(self, X, reset=True)
         self.labels_ = check_labels(self, y, sample_count(views), dtype=np.uint8)
         self.distances_ = ViewDistances.fit(named_distances(self.distances, views), views, self.random_state)
-        self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), None, False)
+        self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), len(self.labels_), None, False)
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
         if held_out is not None and learned_columns(self):

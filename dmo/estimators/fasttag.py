@@ -111,7 +111,7 @@ class FastTag(OnBase):
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
         self.base_ = base.set_params(decoder=None, standardize=0.0).fit(views, Y)
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
         targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
         residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
         known = Y.astype(np.float64)

@@ -323,8 +323,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             self._fit_gaps(views, Y, gaps)
         elif self.is_exact:
             held = self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
-            rule = self.intercept, self.standardize, self.prior_power, n * self.propensity
-            self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, *rule)
+            rule = self.intercept, self.standardize, self.prior_power, self.propensity
+            self.rule_ = ScoreRule.learn(Y.mean(axis=0), n, held, *rule)
         else:
             self._fit_low_rank(views, Y)
         self.decoding_ = None
@@ -356,8 +356,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         else:
             self._fit_low_rank(views, T)
         self.decoding_, self.decoder_ = None, self.decoder_ @ V.T
+        total = counts.sum()
         self.rule_ = ScoreRule.learn(
-            Y.T @ counts / counts.sum(), None, self.intercept, 0.0, self.prior_power, counts.sum() * self.propensity
+            Y.T @ counts / total, total, None, self.intercept, 0.0, self.prior_power, self.propensity
         )
 
     def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
@@ -401,8 +402,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         frequency = gaps.frequency(Y)
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or self.class_weight is not None
-        powers = self.standardize, self.prior_power, gaps.n_labeled * self.propensity
-        self.rule_ = ScoreRule.learn(frequency, loo, intercept, *powers, row_counts(counts))
+        powers = self.standardize, self.prior_power, self.propensity
+        self.rule_ = ScoreRule.learn(frequency, gaps.n_labeled, loo, intercept, *powers, row_counts(counts))
 
     def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.
@@ -474,8 +475,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)
-        rule = self.intercept, self.standardize, self.prior_power, done.total.n * self.propensity
-        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, *rule)
+        rule = self.intercept, self.standardize, self.prior_power, self.propensity
+        self.rule_ = ScoreRule.of(done.frequency, done.total.n, mean, deviation, *rule)
 
     def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
         weights, ridges = self._weighting(rotated)
@@ -502,8 +503,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 held.append(ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0)))
             mean, deviation = pooled(held)
         frequency = groups[LABELS].mean(axis=0)
-        rule = self.intercept, self.standardize, self.prior_power, len(groups[LABELS]) * self.propensity
-        self.rule_ = ScoreRule.of(frequency, mean, deviation, *rule)
+        rule = self.intercept, self.standardize, self.prior_power, self.propensity
+        self.rule_ = ScoreRule.of(frequency, n, mean, deviation, *rule)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """Prepare what the fits of all ridges and balances share."""

@@ -142,7 +142,7 @@ class NeighborVotes(OnBase):
             voters = _Voters.of(base, views, Y)
             advance(1)
         self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
         for setting in settings:
             self.set_params(**setting)
             visual = self.visual and (self.base is not None or self.base_.is_exact)

@@ -37,9 +37,22 @@ def out_of_fold_scores(
 ) -> np.ndarray:
     """Score the labels of every sample by the fit on the other folds.
 
-    views (n, d); Y (n, L) -> (n, L)
+    views (n, d), as the estimator prepared them; Y (n, L) -> (n, L)
     """
-    scores, views = np.zeros(Y.shape), _given(estimator, views)
+    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model)[0]
+
+
+def out_of_fold_matrices(
+    estimator: Any,
+    views: Mapping[str, Rows],
+    Y: np.ndarray,
+    folds: int = FOLDS,
+    gaps: LabelGaps | None = None,
+    model: Any = None,
+) -> list[np.ndarray]:
+    """All the score matrices (n x L each) that the estimator's decoder takes, by the fits on the other folds."""
+    scores: dict[int, np.ndarray] = {}
+    views = _given(estimator, views)
     index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
     fold = stratified_folds(Y[index], min(folds, len(index)))
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
@@ -47,9 +60,10 @@ def out_of_fold_scores(
             train, test = index[fold != number], index[fold == number]
             own = _scoring(estimator) if model is None else model
             _fit(own, _part(views, train), Y[train], None if gaps is None else gaps.rows(train))
-            scores[test] = own._raw_scores(prepare_views(own, _part(views, test), reset=False))
+            for which, found in enumerate(own._scores(prepare_views(own, _part(views, test), reset=False))):
+                scores.setdefault(which, np.zeros(Y.shape))[test] = found
             advance(1)
-    return scores
+    return list(scores.values())
 
 
 ALL_ROWS, SOLVED_ROWS = 6144, 2048
@@ -59,6 +73,8 @@ SOME_ROWS, SOLVED_SOME = 1024, 256
 """Rows that are scored of more than these, and at most where a kernel is solved by iteration: as many further columns."""
 HELD_OUT_ROWS = 2000
 """Rows of a further fit whose scores decide label sets and probabilities: a part of the whole fit's work."""
+LEAST = 8
+"""Rows below which no probabilities are learned from some of them."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
 """Rows that are all scored, each by the fit on other folds, of which there are more the fewer they are: by scores of a random
 quarter KGHA's probabilities moved by .73 with the order of 48 samples, and by .15 with that of 1000; so by .10 and .01."""
@@ -99,7 +115,7 @@ def held_out_part(
     # there are not enough samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew
     # took longer than all else.
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
-    if len(rows) < 8:
+    if len(rows) < LEAST:
         return None
     few = len(rows) <= FEW_ROWS
     part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)

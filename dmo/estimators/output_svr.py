@@ -44,7 +44,7 @@ NUMBERS = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_facto
 
 _OF_DATA = (
     *("view_widths_", "view_feature_names_", "n_features_in_", "feature_names_in_", "preparations_"),
-    *("flat_", "cardinality_", "label_names_", "frame_ranks_", "coupling_"),
+    *("flat_", "cardinality_", "label_means_", "n_labeled_", "label_names_", "frame_ranks_", "coupling_"),
 )
 """What the fits of a path have in common."""
 
@@ -74,6 +74,9 @@ class OutputSVR(RegressorMixin, Estimator):
     target_scale: str
     cardinality_: float | None
     """Labels of a training sample, on average; None of real outputs."""
+    label_means_: np.ndarray
+    n_labeled_: float
+    """Training samples, by their weights."""
     _units: RealOutputs
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -192,7 +195,9 @@ class OutputSVR(RegressorMixin, Estimator):
         cost = float(self.C)
         warn_of_outputs(self, Y)
         labels = np.isin(Y, (-1, 0, 1)).all()
-        self.cardinality_ = float(np.average((Y > 0).sum(axis=1), weights=weights)) if labels else None
+        self.label_means_ = np.average(Y > 0, axis=0, weights=weights)
+        self.n_labeled_ = float(len(Y) if weights is None else weights.sum())
+        self.cardinality_ = float(self.label_means_.sum()) if labels else None
         self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y, weights)
@@ -267,12 +272,12 @@ class OutputSVR(RegressorMixin, Estimator):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.function_.expansions)
-        for key in ("dual_coef_", "intercept_", "support_"):
+        for key in ("dual_coef_", "intercept_", "support_", "label_means_"):
             arrays[f"fit/{key}"] = getattr(self, key)
         for key in ("frame_ranks_", "coupling_"):
             if getattr(self, key, None) is not None:
                 arrays[f"fit/{key}"] = getattr(self, key)
-        meta |= {"cardinality": self.cardinality_}
+        meta |= {"cardinality": self.cardinality_, "n_labeled": self.n_labeled_}
         return arrays, meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -282,8 +287,7 @@ class OutputSVR(RegressorMixin, Estimator):
                 setattr(self, key.removeprefix("fit/"), value)
         for key in NUMBERS:
             setattr(self, key, meta["numbers"][key])
-        if "cardinality" in meta:
-            self.cardinality_ = meta["cardinality"]
+        self.cardinality_, self.n_labeled_ = meta["cardinality"], meta["n_labeled"]
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

@@ -194,7 +194,7 @@ class LabelPropagation(Annotator):
             )
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
-        self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), None, False)
+        self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), known.sum(), None, False)
         self.decoding_ = None
         if isinstance(self.weight, str) and known.sum() > 2 * self.n_neighbors:
             self._learn_probabilities({view: Subset(self.rows_, np.flatnonzero(known))}, Y[known])

@@ -99,7 +99,8 @@ class RegularizedProjection(DecodingProjection):
         """Very many sparse labels, in the directions in which they vary most: nothing of n x L or L x L is formed."""
         V = label_directions(Y, k, options.random_state)
         counts = np.ones(Y.shape[0]) if weights is None else weights
-        self.label_means_, self.has_labels_, self.flat_ = Y.T @ counts / counts.sum(), True, False
+        self.n_labeled_ = float(counts.sum())
+        self.label_means_, self.has_labels_, self.flat_ = Y.T @ counts / self.n_labeled_, True, False
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         self._learn(project(task, view, source, np.asarray(Y @ V), k, options, weights))
         self.decoder_, self.decoder_offset_ = self.decoder_ @ V.T, self.decoder_offset_ @ V.T

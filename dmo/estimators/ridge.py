@@ -350,8 +350,9 @@ class MultiViewRidge(Incremental, Annotator):
                 self.center,
                 1.0 if joined else self.view_weights_[group[0]],
             )
+        total = labels.sum()
         self.rule_ = ScoreRule.learn(
-            Y.T @ labels / labels.sum(), None, self.intercept, 0.0, self.prior_power, labels.sum() * self.propensity
+            Y.T @ labels / total, total, None, self.intercept, 0.0, self.prior_power, self.propensity
         )
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
@@ -481,9 +482,9 @@ class MultiViewRidge(Incremental, Annotator):
         counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or self.class_weight is not None
-        n_train = self.propensity * (float(len(Y)) if gaps is None else gaps.n_labeled)
-        powers = self.standardize, self.prior_power, n_train
-        self.rule_ = ScoreRule.learn(frequency, loo, intercept, *powers, row_counts(counts))
+        n_train = len(Y) if gaps is None else gaps.n_labeled
+        powers = self.standardize, self.prior_power, self.propensity
+        self.rule_ = ScoreRule.learn(frequency, n_train, loo, intercept, *powers, row_counts(counts))
         if self.decoder is not None or not self._skips_sets:
             self._learn_decoder(self.decoder, [loo], Y[rows], counts)
 
@@ -577,8 +578,8 @@ class MultiViewRidge(Incremental, Annotator):
         if self.standardize:
             held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
             mean, deviation = pooled(held)
-        rule = self.intercept, self.standardize, self.prior_power, done.total.n * self.propensity
-        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, *rule)
+        rule = self.intercept, self.standardize, self.prior_power, self.propensity
+        self.rule_ = ScoreRule.of(done.frequency, done.total.n, mean, deviation, *rule)
 
     def _learn_from_pass(
         self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray | None = None

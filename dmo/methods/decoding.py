@@ -26,18 +26,20 @@ class ScoreRule:
         Of the leave-one-out scores of the training samples.
     frequency : ndarray of shape (L,)
         Share of training samples that carry the label.
+    n_train : float
+        Training samples whose labels are known, by their weights: with `frequency` the propensities follow from it.
     standardize : float, default=0.0
         From 0 to 1.
     prior_power : float, default=0.0
         From 0 to 1.
-    n_train : float, default=0.0
-        Training samples, from which with `frequency` the propensities follow; 0: they are not divided by.
+    propensity : bool, default=False
+        Divide by the propensities.
 
     Examples
     --------
     >>> import numpy as np
     >>> from dmo.methods.decoding import ScoreRule
-    >>> rule = ScoreRule.learn(np.array([0.5, 0.25]), None, intercept=True, prior_power=1.0)
+    >>> rule = ScoreRule.learn(np.array([0.5, 0.25]), 8, None, intercept=True, prior_power=1.0)
     >>> rule(np.array([[0.1, 0.1]]))
     array([[1.2, 1.4]])
     """
@@ -46,19 +48,21 @@ class ScoreRule:
     mean: np.ndarray
     deviation: np.ndarray
     frequency: np.ndarray
+    n_train: float
     standardize: float = 0.0
     prior_power: float = 0.0
-    n_train: float = 0.0
+    propensity: bool = False
 
     @classmethod
     def learn(
         cls,
         frequency: np.ndarray,
+        n_train: float,
         loo: np.ndarray | None,
         intercept: bool,
         standardize: float = 0.0,
         prior_power: float = 0.0,
-        n_train: float = 0.0,
+        propensity: bool = False,
         counts: np.ndarray | None = None,
     ) -> ScoreRule:
         """Learn the rule from held-out scores.
@@ -67,6 +71,8 @@ class ScoreRule:
         ----------
         frequency : ndarray of shape (L,)
             Of the labels.
+        n_train : float
+            Training samples, by their weights.
         loo : ndarray of shape (n, L) or None
             Leave-one-out scores, needed where standardize > 0.
         intercept : bool
@@ -75,8 +81,8 @@ class ScoreRule:
             From 0 to 1.
         prior_power : float, default=0.0
             From 0 to 1.
-        n_train : float, default=0.0
-            Training samples, where scores are to be divided by propensities.
+        propensity : bool, default=False
+            Divide scores by propensities.
         counts : ndarray of shape (n,) or None, default=None
             How often every sample counts; None: once.
 
@@ -94,18 +100,19 @@ class ScoreRule:
             mean, deviation, standardize = np.zeros_like(frequency), np.ones_like(frequency), 0.0
         else:
             mean, deviation = mean_and_deviation(loo, counts)
-        return cls.of(frequency, mean, deviation, intercept, standardize, prior_power, n_train)
+        return cls.of(frequency, n_train, mean, deviation, intercept, standardize, prior_power, propensity)
 
     @classmethod
     def of(
         cls,
         frequency: np.ndarray,
+        n_train: float,
         mean: np.ndarray,
         deviation: np.ndarray,
         intercept: bool,
         standardize: float,
         prior_power: float,
-        n_train: float = 0.0,
+        propensity: bool = False,
     ) -> ScoreRule:
         """Make the rule from statistics of the raw held-out scores, before the intercept; a constant label keeps its scale.
 
@@ -113,6 +120,8 @@ class ScoreRule:
         ----------
         frequency : ndarray of shape (L,)
             Of the labels.
+        n_train : float
+            Training samples, by their weights.
         mean : ndarray of shape (L,)
             Of the scores.
         deviation : ndarray of shape (L,)
@@ -123,8 +132,8 @@ class ScoreRule:
             From 0 to 1.
         prior_power : float
             From 0 to 1.
-        n_train : float, default=0.0
-            Training samples, where scores are to be divided by propensities.
+        propensity : bool, default=False
+            Divide scores by propensities.
 
         Returns
         -------
@@ -141,7 +150,7 @@ class ScoreRule:
                 raise UserError(f"{what} = {value}; needed is a power between 0 and 1")
         added = frequency if intercept else np.zeros_like(frequency)
         scale = np.where(deviation > 0, deviation, 1.0)
-        return cls(added, mean + added, scale, frequency, standardize, prior_power, n_train)
+        return cls(added, mean + added, scale, frequency, float(n_train), standardize, prior_power, propensity)
 
     @property
     def seen(self) -> np.ndarray:
@@ -156,7 +165,7 @@ class ScoreRule:
             out = out / self.deviation**self.standardize
         if self.prior_power:
             out = out / np.where(self.seen, self.frequency, 1.0) ** self.prior_power
-        if self.n_train:
+        if self.propensity:
             out = out * inverse_propensities(self.frequency, self.n_train)
         return unseen_last(out, self.seen)
 
@@ -168,11 +177,10 @@ class ScoreRule:
         arrays : dict of str to ndarray
             The statistics.
         meta : dict
-            The powers, JSON.
+            Samples and powers, JSON.
         """
         arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
-        meta = {"standardize": self.standardize, "prior_power": self.prior_power}
-        return arrays, meta | ({"n_train": self.n_train} if self.n_train else {})
+        return arrays, {key: getattr(self, key) for key in ("n_train", "standardize", "prior_power", "propensity")}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:
@@ -183,7 +191,7 @@ class ScoreRule:
         arrays : dict of str to ndarray
             The statistics.
         meta : dict
-            The powers, JSON.
+            Samples and powers, JSON.
 
         Returns
         -------

@@ -3,6 +3,7 @@
 from dmo.validation.containers import ClassWeight, Columns, Inputs, Outputs, RowWeights, Views, as_views
 from dmo.validation.named import Named, named, naming
 from dmo.validation.outputs import (
+    are_many,
     are_real,
     check_known_labels,
     check_label_factor,
@@ -78,6 +79,7 @@ __all__ = [
     "SampleWeights",
     "Scales",
     "Views",
+    "are_many",
     "are_real",
     "as_views",
     "at_least",

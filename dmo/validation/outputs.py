@@ -115,7 +115,7 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     -> (n, L)
     """
     labels: Any = y
-    if not scipy.sparse.issparse(y) or (labels.shape[1] <= _MANY and n * labels.shape[1] <= _DENSE):
+    if not scipy.sparse.issparse(y) or not are_many(n, labels.shape[1]):
         return None
     _check_rows(labels.shape[0], n)
     Y = scipy.sparse.csr_array(y)
@@ -132,6 +132,11 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     _learn(estimator, np.arange(Y.shape[1]), True, None)
     estimator.label_dtype_ = "uint8"
     return Y
+
+
+def are_many(n: float, L: int) -> bool:
+    """Tell whether sparse labels of n samples and L labels stay sparse."""
+    return L > _MANY or n * L > _DENSE
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ class PreparedViews(dict[str, Rows]):
         self.raw = raw
 
 
-def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> dict[str, Rows]:
+def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> PreparedViews:
     """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask."""
     if reset and hasattr(estimator, "scale"):
         estimator.preparations_ = learn_preparations(estimator, views)
@@ -52,7 +52,7 @@ def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bo
         prepared = PreparedRows(source, preparation, functools.partial(_refuse_non_finite, key))
         read = prepared if is_lazy(source) else prepared[:]
         found[key] = read if present is None else PartialRows(read, present)
-    return PreparedViews(found, views) if reset else found
+    return PreparedViews(found, views)
 
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:

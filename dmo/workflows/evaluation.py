@@ -131,18 +131,17 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
     if cv is None:
-        decided = rows_of(applied, lambda views: decisions(applied.model, views))
+        decided, trained = rows_of(applied, lambda views: decisions(applied.model, views)), [_trained(applied)]
     else:
-        decided = _cross_validated(applied, Y, cv)
+        decided, trained = _cross_validated(applied, Y, cv)
     scores, sets = np.split(decided, [Y.shape[1]], axis=1)
     if applied.store.class_labels and not hasattr(applied.model, "scores_and_sets"):
         sets = top_label_sets(scores, 1)
     if real:
         measures = regression_figures(Y, scores)
     else:
-        measures = figures(Y, scores, count) | set_figures(
-            applied.model, Y, scores, sets, count, _n_trained(applied, made)
-        )
+        measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
+        measures["psp"] = _propensity_scored(Y, scores, count, trained)
     if applied.store.class_labels:
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
@@ -213,18 +212,19 @@ def decisions(model: Any, views: Any) -> np.ndarray:
     return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learned +1 and -1
 
 
-def set_figures(
-    model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int, n_train: int | None = None
-) -> dict[str, Any]:
+def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
     """Measure rankings and label sets, under the names of the JSON output.
 
     Y, scores, sets (m, L)
     """
-    rule = getattr(model, "rule_", None)
-    ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top, getattr(rule, "frequency", None), n_train)
+    ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top)
     found: dict[str, Any] = {"p_at_k": best.precision, "r_at_k": best.recall, "f1_at_k": best.f1}
-    found |= {"ndcg": best.ndcg, "psp": best.psp}
-    found |= {"lrap": ranking.lrap, "coverage": ranking.coverage, "ranking_loss": ranking.ranking_loss}
+    found |= {
+        "ndcg": best.ndcg,
+        "lrap": ranking.lrap,
+        "coverage": ranking.coverage,
+        "ranking_loss": ranking.ranking_loss,
+    }
     if getattr(getattr(model, "decoding_", None), "rule", None) is not None:
         found["auc_micro"] = None
     if sets.shape[1]:
@@ -260,18 +260,36 @@ def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | N
     return "some" if applied.split is None else None
 
 
-def _n_trained(applied: AppliedModel, made: Mapping[str, Any]) -> int | None:
-    """How many samples the model was trained on; None where they are of another store."""
-    store = applied.store
-    if made.get("features") != store.provenance:
-        return None
-    trained = made.get("split")
-    return store.n_samples if trained is None or store.split is None else int((store.split == trained).sum())
+@dataclass(frozen=True)
+class Trained:
+    """What a fit learned from: how often labels were carried there (L), by how many samples; and the rows it scored."""
+
+    frequency: np.ndarray
+    n: float
+    scored: np.ndarray
 
 
-def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarray:
-    """`decisions` of every sample by the model's estimator, fitted on the other folds."""
-    fold, found = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0))
+def _trained(applied: AppliedModel) -> Trained:
+    """What a stored model was trained on, whatever store it is applied to."""
+    model, rule, every = applied.model, getattr(applied.model, "rule_", None), np.arange(applied.n)
+    if rule is None:
+        return Trained(model.label_means_, model.n_labeled_, every)
+    return Trained(rule.frequency, rule.n_train, every)
+
+
+def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:
+    """Propensity-scored precision by propensities of the training samples, averaged over fits.
+
+    Y, scores (m, L)
+    """
+    fits = [fit for fit in trained if np.nansum(Y[fit.scored]) > 0]
+    found = [top_scores(Y[fit.scored], scores[fit.scored], top, fit.frequency, fit.n).psp for fit in fits]
+    return float(np.average(found, weights=[len(fit.scored) for fit in fits]))
+
+
+def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> tuple[np.ndarray, list[Trained]]:
+    """`decisions` of every sample by the model's estimator, fitted on the other folds, and what each was fitted on."""
+    fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0)), []
     classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
     labeled = np.nansum(Y, axis=1) > 0
     with stage("cross-validated fits", cv) as advance:
@@ -292,8 +310,11 @@ def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarra
             if not len(found):
                 found = np.zeros((len(Y), part.shape[1]))
             found[test] = part
+            there = ~np.isnan(Y[train])
+            frequency = np.nansum(Y[train], axis=0) / np.maximum(there.sum(axis=0), 1)
+            trained.append(Trained(frequency, float(there.any(axis=1).sum()), test))
             advance(1)
-    return found
+    return found, trained
 
 
 def _in_columns(decided: np.ndarray, columns: np.ndarray, L: int) -> np.ndarray:

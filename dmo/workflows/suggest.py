@@ -13,7 +13,7 @@ from sklearn.metrics import pairwise_distances_argmin_min
 
 from dmo.errors import UserError, visible
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.out_of_fold import out_of_fold_scores
+from dmo.estimators.out_of_fold import out_of_fold_matrices
 from dmo.methods.decoding import top_labels
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
 from dmo.workflows.apply import AppliedModel, guarded, label_count, rows_of
@@ -65,10 +65,11 @@ def suggestions(
             add(why, rest[best], value[best])
         elif why == "wrong" and labeled.sum() > 1:
             rows = np.flatnonzero(labeled)
-            own = applied.some(rows)
+            own = model._checked(applied.some(rows))
             known = ~unknown[rows] if unknown[rows].any() else None
             gaps = LabelGaps.of(known, None, list(own), len(rows))
-            held = model.decoding_.probabilities([out_of_fold_scores(model, own, Y[rows], gaps=gaps)])
+            scores = model._calibrated(out_of_fold_matrices(model, own, Y[rows], gaps=gaps))
+            held = model._shared(model.decoding_.probabilities(scores))
             off = np.where(unknown[rows], 0.0, np.abs(Y[rows] - held))
             rows, off = rows[~looked_at[rows]], off[~looked_at[rows]]
             best = np.argsort(-off.max(axis=1), kind="stable")[:count]

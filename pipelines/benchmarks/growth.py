@@ -1,19 +1,22 @@
 """How CPU seconds grow with the number of samples: the exponent of n of every command and of every estimator.
 
-    OPENBLAS_NUM_THREADS=1 python pipelines/benchmarks/growth.py [NAME ...] [--json FILE] [--markdown FILE]
+    OPENBLAS_NUM_THREADS=1 python pipelines/benchmarks/growth.py [NAME ...] [--limit SECONDS] [--json FILE] [--markdown FILE]
 
 Tables, stores and images are drawn. Every step runs at a small size first, which is taken as its start-up and subtracted;
-then at sizes that double until a run takes more than `LONG` seconds. The exponent is the slope between the two largest
-sizes in log-log, of the less of two runs where they are short. A step is meant to be linear unless `MEANT` says why not;
-what is more than .1 above what it is meant to be is marked, and the exit code is 1. Predictions are of n new rows by a
-model of `SMALL` samples. NAME picks steps that contain it. The table stands in growth.md.
+then at sizes that double, until the next run would probably pass the step's limit. The exponent is the slope between the two
+largest sizes in log-log, of the less of two runs where they are short. A step is meant to be linear unless its estimator
+chose an exact kernel, or `MEANT` says why not; what is more than .1 above what it is meant to be is marked, and the exit
+code is 1, as where a step failed. Predictions are of n new rows by a model of `FITTED` samples. NAME picks steps that contain
+it. The table stands in growth.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import json
+import logging
 import math
 import tempfile
 import time
@@ -32,13 +35,13 @@ from walk import shell
 import dmo
 from dmo.datasets.writing import Source, write
 
-SMALL, SIZES, LONG, SHORT, LEAST = 200, (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000), 3.0, 2.0, 0.1
-"""Samples of the start-up, samples, seconds after which sizes end, that are measured twice, and that tell an exponent."""
-KERNEL = 3.0, "the exact kernel of n samples is built and factorized"
+SMALL, FITTED, SIZES = 200, 1000, (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
+"""Samples of the start-up, of the models that predict, and that are measured."""
+LIMIT, SHORT, LEAST = 2.0, 0.5, 0.1
+"""CPU seconds of a step, of a run that is measured twice, and of one that tells an exponent."""
+KERNEL = 3.0, "an exact kernel of n samples"
 GRAPH = 2.0, "all pairs of samples are compared"
 MEANT: dict[str, tuple[float, str]] = {
-    **dict.fromkeys(("fit KGHA", "fit MultiViewRidge", "fit MultiSetCCA", "fit LLTSVR", "fit CoupledSVR"), KERNEL),
-    **dict.fromkeys(("dmo fit ridge", "dmo tune ridge", "fit NeighborVotes"), KERNEL),
     **dict.fromkeys(("fit TagProp", "fit TwoPassKNN", "fit LabelPropagation"), GRAPH),
     "dmo suggest": (2.0, "samples without labels are compared with all that have some"),
 }
@@ -49,13 +52,14 @@ def main() -> int:
     parser.add_argument("name", nargs="*", help="parts of names of steps (default: all)")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--markdown", type=Path, help="file for the table")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds of a step (default: %(default)g)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name, make in steps(Path(folder)).items():
             if not options.name or any(part in name for part in options.name):
-                found.append(grown(name, make))
+                found.append(grown(name, make, options.limit))
                 print(line(found[-1]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
@@ -64,28 +68,37 @@ def main() -> int:
         options.markdown.write_text(head + "\n".join(map(line, found)) + "\n")
     table = Table("step", "exponent", "meant", title="steeper than meant")
     for row in filter(steep, found):
-        table.add_row(row["step"], f"{row['exponent']:.2f}", f"{row['meant']:g}")
+        table.add_row(row["step"], row["wrong"] or f"{row['exponent']:.2f}", f"{row['meant']:g}")
     Console().print(table if table.rows else "nothing grows faster than it is meant to")
     return 1 if table.rows else 0
 
 
-def grown(name: str, make: Callable[[int], Callable[[], Any]]) -> dict[str, Any]:
+def grown(name: str, make: Callable[[int], Callable[[], Any]], limit: float) -> dict[str, Any]:
     """Sizes and seconds of a step, the exponent of the last two (None: too short to tell), and what it is meant to be."""
-    seconds(make(SMALL))
-    start = seconds(make(SMALL))
     sizes: list[int] = []
     spent: list[float] = []
-    for n in SIZES:
-        run = make(n)
-        sizes.append(n)
-        spent.append(seconds(run))
-        if spent[-1] < SHORT:
-            spent[-1] = min(spent[-1], seconds(run))
-        if spent[-1] > LONG:
-            break
-    before, last = (max(time_ - start, 1e-9) for time_ in spent[-2:])
+    start, left, wrong, engine = 0.0, limit, "", None
+    try:
+        first, _ = seconds(make(SMALL))
+        start, _ = seconds(make(SMALL))
+        left -= first + start
+        for n in SIZES:
+            run = make(n)
+            taken, engine = seconds(run)
+            left -= taken
+            if taken < SHORT:
+                again, _ = seconds(run)
+                left, taken = left - again, min(taken, again)
+            sizes.append(n)
+            spent.append(taken)
+            rate = max(2.0, taken / spent[-2]) if len(spent) > 1 else 2.0
+            if rate * taken > left:
+                break
+    except (Exception, SystemExit) as error:  # a step that fails is a result
+        wrong = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
+    before, last = (max(time_ - start, 1e-9) for time_ in spent[-2:]) if len(spent) > 1 else (0.0, 0.0)
     exponent = math.log2(last / before) if before >= LEAST else None
-    meant, why = MEANT.get(name, (1.0, ""))
+    meant, why = KERNEL if engine else MEANT.get(name, (1.0, ""))
     return {
         "step": name,
         "n": sizes,
@@ -94,24 +107,44 @@ def grown(name: str, make: Callable[[int], Callable[[], Any]]) -> dict[str, Any]
         "exponent": exponent,
         "meant": meant,
         "why": why,
+        "wrong": wrong,
     }
 
 
-def seconds(run: Callable[[], Any]) -> float:
+def seconds(run: Callable[[], Any]) -> tuple[float, bool]:
+    """CPU seconds of a run, and whether it was asked for, or said that it chose, an exact kernel."""
+    said = Said()
+    logger = logging.getLogger("dmo")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(said)
     begun = time.process_time()
-    run()
-    return time.process_time() - begun
+    found = run()
+    taken = time.process_time() - begun
+    logger.removeHandler(said)
+    return taken, said.exact or "exact" in (getattr(found, "approximation", None), *getattr(run, "args", ()))
+
+
+class Said(logging.Handler):
+    """Listens whether an exact engine is chosen."""
+
+    exact = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at a message."""
+        self.exact = self.exact or record.getMessage().startswith("engine: exact")
 
 
 def steep(row: dict[str, Any]) -> bool:
-    return row["exponent"] is not None and row["exponent"] > row["meant"] + 0.1
+    return bool(row["wrong"]) or (row["exponent"] is not None and row["exponent"] > row["meant"] + 0.1)
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
-    exponent = f"below {LEAST} s" if row["exponent"] is None else f"{row['exponent']:.2f}"
+    few = "one size within the limit" if len(row["n"]) < 2 else f"below {LEAST} s"
+    exponent = few if row["exponent"] is None else f"{row['exponent']:.2f}"
     last = " / ".join(f"{value:.2f}" for value in row["seconds"][-2:])
     meant = f"{row['meant']:g}: {row['why']}" if row["why"] else "1"
+    exponent = f"failed: {row['wrong']}" if row["wrong"] else exponent + (", not met" if steep(row) else "")
     return f"| {row['step']} | {' / '.join(map(str, row['n'][-2:]))} | {last} | {exponent} | {meant} |"
 
 
@@ -158,7 +191,8 @@ def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
 def command(*arguments: Any) -> Callable[[], None]:
     """What runs `dmo ARGUMENTS`."""
     writes = arguments[0] in ("fit", "tune", "annotate", "suggest", "update", "extract", "transform", "ingest")
-    return lambda: shell(*arguments, *(("--overwrite",) if writes else ()))
+    given = (*arguments, "--overwrite") if writes else arguments
+    return functools.partial(shell, *given)
 
 
 class Stores:
@@ -180,7 +214,7 @@ class Stores:
         path = self.folder / f"{estimator}.zarr"
         if not path.exists():
             given = "--kernel", "linear", "--approximation", "nystrom", "--rank", "50"
-            shell("fit", estimator, self(SIZES[0]), path, *given)
+            shell("fit", estimator, self(FITTED), path, *given)
         return path
 
 
@@ -273,9 +307,14 @@ def of_fit(kind: type, n: int) -> Callable[[], Any]:
     return lambda: kind().fit(X, Y)
 
 
+@functools.cache
+def fitted_on(kind: type) -> Any:
+    X, Y = given_to(kind, FITTED)
+    return kind().fit(X, Y)
+
+
 def of_prediction(kind: type, n: int) -> Callable[[], Any]:
-    X, Y = given_to(kind, SIZES[0])
-    fitted, new = kind().fit(X, Y), given_to(kind, n, 1)[0]
+    fitted, new = fitted_on(kind), given_to(kind, n, 1)[0]
     work = next(getattr(fitted, name) for name in ("predict", "transform") if hasattr(fitted, name))
     return lambda: work(new)
 

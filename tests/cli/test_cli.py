@@ -24,7 +24,10 @@ from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
 from dmo.cli.tune import tune_command
+from dmo.datasets.writing import Source, write
 from dmo.errors import UserError, visible
+from dmo.estimators.annotator import label_scores
+from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
 from dmo.persistence import load
 
@@ -128,6 +131,30 @@ def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
     assert f"{100 * found['auc_macro']:.1f} %" in table
     assert found["peak_memory_bytes"] > 2**20
     assert found["stages"]["score samples"] <= found["seconds"]
+
+
+def test_propensities_are_those_of_the_training_samples_whatever_store_is_evaluated(data, tmp_path):
+    views, Y = {"shape": data[0]["shape"]}, data[1]
+    write(Source({"shape": views["shape"][N_TRAIN:]}, Y[N_TRAIN:], NAMES), str(tmp_path / "others.zarr"))
+    write(Source({"shape": views["shape"][:N_TRAIN]}, Y[:N_TRAIN], NAMES), str(tmp_path / "f.zarr"))
+    frequency = Y[:N_TRAIN].mean(axis=0)
+    for name in ("ridge", "jec", "morp", "lltsvr"):
+        run("fit", name, tmp_path / "f.zarr", tmp_path / f"{name}.zarr")
+        found = record("evaluate", tmp_path / f"{name}.zarr", tmp_path / "others.zarr", "--top", TOP)
+        scores = label_scores(load(str(tmp_path / f"{name}.zarr")), {"shape": views["shape"][N_TRAIN:]})
+        expected = top_scores(Y[N_TRAIN:], scores, TOP, frequency, N_TRAIN).psp
+        assert found["psp"] == pytest.approx(expected, abs=1e-9), name
+
+
+def test_cross_validated_propensities_are_those_of_every_folds_training_samples(work, data):
+    found = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train", "--cv", 3, "--top", TOP)
+    views, Y = {name: view[:N_TRAIN] for name, view in data[0].items()}, data[1][:N_TRAIN]
+    fold, each = stratified_folds(Y, 3), []
+    for number in range(3):
+        train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        scores = by_hand(data, train).decision_function({name: view[test] for name, view in views.items()})
+        each.append(top_scores(Y[test], scores, TOP, Y[train].mean(axis=0), len(train)).psp)
+    assert found["psp"] == pytest.approx(np.average(each, weights=np.bincount(fold)), abs=1e-9)
 
 
 def test_evaluate_and_report_say_where_they_judge_training_samples_and_how_to_judge_others(work, tmp_path):

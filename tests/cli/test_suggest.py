@@ -6,11 +6,15 @@ import json
 import numpy as np
 import pytest
 from shell import record, run
+from sklearn.base import clone
 
 import dmo
-from dmo import MultiViewRidge, Nystrom
+from dmo import MultiViewRidge, Nystrom, stores
 from dmo.datasets.writing import Source, write
+from dmo.decoders import Calibration
+from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
+from dmo.labels.stratification import stratified_folds
 from dmo.workflows.answers import read_answers
 from dmo.workflows.suggest import as_csv
 
@@ -41,6 +45,40 @@ def test_wrong_labels_and_samples_unlike_the_others_are_found(folder):
     assert {int(sample) for why in ("uncertain", "different") for sample in by_kind[why]} <= set(range(80, 90))
     values = [row["value"] for row in found if row["why"] == "different"]
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"scale": "l2"},
+        {"scale": "standard"},
+        {"intercept": True, "scale": "none"},
+        {"standardize": 1.0, "scale": "none"},
+        {"decoder": Calibration(), "scale": "none"},
+    ],
+    ids=str,
+)
+def test_doubts_are_those_of_fits_that_have_not_seen_the_sample(given, folder, tmp_path):
+    store = stores.open_features(str(folder / "f.zarr"))
+    X, Y = store.views["x"][:80], store.labels[:80]
+    model = MultiViewRidge("rbf", ridge=0.1, approximation="exact", **given).fit({"x": X}, Y)
+    model.save(str(tmp_path / "m.zarr"))
+    fold, raw = stratified_folds(Y, FOLDS), np.zeros(Y.shape)
+    plain = clone(model).set_params(intercept=False, standardize=0.0, decoder=None)
+    for number in range(FOLDS):
+        fitted = plain.fit({"x": X[fold != number]}, Y[fold != number])
+        raw[fold == number] = fitted.decision_function({"x": X[fold == number]})
+    p = model.decoding_.probabilities([raw if model.decoding_.ranks else model.rule_(raw)])
+    found = record("suggest", tmp_path / "m.zarr", folder / "f.zarr", "--kind", "wrong", "--count", 80)["suggested"]
+    values = {int(row["sample"]): row["value"] for row in found}
+    assert values == pytest.approx(dict(enumerate(np.abs(Y - p).max(axis=1))), abs=1e-6)
+
+
+def test_wrong_labels_are_found_by_votes_as_well(folder, tmp_path):
+    store = stores.open_features(str(folder / "f.zarr"))
+    dmo.NeighborVotes().fit({"x": store.views["x"][:80]}, store.labels[:80]).save(str(tmp_path / "m.zarr"))
+    found = record("suggest", tmp_path / "m.zarr", folder / "f.zarr", "--kind", "wrong", "--count", 8)["suggested"]
+    assert len({"7", "19", "33"} & {row["sample"] for row in found}) >= 2
 
 
 def test_cells_that_a_spreadsheet_would_run_are_guarded():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.calibration import CalibratedClassifierCV
@@ -16,6 +17,7 @@ from sklearn.svm import SVC
 
 import dmo
 from dmo import KGHA, Exact, MultiViewRidge, Nystrom
+from dmo.errors import UserError
 from dmo.estimators import homogeneity_embedding, out_of_fold
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.tiles import Tiles
@@ -68,6 +70,21 @@ def test_predicted_sets_are_better_than_the_same_number_of_labels_for_all(name, 
     loaded = dmo.load(str(tmp_path / "m.zarr"))
     np.testing.assert_array_equal(loaded.predict(new), sets)
     np.testing.assert_array_equal(loaded.predict_proba(new), p)
+
+
+@pytest.mark.parametrize(
+    "model", [MultiViewRidge("linear"), KGHA("linear", n_components=3)], ids=lambda m: type(m).__name__
+)
+def test_a_fit_on_very_many_sparse_labels_says_why_it_learned_no_probabilities(model, tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(20, 4)), scipy.sparse.random_array((20, 4097), density=0.01, rng=rng, dtype=np.float64) > 0
+    model.fit(X, Y).save(str(tmp_path / "m.zarr"))
+    said = r"no probabilities are learned from 4097 labels that a fit took as a sparse matrix; take top_labels .* y\.toarray"
+    for fitted in (model, dmo.load(str(tmp_path / "m.zarr"))):
+        with pytest.raises(UserError, match=said):
+            fitted.predict_proba(X)
+        assert fitted.top_labels(X, 3)[0].shape == (20, 3)
+    assert model.fit(X, Y.toarray()).predict_proba(X).shape == (20, 4097)
 
 
 def test_classes_keep_their_order_in_probabilities_that_sum_to_1():

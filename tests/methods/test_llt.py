@@ -1,6 +1,8 @@
 """LLT-SVR against conic programs, LIBSVM and brute force."""
 
 import functools
+import re
+import tracemalloc
 from types import SimpleNamespace
 
 import clarabel
@@ -18,12 +20,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo.engines.exact import Exact
+from dmo.errors import UserError, amount
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.svr.admm import _ONE_THREAD, Factors, State, _threads, admm
-from dmo.methods.svr.frames import neighborhood_frames
+from dmo.methods.svr.frames import frame_bytes, neighborhood_frames
 from dmo.methods.svr.losses import POWERS, EpsilonInsensitive, Power
 from dmo.methods.svr.problem import Problem, certificate, dual_feasible, dual_objective, objective
 from dmo.metrics import jaccard_accuracy
@@ -539,3 +542,24 @@ def test_scene_labels_from_distinct_neighbors_beat_independent_regressions(dmo_d
     models = [LLTSVR(frame="identity", tol=1e-3), LLTSVR(neighbors="distinct", n_neighbors=12, tol=1e-3)]
     scores = [jaccard_accuracy(truth, m.fit(X, 2.0 * Y - 1).predict_labels(new)) for m in models]
     assert scores[1] > scores[0] + 0.1
+
+
+def test_frames_that_do_not_fit_into_memory_are_refused_before_they_are_made(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, needed = rng.normal(size=(30, 4)), frame_bytes(30, 30, 40, 6)
+    free = SimpleNamespace(available=needed)
+    monkeypatch.setattr("dmo.methods.svr.frames.psutil.virtual_memory", lambda: free)
+    tracemalloc.start()
+    LLTSVR(max_iter=20, tol=1.0).fit(X, rng.normal(size=(30, 40)))
+    _, most = tracemalloc.get_traced_memory()
+    assert 0.5 * needed < most < 1.1 * needed
+    Y = rng.normal(size=(30, 41))
+    said = (
+        rf"30 samples, matrices of 41 x 41 outputs each, take .* free are {re.escape(amount(needed))}; take frame='iden"
+    )
+    tracemalloc.reset_peak()
+    with pytest.raises(UserError, match=said):
+        LLTSVR(max_iter=20, tol=1.0).fit(X, Y)
+    assert tracemalloc.get_traced_memory()[1] < 0.5 * needed
+    tracemalloc.stop()
+    assert LLTSVR(max_iter=20, tol=1.0, frame="identity").fit(X, Y).predict(X).shape == (30, 41)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import psutil
 from sklearn.neighbors import NearestNeighbors
 
 from dmo.blocks import row_blocks
+from dmo.errors import UserError, amount
 
 Neighbors = Literal["samples", "distinct"]
 _TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
@@ -34,20 +36,33 @@ def neighborhood_frames(
     # U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
     # Outputs at the same distance share the last places, so that the order of the samples does not matter. Directions
     # that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the
-    # coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame. Memory:
-    # 8 n L^2 bytes.
+    # coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame.
     #
     # Liu, Lin, Yu 2009, Algorithm 1.
     distinct, inverse = np.unique(
         Y, axis=0, return_inverse=True
     )  # in an order of their own, whatever that of the samples
     inverse = inverse.ravel()
+    m, L = distinct.shape
+    needed, free = frame_bytes(len(Y), m, L, n_neighbors), psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each, take "
+            f"{amount(needed)}, free are {amount(free)}; take frame='identity', or fewer outputs"
+        )
     if neighbors == "distinct":
         counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))
     else:
         counts = np.bincount(inverse, weights, len(distinct)).astype(np.float64)
     frames = _of_distinct(distinct, counts, n_neighbors, Y)
     return Frames(frames.basis[inverse], frames.ranks[inverse])
+
+
+def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
+    """Count the bytes that a fit with frames of n samples with m different outputs holds at its peak."""
+    # `_complete` holds five matrices a sample of a block beside all frames and their singular vectors, the solver four
+    b = min(m, _BLOCK)
+    return 8 * L * max(L * (m + 5 * b) + 2 * b * min(n_neighbors, L), 4 * n * L)
 
 
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
