@@ -76,7 +76,8 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _of_table(text: str) -> Iterable[tuple[str, list[str]]]:
     lines = csv_rows(StringIO(text, newline=""))
-    head, records = next(lines, []), {}
+    head: list[str] = next(lines, [])
+    records = {}
     if len(set(head)) < len(head):
         raise UserError(f"its first line {head} names a column twice")
     for fields in lines:
