@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -22,6 +26,7 @@ from dmo.formats.tables import Table, open_rows, open_table
 
 log = logging.getLogger("dmo")
 _LARGEST = 1 << 30  # bytes of a file that is fetched; the largest of a card has a thirtieth of them
+_LONGEST = 3600.0  # seconds that a file may take in all
 
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
@@ -64,11 +69,30 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     pooch.get_logger().setLevel("WARNING")
     name = Path(file.url or "").name
     log.warning("%s: fetching %s", card.name, file.url)
-    plain = pooch.HTTPDownloader(progressbar=_Bounded())
+    counted, answer, target, opened = _Bounded(), Future[str](), Path(folder, name), list[Any]()
+    noted = {"response": lambda response, **_: opened.append(response)}
+    plain = pooch.HTTPDownloader(progressbar=counted, hooks=noted)
+
+    def retrieve(place: str) -> None:
+        try:
+            answer.set_result(pooch.retrieve(file.url, f"sha256:{file.sha256}", name, place, downloader=plain))
+        except BaseException as error:
+            answer.set_exception(error.with_traceback(None))
+        for response in opened:
+            response.close()
+
+    os.makedirs(folder, exist_ok=True)
     try:
-        return Path(pooch.retrieve(file.url, f"sha256:{file.sha256}", name, folder, downloader=plain))
-    except OSError:
-        raise
+        # in a thread, since every byte renews the time limit of a connection, and one of a header reaches nobody here
+        with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
+            Thread(target=retrieve, args=[place], name="dmo-fetch", daemon=True).start()
+            os.replace(answer.result(_LONGEST), target)
+        return target
+    except OSError as error:
+        if answer.done():
+            raise
+        counted.seen = _LARGEST  # ends the thread with the next bytes
+        raise OSError(f"it was not there after {_LONGEST:g} s") from error
     except ValueError as error:  # what pooch says of a checksum
         raise DataError(f"{card.name}: {file.url} has other bytes than the card says, nothing is kept") from error
 
@@ -76,15 +100,15 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
 class _Bounded:
     """Counts what comes in the place of a display of progress: a server may send without end."""
 
-    _seen, total = 0, 0
+    seen, total = 0, 0
 
     def update(self, count: int) -> None:
-        self._seen += count
-        if self._seen > _LARGEST:
+        self.seen += count
+        if self.seen > _LARGEST:
             raise OSError(f"more than {_LARGEST} bytes came")
 
     def reset(self) -> None:
-        self._seen = self.total = 0
+        self.seen = self.total = 0
 
     def close(self) -> None:
         pass

@@ -230,6 +230,10 @@ class Extractor:
             checked(AttachedRecipe, meta)
             recipe = Recipe.from_dict(meta["recipe"])
             found = cls(recipe, {name: Vocabulary.checked(arrays[name]) for name in recipe.local})
+            for name, vocabulary in found.vocabularies.items():
+                width = 128 if name.endswith("sift") else 36  # of `SourceImage.local`
+                if vocabulary.centers.shape[1] != width:
+                    raise UserError(f"its words of {name} have {vocabulary.centers.shape[1]} numbers, expected {width}")
         except (KeyError, ValueError) as error:
             raise StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
         if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):

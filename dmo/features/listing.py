@@ -15,6 +15,7 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.features.images import find_images
+from dmo.formats.files import csv_rows, existing
 
 NAMES = ("file", "image", "picture", "path", "sample")
 FOLDERS = "folders"
@@ -169,7 +170,7 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
         path = Path(labels)
         if path.suffix.lower() not in (".csv", ".json"):
             raise UserError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
-        entries = _read_csv(path) if path.suffix.lower() == ".csv" else _read_json(path)
+        entries = _read_csv(existing(path)) if path.suffix.lower() == ".csv" else _read_json(existing(path))
     listed = [name for name in found if name in entries]
     if not listed:
         raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
@@ -213,7 +214,7 @@ def _by_folders(name: str) -> ListedImage:
 def _read_csv(path: Path) -> dict[str, ListedImage]:
     entries: dict[str, ListedImage] = {}
     with open(path, newline="", encoding="utf-8-sig") as file:
-        lines = csv.reader(file)
+        lines = csv_rows(file)
         try:
             header = [field.strip() for field in next(lines, [])]
             if len(header) < 2 or header[0].lower() not in NAMES:

@@ -213,6 +213,8 @@ class Recipe:
         """A recipe may come in a store of anybody: it takes no more memory than dmo's own limits allow."""
         limits = {"side": (self.side, LEAST, LARGEST_SIDE), "max_pixels": (self.max_pixels, 1, MAX_PIXELS)}
         limits |= {f"words of {name}": (count, 2, MAX_WORDS) for name, count in dict(self.words or {}).items()}
+        if self.onnx is not None and "side" in self.onnx:
+            limits["side of the ONNX model"] = (self.onnx["side"], 1, LARGEST_SIDE)
         for name, (value, least, most) in limits.items():
             if type(value) is not int or not least <= value <= most:
                 raise UserError(f"a recipe with {name} = {value!r}: pass a whole number from {least} to {most}")

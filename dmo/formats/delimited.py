@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmo.formats.files import DataError, lines, suffix, to_number
+from dmo.formats.files import DataError, csv_rows, lines, suffix, to_number
 
 DELIMITERS = (",", ";", "\t")
 _CELLS = 1 << 24  # of a block
@@ -237,7 +237,7 @@ def read_names(path: str | os.PathLike[str]) -> list[str]:
 def _fields(line: bytes, delimiter: str) -> list[str]:
     text = line.decode("utf-8", "replace")
     try:
-        fields = next(csv.reader([text], delimiter=delimiter), [""])
+        fields = next(csv_rows([text], delimiter), [""])
     except csv.Error:  # a carriage return or NUL inside the line
         fields = text.split(delimiter)
     return [field.strip() for field in fields]

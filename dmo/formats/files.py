@@ -8,7 +8,7 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +25,6 @@ Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
 LONGEST_LINE = 1 << 28
 """Bytes of a line of text: some kilobytes may decompress to any number of them."""
-csv.field_size_limit((1 << 31) - 1)  # a line of many names is one field for a wrong separator, a document is one cell
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -55,6 +54,12 @@ def existing(path: str | os.PathLike[str]) -> Path:
     if not path.is_file():
         raise DataError(f"{path}: is a pipe or a device, expected a file; write its contents to a file first")
     return path
+
+
+def csv_rows(text: Iterable[str], mark: str = ",") -> Any:
+    """The `csv.reader` of lines, whose fields may be long: a document is one cell, a wrong mark makes a line one field."""
+    csv.field_size_limit((1 << 31) - 1)
+    return csv.reader(text, delimiter=mark)
 
 
 def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = None) -> None:

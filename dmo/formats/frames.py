@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -22,6 +21,7 @@ from dmo.formats.files import (
     COMPRESSED,
     DataError,
     check_memory,
+    csv_rows,
     decompressing,
     existing,
     lines,
@@ -143,7 +143,7 @@ def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
     text = _text(existing(path))
     return [
         [field.strip() for field in row if field.strip()]
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text))
+        for row in csv_rows(io.StringIO(text, newline=""), _separator(text))
     ]
 
 
@@ -152,7 +152,7 @@ def is_ragged(path: str | os.PathLike[str]) -> bool:
     if suffix(path) in (".parquet", ".pq"):
         return False
     text = _text(existing(path))
-    rows = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text)), _SOME))
+    rows = list(islice(csv_rows(io.StringIO(text, newline=""), _separator(text)), _SOME))
     return len({len(row) for row in rows if row}) > 1
 
 
@@ -262,7 +262,7 @@ def _separator(text: str) -> str:
     lines = _first_lines(text)
     best, most = ",", 1
     for mark in (";", "\t", "|", ","):
-        counts = [len(row) for row in csv.reader(lines, delimiter=mark)]
+        counts = [len(row) for row in csv_rows(lines, mark)]
         if counts and min(counts) == max(counts) > most and not (mark == "," and best == ";"):
             best, most = mark, max(counts)
     if most == 1:  # rows of different lengths: the mark that most lines have
@@ -271,13 +271,13 @@ def _separator(text: str) -> str:
 
 
 def _decimal_comma(text: str, mark: str) -> bool:
-    fields = [field.strip() for row in csv.reader(_first_lines(text), delimiter=mark) for field in row]
+    fields = [field.strip() for row in csv_rows(_first_lines(text), mark) for field in row]
     return any(map(_DECIMAL.fullmatch, fields)) and not any(re.fullmatch(r"-?\d+\.\d+", field) for field in fields)
 
 
 def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[str], bool]:
     """(names of the columns, whether the first line holds them)."""
-    first = [field.strip() for field in next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), [])]
+    first = [field.strip() for field in next(csv_rows(io.StringIO(text, newline=""), mark), [])]
     values = [to_number(field.replace(",", ".") if mark != "," else field) for field in first]
     if None in values or not first:
         doubled = sorted((name, count) for name, count in Counter(first).items() if name and count > 1)

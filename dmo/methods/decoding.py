@@ -198,7 +198,8 @@ class ScoreRule:
         ScoreRule
             The rule.
         """
-        return cls(**arrays, **meta)
+        # a rule of before kept the number of samples where it divided by propensities alone
+        return cls(**arrays, **({"propensity": meta["n_train"] > 0} | meta))
 
 
 _LOWEST = -1e6

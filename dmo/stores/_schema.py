@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from dmo.errors import UserError
 from dmo.stores._arrays import checksum, to_json
 from dmo.stores._errors import DamagedRoot, StoreError, writing
 from dmo.stores._folder import Folder
-from dmo.stores._lock import acquire, release
+from dmo.stores._lock import acquire, alone, holder, release
 from dmo.stores._valid import check_attributes
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "results": "result store", "model": "model"}
@@ -203,6 +204,9 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
     check_attributes(folder.url, attributes)
     document = _root_to_write(folder, attributes, overwrite)
     if document is not None and document["attributes"]["complete"] and not overwrite:
+        if holder(folder) is not None:  # its writer may have died before it gave up its lock
+            with suppress(OSError, StoreError), alone(folder):
+                sweep(folder)
         return document["attributes"]
     acquire(folder)
     try:
@@ -214,6 +218,7 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
             write_root(folder, attributes, arrays)
             return attributes
         if document["attributes"]["complete"]:
+            sweep(folder)
             release(folder.url)
         return document["attributes"]
     except BaseException:
@@ -248,6 +253,13 @@ def write_root(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, 
 def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> None:
     document["attributes"]["complete"] = complete
     _put_root(folder, document)
+
+
+def sweep(folder: Folder) -> None:
+    """Remove what only the writers of a store needed, once it is complete: the journal, and what is half-written."""
+    with suppress(OSError):
+        folder.delete("journal")
+        folder.sweep()
 
 
 def clear(folder: Folder, document: dict[str, Any]) -> None:

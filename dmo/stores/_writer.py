@@ -16,7 +16,7 @@ from dmo.stores._arrays import DenseArray, Index, Ledger, SparseArray, group_jso
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import LOCK, Folder
 from dmo.stores._lock import abandon, holder, own_token, release
-from dmo.stores._schema import existing_root, first_difference, read_root, set_complete
+from dmo.stores._schema import existing_root, first_difference, read_root, set_complete, sweep
 
 Array = DenseArray | SparseArray
 
@@ -152,8 +152,7 @@ class Blocks:
         if not self._open():
             return
         set_complete(self.folder, document, True)
+        sweep(self.folder)
         with suppress(OSError):
-            self.folder.delete("journal")
-            self.folder.sweep()
             self.folder.delete(LOCK)
         release(self.folder.url, all_writers=True)

@@ -16,6 +16,7 @@ from sklearn.base import clone
 from dmo import stores
 from dmo.blocks import Subset
 from dmo.errors import UserError
+from dmo.formats.files import csv_rows, existing
 from dmo.workflows.apply import ALL, SCORES, AppliedModel, chosen_split, known_labels, open_applied, unguarded
 from dmo.workflows.fitting import Training, save
 from dmo.workflows.program import Session
@@ -41,13 +42,13 @@ _WHOLE = "whole_split"
 def read_answers(path: str | Path) -> dict[str, list[str]]:
     """Read what people answered."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = existing(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
             return one_answer_each(_of_table(text))
         found = json.loads(text, object_pairs_hook=_each_once)
         return one_answer_each(_of_images(found) if isinstance(found, dict) else _of_tasks(found))
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; pass a file of answers") from error
+        raise UserError(f"{path} cannot be read: {error.strerror or error}; pass a file of answers") from error
     except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         reason = str(error)[:300] if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"[:300]
         raise UserError(
@@ -74,8 +75,9 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _of_table(text: str) -> Iterable[tuple[str, list[str]]]:
-    lines = csv.reader(StringIO(text, newline=""))
-    head, records = next(lines, []), {}
+    lines = csv_rows(StringIO(text, newline=""))
+    head: list[str] = next(lines, [])
+    records = {}
     if len(set(head)) < len(head):
         raise UserError(f"its first line {head} names a column twice")
     for fields in lines:

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from shell import disk_full, record, run
 from sklearn.metrics import f1_score, label_ranking_average_precision_score, mean_absolute_error, r2_score
 
+import dmo.cli
 import dmo.estimators
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
@@ -685,6 +687,18 @@ def test_as_a_process(work, tmp_path):
     assert (bad.returncode, bad.stdout) == (2, "")
     assert bad.stderr.startswith("dmo: no store at ")
     assert bad.stderr.count("\n") == 1
+
+
+def test_an_interrupt_of_the_start_is_one_sentence(monkeypatch, capsys):
+    def find_spec(name, *_):
+        if name == "dmo.cli.app":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "dmo.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        dmo.cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "dmo: stopped before it began\n")
 
 
 def test_debug_shows_the_traceback(tmp_path):

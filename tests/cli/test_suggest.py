@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
@@ -179,6 +180,18 @@ def test_what_holds_no_answers_is_refused(name, text, tmp_path):
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=r"holds no answers|cannot be read"):
         read_answers(tmp_path / name)
+
+
+def test_cells_of_a_megabyte_are_read_and_pipes_refused(tmp_path):
+    before, sky = csv.field_size_limit(1 << 17), "sky" * (1 << 19)
+    (tmp_path / "long.csv").write_text(f"sample,labels,text\n1.jpg,sea;{sky},{sky}\n")
+    (tmp_path / "long.json").write_text(json.dumps([{"sample": "1.jpg", "labels": {"choices": ["sea", sky]}}]))
+    for name in ("long.csv", "long.json"):
+        assert read_answers(tmp_path / name) == {"1.jpg": ["sea", sky]}
+    csv.field_size_limit(before)
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UserError, match=r"pipe.csv: is a pipe or a device, expected a file"):
+        read_answers(tmp_path / "pipe.csv")
 
 
 BOX = {"x": 10, "y": 20, "width": 30, "height": 40, "rectanglelabels": ["sea"]}

@@ -10,6 +10,8 @@ import pickle
 import re
 import struct
 import sys
+import threading
+import time
 import tracemalloc
 import zipfile
 import zlib
@@ -1402,7 +1404,8 @@ def served(tmp_path):
 
 
 class HostileHandler(BaseHTTPRequestHandler):
-    """/endless has no end, /long says more than any file has, /short breaks off, /away leads to a file, /round to itself."""
+    """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /away leads to a
+    file, /round to itself."""
 
     def log_message(self, *_):
         pass
@@ -1420,24 +1423,34 @@ class HostileHandler(BaseHTTPRequestHandler):
             self.wfile.write(b"@relation")
             while kind == "endless":
                 self.wfile.write(bytes(1 << 16))
+            for _ in range(40 if kind == "slow" else 0):
+                self.wfile.write(b"@")
+                time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", ["endless", "long", "short", "away", "round"])
+@pytest.mark.parametrize("kind", ["endless", "slow", "long", "short", "away", "round"])
 def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(sources, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(sources, "_LONGEST", 0.5 if kind == "slow" else 60)
     name = read_card("scene").files[0].name
     text = Path(CARDS["scene"]).read_text(encoding="utf-8")
     card = put(
         tmp_path, "scene.toml", re.sub(r'url = "[^"]*"', f'url = "http://127.0.0.1:{server.server_port}/{kind}"', text)
     )
-    said = "more than 1048576 bytes came" if kind == "endless" else "could not be fetched|has other bytes"
-    with pytest.raises((FileNotFoundError, DataError), match=said) as refused:
+    said = {"endless": "more than 1048576 bytes came", "slow": r"it was not there after 0\.5 s"}
+    with pytest.raises(
+        (FileNotFoundError, DataError), match=said.get(kind, "could not be fetched|has other")
+    ) as refused:
         ingest(card, tmp_path / "set", tmp_path / "s.zarr", fetch=True)
     assert "\n" not in str(refused.value)
     assert name in str(refused.value) or kind in str(refused.value)
-    assert not [path for path in (tmp_path / "set").rglob("*") if path.is_file()]
+    assert not list((tmp_path / "set").rglob("*"))
+    for thread in threading.enumerate():
+        if thread.name == "dmo-fetch":
+            thread.join(60)
+            assert not thread.is_alive()
     server.shutdown()
     server.server_close()
 

@@ -150,6 +150,17 @@ def test_label_files_of_another_form_are_refused(few, tmp_path, name, text, mess
         features.list_images(few, tmp_path / name)
 
 
+def test_label_files_have_cells_of_a_megabyte_and_are_no_pipes(few, tmp_path):
+    before, sky = csv.field_size_limit(1 << 17), "sky" * (1 << 19)
+    (tmp_path / "long.csv").write_text(f"file,labels\ntest/d.png,{sky}\n")
+    assert features.list_images(few, tmp_path / "long.csv").label_names == [sky]
+    csv.field_size_limit(before)
+    for name in ("pipe.csv", "pipe.json"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name}: is a pipe or a device, expected a file"):
+            features.list_images(few, tmp_path / name)
+
+
 def test_a_test_share_depends_on_names_alone(work):
     listing = features.list_images(work / "pics")
     split = dict(zip(listing.ids, listing.with_test_share(0.4).split))

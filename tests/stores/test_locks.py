@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -300,11 +301,21 @@ def test_a_store_that_another_process_begins_between_the_look_and_the_lock_is_ke
 def test_a_store_whose_writer_died_between_its_completion_and_its_lock_is_finished(tmp_path: Path) -> None:
     path = tmp_path / "r.zarr"
     fill(begin(path))
-    locked(path, pid=2**22 + 1, started="0")
-    again = begin(path)
-    assert again.missing() == []
-    again.finish()
-    assert stores.verify(path) == []
+    whole = sorted(path.rglob("*"))
+    for held in (False, True):
+        locked(path, pid=2**22 + 1, started="0")
+        (path / "journal").mkdir()
+        (path / "embedding" / ".c.0.0.x.partial").write_bytes(b"of a killed writer")
+        with stores.reserve(path) if held else nullcontext():
+            again = begin(path)
+            assert again.missing() == []
+            again.finish()
+        assert sorted(path.rglob("*")) == whole
+        assert stores.verify(path) == []
+    locked(path)  # of a process that lives
+    (path / "journal").mkdir()
+    assert begin(path).missing() == []
+    assert (path / "journal").exists()
 
 
 def test_a_file_is_not_reserved(tmp_path: Path) -> None:

@@ -379,6 +379,18 @@ def test_a_forged_recipe_of_images_is_refused(tmp_path: Path, inside: str, value
         assert found is None or found.fingerprint == extractor.fingerprint, where
 
 
+def test_a_recipe_of_images_that_fits_its_hash_is_bounded_as_well() -> None:
+    recipe = Recipe.of("dense_sift_v3h1", words={"dense_sift": 2})
+    forged = Extractor(recipe, {"dense_sift": Vocabulary(np.eye(2, 5, dtype=np.float32))})
+    with pytest.raises(stores.StoreError, match="its words of dense_sift have 5 numbers, expected 128"):
+        Extractor._of("m.zarr", *forged.parts(), forged.fingerprint)
+    model = Embedding("m.onnx", "0" * 64, side=10**9, dimension=4).to_dict()
+    with pytest.raises(
+        UserError, match="recipe with side of the ONNX model = 1000000000: pass a whole number from 1 to"
+    ):
+        Recipe.of("onnx", onnx=model)
+
+
 @pytest.fixture
 def alarm() -> Iterator[None]:
     """Ends a test that waits for what never comes, which no sentence would tell."""
