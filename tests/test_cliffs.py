@@ -14,11 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 
 import dmo
 from dmo import KGHA, MESD, MORP, Exact, LabelPropagation, MultiViewRidge, Nystrom, TraceEmbedding
 from dmo.engines.krylov import Krylov
+from dmo.labels.stratification import stratified_folds
+from dmo.methods.decoding import ScoreRule
 
 N, L, D = 60, 5, 12
 X, Y = make_multilabel_classification(n_samples=N + 10, n_features=D, n_classes=L, random_state=0)
@@ -33,8 +36,19 @@ def ridge(**parameters):
 
 
 def decided(model, X=X, Y=Y):
-    """Labels of a sample, which are decided by what held-out scores teach: of some samples they teach much the same."""
-    return np.array([model.fit(X, Y).predict(X).mean()])
+    """What held-out scores of samples teach: probabilities of new ones."""
+    return model.fit(X, Y).predict_proba(NEW)
+
+
+KERNEL = dmo.kernels.RBF(bandwidth=2.0)
+
+
+def swept(model, grid):
+    """Scores that are continuous in what is fitted: errors of regressions."""
+    found = dmo.selection.sweep(
+        model.set_params(targets="real"), X, X[:, :3] @ np.ones((3, 2)) + Y[:, :2], grid, metric="r2", refit=False
+    )
+    return np.array([row["mean"] for row in found.table])
 
 
 def linear_space(method="opls", **parameters):
@@ -77,25 +91,43 @@ CLIFFS = {
         "all held-out scores below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation="exact")),
-        0.15,
+        1e-9,  # some of the rows are all of them here
     ),
-    "estimators.out_of_fold.SOLVED_ROWS": (
+    "engines.fitted_views.SOLVED_ROWS": (
         "all held-out scores of tiles below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=TILES)),
-        0.15,
+        1e-5,  # the same, by other solves
     ),
     "estimators.out_of_fold.HELD_OUT_ROWS": (
         "rows of a further fit: three of four below, so many above",
         300,
         lambda: decided(KGHA(ridge=0.5), *MORE),
-        0.15,
+        0.1,  # samples are dealt out anew where there is one less
+    ),
+    "estimators.out_of_fold.FEW_ROWS": (
+        "held-out scores of all rows by folds below, of some rows by one fit above",
+        400,
+        lambda: decided(KGHA(ridge=0.5), *MORE),
+        0.2,  # a quarter of the rows
+    ),
+    "estimators.shared_fits.EIGENPAIRS": (
+        "factors of every ridge below, eigenpairs for all above",
+        16,
+        lambda: swept(MultiViewRidge(KERNEL), {"ridge": np.logspace(-3, 1, 16).tolist()}),
+        1e-7,
+    ),
+    "estimators.shared_fits._EXPONENTS": (
+        "bytes of exponents that are kept below, made anew above",
+        4 * 20 * N * N // 15,
+        lambda: swept(MultiViewRidge(KERNEL, approximation=Nystrom(rank=20)), {"bandwidth": [0.5, 1.0, 2.0]}),
+        1e-4,
     ),
     "estimators.out_of_fold.PASSED_ROWS": (
         "all held-out scores of moments below, in runs above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=Nystrom(rank=20))),
-        0.15,
+        0.05,  # runs of one row each leave one out
     ),
     "estimators.projector._SMALL": (
         "exact linear problem below, subspace above",
@@ -141,9 +173,10 @@ CLIFFS = {
 
 # what else is made small, so that a small problem has room on both sides
 BESIDE = {
-    "estimators.out_of_fold.ALL_ROWS": {"estimators.out_of_fold.SOME_ROWS": N - 5},
-    "estimators.out_of_fold.SOLVED_ROWS": {"estimators.out_of_fold.SOLVED_SOME": N - 5},
-    "estimators.out_of_fold.PASSED_ROWS": {"estimators.out_of_fold._RUN": 10},
+    "estimators.out_of_fold.ALL_ROWS": {"estimators.out_of_fold.SOME_ROWS": N},
+    "engines.fitted_views.SOLVED_ROWS": {"estimators.out_of_fold.SOLVED_SOME": N},
+    "estimators.out_of_fold.PASSED_ROWS": {"estimators.out_of_fold._RUN": 1},
+    "estimators.out_of_fold.HELD_OUT_ROWS": {"estimators.out_of_fold.FEW_ROWS": 1},
     "methods.ridge._LABELS": {"validation.outputs._MANY": 1},
     "linalg.linear._WHOLE": {"linalg.linear.is_single_blas": lambda: False},
     "linalg.linear._BLOCK": {"linalg.linear.is_single_blas": lambda: False, "linalg.linear._WHOLE": 1},
@@ -241,7 +274,10 @@ def _taken(module, home):
 @pytest.mark.parametrize("name", CLIFFS)
 def test_both_sides_of_a_cliff_agree(name, monkeypatch):
     _, size, problem, tolerance = CLIFFS[name]
-    wanted = problem()
+    with monkeypatch.context() as patched:
+        for other, small in BESIDE.get(name, {}).items():
+            set_constant(patched, other, small)
+        wanted = problem()
     for value in (size - 1, size, size + 1):
         with monkeypatch.context() as patched:
             agrees(patched, name, value, problem, wanted, tolerance)
@@ -281,15 +317,43 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
-def test_calibration_of_kernels_in_tiles_is_refused_above_what_is_solved_for(monkeypatch):
-    model = MultiViewRidge(ridge=0.5, decoder="calibrated", approximation=TILES)
-    wanted = MultiViewRidge(ridge=0.5, decoder="calibrated", approximation="exact").fit(X, Y).predict_proba(NEW)
-    for few in (N, N + 1):
-        set_constant(monkeypatch, "engines.fitted_views._FEW", few)
-        np.testing.assert_allclose(model.fit(X, Y).predict_proba(NEW), wanted, atol=1e-5)
-    set_constant(monkeypatch, "engines.fitted_views._FEW", N - 1)
-    with pytest.raises(ValueError, match="leave-one-out scores need a factorized kernel"):
-        model.fit(X, Y)
+UNFACTORED = {
+    "ridge": MultiViewRidge(ridge=0.5, approximation=TILES),
+    "ridges": MultiViewRidge(ridge=[[0.1, 0.3, 0.5, 0.7, 0.9]], approximation=TILES),
+    "kgha": KGHA(ridge=0.5, tol=1e-9, approximation=TILES),
+    "als": KGHA(ridge=0.5, tol=1e-9, solver="als"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", UNFACTORED)
+def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_folds(name, monkeypatch):
+    n = 80
+    X, Y, new = MORE[0][:n] / 5, MORE[1][:n], [MORE[0][n:120] / 5]
+    plain, fold, held_out = (
+        clone(UNFACTORED[name]).set_params(label_sets=False),
+        stratified_folds(Y, 4),
+        np.empty(Y.shape),
+    )
+    for number in range(4):
+        part = fold == number
+        held_out[part] = plain.fit([X[~part]], Y[~part]).decision_function([X[part]])
+    raw = plain.fit([X], Y).decision_function(new)
+    standardized = ScoreRule.learn(Y.mean(axis=0), held_out, False, 0.5)(raw)
+    for most in (n - 1, n, n + 1):
+        set_constant(monkeypatch, "engines.fitted_views.SOLVED_ROWS", most)
+        decided = clone(plain).set_params(decoder="calibrated").fit([X], Y)
+        found = clone(plain).set_params(standardize=0.5).fit([X], Y).decision_function(new)
+        assert decided.predict_proba(new).shape == raw.shape
+        if most < n or isinstance(plain, KGHA):
+            np.testing.assert_allclose(decided.held_out_scores_, held_out, atol=1e-4)
+        if most < n:
+            np.testing.assert_allclose(found, standardized, atol=1e-3 * np.abs(standardized).max())
+        assert np.corrcoef(found.ravel(), standardized.ravel())[0, 1] > 0.99
+    if name == "ridge":
+        set_constant(monkeypatch, "engines.fitted_views.SOLVED_ROWS", n - 1)
+        weights = np.repeat([1.0, 0.5], n // 2)
+        assert plain.set_params(decoder="calibrated").fit([X], Y, weights).held_out_scores_.shape == Y.shape
 
 
 def test_every_constant_of_the_table_is_there():

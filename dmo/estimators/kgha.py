@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact
-from dmo.engines.fitted_views import FittedView, fit_view
+from dmo.engines.fitted_views import SOLVED_ROWS, FittedView, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.engines.passes import FeatureRows
@@ -475,13 +475,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         pairs = self._embed(apply, n, k, Y)
         self.embedding_ = pairs.vectors
         self.decoder_ = decoder(labels.loadings(pairs.vectors))
-        loo = np.zeros((n, k))
+        # without a factor a solve per row is dear
+        solved = n > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
+        left_out, loo = self.standardize and not solved, np.zeros((n, k))
         expansions: dict[str, Expansion] = {}
         with stage("coefficients of the views", len(fitted)) as advance:
 
             def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | None]:
                 coefficients = view.coefficients(pairs.vectors)
-                left = view.leave_one_out(pairs.vectors, coefficients) if self.standardize else None
+                left = view.leave_one_out(pairs.vectors, coefficients) if left_out else None
                 advance(1)
                 return view.expansions(coefficients), left
 
@@ -491,7 +493,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 if left is not None:
                     loo += left / len(fitted)
         self.expansions_ = expansions
-        held = loo @ self.decoder_
+        held = out_of_fold_scores(self, views, Y) if self.standardize and solved else loo @ self.decoder_
         rule = self.intercept, self.standardize, self.prior_power, len(Y) * self.propensity
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, *rule)
 
