@@ -311,7 +311,8 @@ OTHERS = {
         tuning._RIDGES tuning._ROUGH tuning._SIZES tuning._WIDTHS
     """,
     "rows or entries at a time": """
-        estimators.annotator._ENTRIES linalg.row_gram._STRIP linalg.operators._STRIP methods.set_rules._ENTRIES lowrank.landmarks._STRIP
+        estimators.annotator._ENTRIES linalg.row_gram._STRIP linalg.operators._STRIP
+        methods.set_rules._ENTRIES lowrank.landmarks._STRIP
         datasets.gaps._BLOCK decoders._ENTRIES engines.passes._CARRIED estimators.landmark_regression._ROWS
         estimators.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.portable._ENTRIES labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES lowrank.clusters._STRIP
@@ -320,6 +321,7 @@ OTHERS = {
         workflows.comparison._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """
+        estimators.out_of_fold.SOME_ROWS estimators.out_of_fold.SOLVED_SOME estimators.out_of_fold._RUN
         decoders._POOLED engines.view_moments._SOME features.extraction.SAMPLE_DESCRIPTORS
         features.extraction.SAMPLE_IMAGES functions._SAMPLE labels.kernels._DIRECTIONS lowrank.choice._HELD
         lowrank.clusters._LEAST lowrank.clusters._PER_CLUSTER lowrank.landmarks._LOOK lowrank.landmarks._PER_CENTER
