@@ -133,8 +133,8 @@ class MultiViewRidge(Incremental, Annotator):
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled from out-of-fold
-        ones; what ranks the labels; None: their scores do.
+        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled, and of kernels in
+        tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels; None: their scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
         training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
@@ -168,7 +168,7 @@ class MultiViewRidge(Incremental, Annotator):
     rule_ : ScoreRule
         What turns raw scores into the scores that labels are chosen by.
     held_out_scores_ : ndarray of shape (n, L)
-        Leave-one-out scores of the training samples, with a decoder.
+        Leave-one-out or out-of-fold scores of the training samples, with a decoder.
     classes_ : ndarray of shape (L,)
         The classes, or the label names.
     coef_ : ndarray of shape (L, d), (1, d) or (d,)
