@@ -21,7 +21,9 @@ from dmo.linalg.solution import Solver
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
 
-_FEW = 2048  # rows whose entries of the inverse are solved for one by one where there is no factor
+SOLVED_ROWS = 2048
+"""Rows up to which entries of the inverse are solved for one by one where there is no factor; above, scores of rows that a fit
+has not seen are those of folds, or of some rows."""
 _RUN = 128  # ... so many at a time: a worker holds some blocks of n rows and so many columns
 
 
@@ -108,7 +110,7 @@ class KernelView:
         B, coefficients (n, k); where (m,); part (n,) -> (n, k)
         """
         c, intercept, part = self.smoother.ridge, self._intercept_leverage(), np.ones(1) if part is None else part
-        if where is None and self.smoother.solver.method == "cg" and len(B) <= _FEW:
+        if where is None and self.smoother.solver.method == "cg" and len(B) <= SOLVED_ROWS:
             where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
         if where is None:
             return leave_one_out(B, c * coefficients, c * self.smoother.inverse_diagonal() - intercept, part)

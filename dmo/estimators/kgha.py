@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact
-from dmo.engines.fitted_views import fit_view
+from dmo.engines.fitted_views import SOLVED_ROWS, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.engines.passes import FeatureRows
@@ -458,7 +458,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         start = Y - mean if counts is None else np.where(counts[:, None] > 0, Y - mean, 0.0)
         X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), own, k, start)
         self.decoder_ = decoder(labels.coefficients(X))
-        loo = self._expand_views(fitted, X, bool(self.standardize) and weights is None)
+        # without a factor a solve per row is dear
+        solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
+        standardize = bool(self.standardize) and weights is None
+        loo = self._expand_views(fitted, X, standardize and not solved)
+        if standardize and solved:
+            return out_of_fold_scores(self, views, Y)
         return None if loo is None else loo @ self.decoder_
 
     def _fit_pass(self, done: LowRankPass) -> None:

@@ -9,7 +9,7 @@ components as labels, balance .01) where scores out of fold had .70 and test sam
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,11 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
-from dmo.engines.exact import exact_engine
+from dmo.engines.exact import Storage, exact_engine, is_linear
+from dmo.engines.fitted_views import SOLVED_ROWS
 from dmo.engines.lowrank import FOLDS
 from dmo.estimators.label_gaps import LabelGaps
+from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.parsing import is_pairwise
 from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
@@ -66,9 +68,9 @@ def out_of_fold_matrices(
     return list(scores.values())
 
 
-ALL_ROWS, SOLVED_ROWS = 6144, 2048
-"""Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), and the same where it
-is solved by iteration (a solve per row)."""
+ALL_ROWS = 6144
+"""Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did); of one that is solved
+by iteration `SOLVED_ROWS` (a solve per row)."""
 SOME_ROWS, SOLVED_SOME = 1024, 256
 """Rows that are scored of more than these, and at most where a kernel is solved by iteration: as many further columns."""
 HELD_OUT_ROWS = 2000
@@ -88,6 +90,11 @@ def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
         return None
     count = SOME_ROWS if factorized else min(SOME_ROWS, SOLVED_SOME)
     return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+
+
+def takes_folds(n: int, storage: Storage, kernels: Iterable[MultiKernel]) -> bool:
+    """Whether held-out scores of all n rows take folds: there is no factor, and a solve per row is dear."""
+    return storage != "memory" and n > SOLVED_ROWS and not all(is_linear(kernel) for kernel in kernels)
 
 
 def rows_in_runs(n: int) -> np.ndarray | None:

@@ -49,6 +49,7 @@ from dmo.estimators.out_of_fold import (
     out_of_fold_scores,
     rows_in_runs,
     some_rows,
+    takes_folds,
 )
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
@@ -130,8 +131,8 @@ class MultiViewRidge(Incremental, Annotator):
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled from out-of-fold
-        ones; what ranks the labels; None: their scores do.
+        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled, and of kernels in
+        tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels; None: their scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
         training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
@@ -157,7 +158,7 @@ class MultiViewRidge(Incremental, Annotator):
     rule_ : ScoreRule
         What turns raw scores into the scores that labels are chosen by.
     held_out_scores_ : ndarray of shape (n, L)
-        Leave-one-out scores of the training samples, with a decoder.
+        Leave-one-out or out-of-fold scores of the training samples, with a decoder.
     classes_ : ndarray of shape (L,)
         The classes, or the label names.
     coef_ : ndarray of shape (L, d), (1, d) or (d,)
@@ -443,13 +444,16 @@ class MultiViewRidge(Incremental, Annotator):
             self.expansions_[view] = FactorExpansion.of(view, found, share * B, share * offset)
         self._learn_rules(views, Y, frequency, np.zeros((0, Y.shape[1])), np.zeros((0, 1)), None)
 
-    def _held_out(self, gaps: LabelGaps | None) -> str:
-        """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none."""
+    def _held_out(self, gaps: LabelGaps | None, takes_folds: bool = False) -> str:
+        """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none; all of them
+        by folds where `takes_folds`."""
         needed = self.standardize or self.decoder is not None
         if not needed and self._skips_sets:
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together, and where no scale of
         # the columns has seen it
+        if needed and takes_folds:
+            return "folds"
         by_gradients = not self.is_exact and self._by_gradients(list(self.view_weights_))
         if (gaps is None or gaps.counts is None) and not by_gradients and not learned_columns(self):
             return "left out"
@@ -464,10 +468,11 @@ class MultiViewRidge(Incremental, Annotator):
         seen: np.ndarray,
         gaps: LabelGaps | None,
         some: np.ndarray | None = None,
+        takes_folds: bool = False,
     ) -> None:
         """Rule and decisions from left-out scores `loo` of all samples, or `some`: sums over the views that a sample has,
         of weights `seen` (n x 1)."""
-        rows, held_out = np.arange(len(Y)) if some is None else some, self._held_out(gaps)
+        rows, held_out = np.arange(len(Y)) if some is None else some, self._held_out(gaps, takes_folds)
         if held_out == "part":
             labeled = np.flatnonzero(gaps.any_weight) if gaps is not None else rows
             found = held_out_part(self, views, Y, labeled, PASSED_ROWS, gaps)
@@ -489,23 +494,28 @@ class MultiViewRidge(Incremental, Annotator):
             self._learn_decoder(self.decoder, [loo], Y[rows], counts)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
-        n, held_out = len(Y), self._held_out(gaps)
+        n = len(Y)
         frequency = Y.mean(axis=0, dtype=np.float64) if gaps is None else gaps.frequency(Y)
         targets = Y - frequency if self.center else Y.astype(np.float64)
         engine = exact_engine(self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
+        by_folds = takes_folds(n, storage, kernels.values())
+        held_out = self._held_out(gaps, by_folds)
         expansions: dict[str, Expansion] = {}
         whole = held_out != "left out" or self.standardize or self.decoder is not None
         some = None if whole else some_rows(n, storage == "memory")
         m = n if some is None else len(some)
         loo, seen = np.zeros((m, Y.shape[1])), np.zeros((m, 1))
+        left_out = some if held_out == "left out" else np.arange(0)
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
                 weights = np.ones(n) if gaps is None else gaps.weights.of_views(list(kernel.kernels))
                 if isinstance(ridges[name], np.ndarray):
-                    part, left = self._fit_by_label(engine, name, kernel, views, targets, ridges[name], storage, some)
+                    part, left = self._fit_by_label(
+                        engine, name, kernel, views, targets, ridges[name], storage, left_out
+                    )
                     expansions |= part
                     if held_out == "left out":
                         loo += self._share(name) * left
@@ -539,7 +549,7 @@ class MultiViewRidge(Incremental, Annotator):
                     seen += share * has
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
-        self._learn_rules(views, Y, frequency, loo, seen, gaps, some)
+        self._learn_rules(views, Y, frequency, loo, seen, gaps, some, by_folds)
 
     def _fit_by_label(
         self,
@@ -563,7 +573,8 @@ class MultiViewRidge(Incremental, Annotator):
             part = view.coefficients(own)
             found = found if found.size else np.empty((len(part), targets.shape[1]))
             found[:, columns] = part
-            left[:, columns] = view.leave_one_out(own, part, some)
+            if len(left):
+                left[:, columns] = view.leave_one_out(own, part, some)
         # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
         return view.expansions(self._share(name) * found), left
 

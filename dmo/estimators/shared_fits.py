@@ -197,7 +197,7 @@ class SharedViews:
             sources = {view: self.old[view] for view in built.kernel.kernels}
             single = built.dtype == np.float32 and self._tol > EXACT  # then most factors are made in float32
             price = 2 * EIGENPAIRS if single else EIGENPAIRS
-            spectrum = partial(self._spectrum, name, center) if self._factorizations > price else None
+            spectrum = partial(self._spectrum, name, center) if price < self._factorizations else None
             self._last.pop(name, None)  # its factor first makes room
             view = view_of(name, built, sources, ridge, center, "direct", None, spectrum=spectrum, tol=self._tol)
             self._last[name] = (key, SharedView(view, self.new, cross))
@@ -247,7 +247,7 @@ class SharedMaps:
             if self._bandwidths and current_client() is None:
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
-                if size * (n_old + n_new) ** 2 / n_new <= _EXPONENTS:  # of all folds
+                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # of all folds
                     known = self._bandwidths
                     self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
         if factor is None or not self._bandwidths:

@@ -225,14 +225,17 @@ def pick_rows(view: Rows, key: RowKey) -> Rows:
 
     view (n, d) -> (m, d)
     """
+    # a square may be a kernel matrix, whose rows have to tell which of its columns are theirs, as a subset does
+    square = view.shape[0] == view.shape[1]
     if not isinstance(key, slice):
         key = np.atleast_1d(np.asarray(key))
         key = np.flatnonzero(key) if key.dtype == bool else key.astype(np.intp)
     if hasattr(view, "iloc"):
         return view.iloc[key]
     if scipy.sparse.issparse(view):
-        return scipy.sparse.csr_array(view)[key]
-    if isinstance(view, np.ndarray) or hasattr(view, "compute") or hasattr(view, "dims"):
+        view = scipy.sparse.csr_array(view)
+    in_parts = isinstance(view, np.ndarray) or hasattr(view, "compute") or hasattr(view, "dims")
+    if (scipy.sparse.issparse(view) or in_parts) and not square:
         return view[key]
     n = view.shape[0]
     index = np.arange(n)[key]

@@ -8,9 +8,10 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.linalg
 import zarr
 from sklearn.datasets import make_multilabel_classification
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import dmo
 from dmo import (
@@ -31,7 +32,8 @@ from dmo import (
     Views,
 )
 from dmo.blocks import Subset
-from dmo.kernels import RBF, gram_matrix
+from dmo.kernels import RBF, Laplacian, gram_matrix
+from dmo.linalg.solve import COEFFICIENTS
 from dmo.selection import sweep
 from dmo.stores import open_kernel, write_kernel
 
@@ -141,15 +143,25 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
 
 def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_path):
     n = 2100
-    X, Y, K, K_new = samples(n)
+    _, Y, K, K_new = samples(n)
     write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # float32, as kernels of that size are kept
-    engine = Exact(storage="recomputed", precision="float32")
-    wanted = made("MultiViewRidge", KERNEL, ridge=1.0, approximation=engine, label_sets=False).fit(X[:n], Y)
     engine = Exact(storage="recomputed")
     model = made("MultiViewRidge", "precomputed", ridge=1.0, approximation=engine, label_sets=False)
-    found = model.fit(open_kernel(str(tmp_path / "k.zarr")), Y)
-    # float32 entries that are rounded in two ways, and solutions to 1e-6
-    np.testing.assert_allclose(found.decision_function(K_new), wanted.decision_function(X[n:]), atol=1e-4)
+    found = model.fit(open_kernel(str(tmp_path / "k.zarr")), Y).decision_function(K_new)
+    # the same by LAPACK: the kernel as it is stored, centered
+    stored, new, targets = (
+        K.astype(np.float32).astype(float),
+        K_new.astype(np.float32).astype(float),
+        Y - Y.mean(axis=0),
+    )
+    means = stored.mean(axis=0)
+    centered, new = stored - means - means[:, None] + means.mean(), new - means
+    new -= new.mean(axis=1, keepdims=True)
+    both = scipy.linalg.solve(centered + np.eye(n), np.hstack([targets, new.T]), assume_a="pos")
+    dual, back = both[:, : targets.shape[1]], both[:, targets.shape[1] :]
+    # a residual r of the solve is an error (K + I)^-1 k(x) r of the score, and |r| is at most 1e-6 of the targets
+    bound = COEFFICIENTS * np.linalg.norm(back, axis=0)[:, None] * np.linalg.norm(targets, axis=0)
+    assert (np.abs(found - new @ dual) <= bound).all()
 
 
 class Watched:
@@ -202,6 +214,74 @@ def test_scikit_learn_splits_rows_and_columns(container, tmp_path):
     given = Views({"x": CONTAINERS[container](K, tmp_path)})
     found = GridSearchCV(MultiViewRidge("precomputed"), grid, cv=3, error_score="raise").fit(given, Y)
     np.testing.assert_allclose(found.cv_results_["mean_test_score"], wanted, rtol=1e-9)
+
+
+SPECS = {"a": KERNEL, "b": Laplacian(bandwidth=5.0)}
+
+
+def two_views(n, container, path):
+    """Two views, labels, and the views' kernels in a container."""
+    X, Y = make_multilabel_classification(n_samples=n, n_classes=5, random_state=0)
+    views = {"a": X[:, :12] / 5, "b": X[:, 8:] / 5}
+    kernels = {name: gram_matrix(SPECS[name], view, np.float64)[0] for name, view in views.items()}
+    return views, Y, {name: CONTAINERS[container](K, Path(tempfile.mkdtemp(dir=path))) for name, K in kernels.items()}
+
+
+def of_two(name, precomputed, **parameters):
+    return made(
+        name, {view: "precomputed" if view in precomputed else kernel for view, kernel in SPECS.items()}, **parameters
+    )
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
+def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(name, container, tmp_path):
+    views, Y, kernels = two_views(120, container, tmp_path)
+    grid = (
+        {"visual": [0.0, 10.0]} if name == "NeighborVotes" else {"ridge": [0.03, 1.0], "decoder": [None, "calibrated"]}
+    )
+    wanted = sweep(of_two(name, ""), views, Y, grid, refit=False).table
+    for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
+        found = sweep(of_two(name, precomputed), given, Y, grid, refit=False).table
+        for row, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(row["folds"], other["folds"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
+def test_scikit_learn_splits_a_mapping_of_kernels_and_features(name, container, tmp_path):
+    views, Y, kernels = two_views(120, container, tmp_path)
+    wanted = cross_val_score(of_two(name, ""), Views(views), Y, cv=3, error_score="raise")
+    for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
+        found = cross_val_score(of_two(name, precomputed), Views(given), Y, cv=3, error_score="raise")
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_searches_within_folds_split_kernels_again(tmp_path):
+    views, Y, kernels = two_views(90, "numpy", tmp_path)
+    scores = []
+    for given, precomputed in ((views, ""), (kernels, "ab")):
+        search = GridSearchCV(of_two("MultiViewRidge", precomputed), {"ridge": [0.03, 1.0]}, cv=2, error_score="raise")
+        scores.append(cross_val_score(search, Views(given), Y, cv=3, error_score="raise"))
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes", "LLTSVR", "CoupledSVR"])
+def test_tuning_a_mapping_of_kernels_ends_with_a_model_of_them(name, tmp_path):
+    _, Y, kernels = two_views(120, "numpy", tmp_path)
+    y = 2.0 * Y - 1 if name.endswith("SVR") else Y
+    model = dmo.tune(of_two(name, "ab"), kernels, y)
+    assert np.isfinite(outputs(model, kernels)).all()
+    assert model.tuning_.best_score_ == max(row["mean"] for row in model.tuning_.table)
+
+
+def test_a_square_of_features_is_split_by_rows_alone():
+    X, Y, *_ = samples(20)
+    square = np.ascontiguousarray(X[:20])
+    wanted = cross_val_score(MultiViewRidge(KERNEL), square, Y, cv=3, error_score="raise")
+    found = cross_val_score(MultiViewRidge(KERNEL), Views({"x": square}), Y, cv=3, error_score="raise")
+    assert square.shape == (20, 20)
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_kernel_store_tells_scikit_learn_users_to_wrap_it(tmp_path):
