@@ -132,7 +132,8 @@ def _exact_plan(
     if given != "product" and all(
         isinstance(parse(k), Linear) for k in per_view("kernel", given, list(views)).values()
     ):
-        numbers = n * sum(source.shape[1] for source in views.values())
+        d = sum(source.shape[1] for source in views.values())
+        numbers, model = n * d, 8 * columns * (d + n * spectral)
         return Plan("exact", "rows", 8 * numbers, 8 * numbers, model, 16 * numbers + tall_bytes(n, columns), reason)
     storage, why = reasoned_storage(engine, n, kernels, 8 if is_regressor(estimator) else None)
     reason = reason or why

@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from shell import record, run
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner
@@ -179,6 +180,55 @@ def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approxi
     finally:
         tracemalloc.stop()
     assert taken / 2 < planned < 2 * taken
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        dmo.KGHA("rbf", approximation=dmo.Exact(), label_sets=False),
+        dmo.KGHA("linear", approximation=dmo.Exact(), label_sets=False),
+        dmo.MultiViewRidge("rbf", approximation=dmo.Exact(), label_sets=False),
+        dmo.MultiViewRidge("linear", approximation=dmo.Exact(), label_sets=False),
+        dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100), label_sets=False),
+        dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100, solver="cg"), label_sets=False),
+        dmo.LabelPropagation(),
+        dmo.MESD("fda"),
+        dmo.MESD("fda", kernel="rbf"),
+        dmo.MLSI(),
+        dmo.JEC(),
+    ],
+)
+def test_the_planned_bytes_of_a_model_are_those_that_it_saves(model, tmp_path):
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(600, 6))
+    X = {view: np.tanh(hidden @ rng.normal(size=(6, 30))).astype(np.float32) for view in "ab"}
+    Y = (hidden @ rng.normal(size=(6, 12)) > 1).astype(np.uint8)
+    if isinstance(model, (dmo.LabelPropagation, dmo.MESD, dmo.MLSI)):
+        del X["b"]
+    planned = plan_fit(model, X, 12).model_bytes
+    model.fit(X if len(X) > 1 else X["a"], Y).save(str(tmp_path / "m.zarr"))
+    saved = zarr.open_group(str(tmp_path / "m.zarr"), mode="r").members(max_depth=None)
+    arrays = [array for _, array in saved if isinstance(array, zarr.Array)]
+    assert planned == pytest.approx(sum(array.size * array.dtype.itemsize for array in arrays), rel=0.2, abs=800)
+
+
+def test_planned_factors_are_the_matrices_that_the_method_solves_with():
+    n, d, labels = 70, 9, 4
+    X = np.zeros((n, d))
+    linear = plan_fit(dmo.MultiViewRidge("linear", approximation=dmo.Exact()), {"x": X}, labels)
+    assert (linear.kernel_bytes, linear.factor_bytes) == (X.nbytes, X.nbytes)
+    for Z in (X, X.T):  # the moments of the columns, or the products of the rows where they are fewer
+        moments = plan_fit(dmo.MLSI(), {"x": Z}, labels)
+        assert (moments.kernel_bytes, moments.factor_bytes) == ((X.T @ X).nbytes, (X.T @ X).nbytes)
+    assert plan_fit(dmo.LabelPropagation(), {"x": X}, labels).factor_bytes == 4 * np.zeros((n, labels)).nbytes
+    meka = plan_fit(dmo.KGHA("rbf", approximation=dmo.Meka(rank=5, clusters=3)), {"x": X, "y": X}, labels)
+    factors = np.zeros((n, 2 * 3 * 5 + labels))  # of both views beside the labels
+    assert meka.kernel_bytes == (factors.T @ factors).nbytes
+
+
+def test_a_plan_shows_only_what_it_says():
+    shown = dict(plan_fit(dmo.HomogeneityAnalysis(), {"x": np.eye(6)}, 2).rows())
+    assert set(shown) == {"engine", "where", "kernels", "factors", "model"}
 
 
 def test_the_plan_gives_the_reason_by_which_the_fit_chooses(caplog):

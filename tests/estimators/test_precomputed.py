@@ -377,3 +377,13 @@ def test_what_a_kernel_matrix_cannot_do_is_refused_in_a_sentence(model, change, 
 def test_a_kernel_matrix_and_features_are_no_kernel_of_the_same_rows():
     with pytest.raises(ValueError, match="pass the kernel and the features as two views"):
         dmo.kernels.Precomputed() + RBF()
+
+
+def test_a_kernel_with_rounding_gives_what_its_transpose_gives():
+    _, Y, K, new = samples(60)
+    K = K * (1 + 1e-6 * np.random.default_rng(0).uniform(-1, 1, K.shape))
+    one, other = (
+        MultiViewRidge("precomputed", approximation=Exact(), label_sets=False).fit(k, Y).decision_function(new)
+        for k in (K, K.T.copy())
+    )
+    np.testing.assert_array_equal(one, other)

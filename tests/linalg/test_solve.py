@@ -601,6 +601,7 @@ def test_dependent_columns_of_all_magnitudes_are_solved_by_singular_values() -> 
     assert_allclose(system.smooth(B), F @ stacked_least_squares(F, 0.1, B), atol=1e-6)
     Q = np.linalg.qr(F)[0][:, :5]
     assert (system.unfitted() >= -1e-12).all()
+    assert_allclose(1 - system.unfitted(), np.diagonal(F @ stacked_least_squares(F, 0.1, np.eye(N))), atol=1e-6)
     assert np.linalg.norm(system.smooth(B) - Q @ (Q.T @ system.smooth(B))) < 1e-6
 
 
