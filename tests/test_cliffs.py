@@ -253,7 +253,8 @@ OTHERS = {
     """,
     "limits and parts of files and requests": """
         blocks._REST cli.serve._CONNECTIONS cli.serve._HEAD cli.serve._PATIENCE datasets.ingest_files._LARGE
-        datasets.sources._LARGEST features.embedding.LARGEST features.images.LARGEST features.images.LONGEST
+        datasets.sources._LARGEST datasets.sources._LONGEST features.embedding.LARGEST features.images.LARGEST
+        features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
         formats.delimited._CELLS formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE
@@ -332,7 +333,8 @@ OTHERS = {
     """,
     "behavior that changes, whose two sides no test compares yet": """
         datasets.samples._CLASSES engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
-        estimators.annotator._MANY estimators.incremental._ENOUGH graphs.search._SPARE kernels.rows.SPARSE_BELOW
+        estimators.annotator._MANY estimators.incremental._ENOUGH estimators.out_of_fold.LEAST graphs.search._SPARE
+        kernels.rows.SPARSE_BELOW
         kernels.threads._LEAST_WORK linalg.direct._LEADING linalg.direct._PROBE_EVERY linalg.smoothers._KNOWN
         lowrank.meka_fit._SPARSE_WIDTH methods.embeddings.direct.DENSE methods.embeddings.direct.FACTORED
         methods.embeddings.quadratic_forms._FULL methods.landmark_ridge._PER_LABEL
@@ -478,7 +480,7 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
         part = fold == number
         held_out[part] = plain.fit([X[~part]], Y[~part]).decision_function([X[part]])
     raw = plain.fit([X], Y).decision_function(new)
-    standardized = ScoreRule.learn(Y.mean(axis=0), held_out, False, 0.5)(raw)
+    standardized = ScoreRule.learn(Y.mean(axis=0), len(Y), held_out, False, 0.5)(raw)
     for most in (n - 1, n, n + 1):
         set_constant(monkeypatch, "engines.fitted_views.SOLVED_ROWS", most)
         decided = clone(plain).set_params(decoder="calibrated").fit([X], Y)

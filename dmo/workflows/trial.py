@@ -53,8 +53,9 @@ ENDINGS = (*TABLES, ".npy", ".npz", ".arff", *SVMLIGHT)
 """Of files of rows that can be tried; packed ones may be bombs."""
 IDS = ("id", *NAMES)
 """Columns that name samples, in any case."""
-_MEMORY, _COPIES, _OTHERS = 1 << 30, 4, 1000
-"""Bytes for reading beside those of the rows, which are held so many times; columns of a table beside those of the model."""
+_MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
+"""Bytes for reading beside those of the rows (pyarrow reserves a gigabyte of addresses before it uses any), which are held
+so many times; columns of a table beside those of the model."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
 """Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
 

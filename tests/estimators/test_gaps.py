@@ -718,7 +718,7 @@ def test_held_out_scores_of_kernels_that_are_solved_by_iteration_are_those_of_fa
     monkeypatch.setattr(
         MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.append((held[0], Y))
     )
-    monkeypatch.setattr("dmo.engines.fitted_views._FEW", 50)  # of which rows more are not solved for one by one
+    monkeypatch.setattr("dmo.engines.fitted_views.SOLVED_ROWS", 50)  # of which rows more are not solved for one by one
     monkeypatch.setattr(out_of_fold, "SOLVED_ROWS", 50)
     monkeypatch.setattr(out_of_fold, "SOME_ROWS", 30)
     views, _ = with_gaps()
