@@ -6,10 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads it: what tests write is scratch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))  # as its scripts find their modules
+
+
+_STATES: dict[int, dict[str, Any]] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a module's own generators the state that its import left, so that no test draws what depends on the tests before it."""
+    for value in vars(getattr(item, "module", None) or pytest).values():
+        if isinstance(value, np.random.Generator):
+            value.bit_generator.state = _STATES.setdefault(id(value), value.bit_generator.state)
 
 
 @pytest.fixture(scope="session")

@@ -238,7 +238,8 @@ class LabelPropagation(Annotator):
         scales = None
         if self.scales_ is not None:
             reach = nearest(block, X, min(self.local, n)).distances[:, -1]
-            scales = np.concatenate([np.maximum(reach, self.scales_[self.scales_ > 0].min()), self.scales_])
+            smallest = self.scales_[self.scales_ > 0].min()
+            scales = np.concatenate([np.where(reach > 0, reach, smallest), self.scales_])
         w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales, self.tau)[:m, m:])
         w.data = np.maximum(w.data, 0.0)
         sums = np.asarray(w.sum(axis=1)).ravel()
