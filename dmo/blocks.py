@@ -16,6 +16,14 @@ import scipy.sparse
 
 from dmo.errors import UserError
 
+APART = 100.0
+"""Ratio of the sizes of two columns above which a view is scaled by itself."""
+MOSTLY = 2 / 3
+"""Share of zeros above which a column, or a view, is mostly zeros."""
+_FIRST = 256
+"""First rows, which tell how far columns are apart: the decision of most fits is that nothing is to be done, and for that no
+further chunk is to be read."""
+
 
 class RowSource(Protocol):
     """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, a view of a store."""
@@ -346,3 +354,40 @@ def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
     """
     for where in row_blocks(source.shape[0], size):
         yield where, rows(source, where)
+
+
+def spread(source: Rows) -> tuple[float, bool]:
+    """Work out how far apart the columns of some rows are.
+
+    source (n, d)
+    """
+    block: Any = sampled(source, np.arange(min(_FIRST, source.shape[0])))
+    n, d = block.shape
+    with np.errstate(invalid="ignore", over="ignore"):
+        if scipy.sparse.issparse(block):
+            block = scipy.sparse.csc_array(double(block))
+            data, columns = block.data, np.repeat(np.arange(d), np.diff(block.indptr))
+            kept = ~np.isnan(data) & (data != 0)
+            known, filled = np.full(d, n), np.bincount(columns[kept], minlength=d)
+            total = np.bincount(columns[kept], data[kept], d)
+            square = np.bincount(columns[kept], data[kept] ** 2, d)
+            mean = total / n
+            about = np.bincount(columns[kept], (data[kept] - mean[columns[kept]]) ** 2, d) + (n - filled) * mean**2
+        else:
+            values = double(block)
+            gap = np.isnan(values)
+            known = np.maximum((~gap).sum(axis=0), 1)
+            values = np.where(gap, 0.0, values)
+            filled, mean, square = (values != 0).sum(axis=0), values.sum(axis=0) / known, (values**2).sum(axis=0)
+            about = (np.where(gap, 0.0, values - mean) ** 2).sum(axis=0)
+        deviation = np.sqrt(about / known)
+        size = np.where(filled < known * (1 - MOSTLY), np.sqrt(square / np.maximum(filled, 1)), deviation)
+        size = size[deviation > rounding(n, mean, deviation)]
+    ratio = float(size.max() / size.min()) if size.size else 1.0
+    return ratio, bool(filled.sum() < known.sum() * (1 - MOSTLY))
+
+
+def rounding(n: int, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The deviation that rounding alone gives a constant column (as scikit-learn's StandardScaler judges it)."""
+    eps = np.finfo(np.float64).eps
+    return np.sqrt(n * eps * deviation**2 + (n * mean * eps) ** 2)

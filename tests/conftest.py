@@ -18,7 +18,7 @@ _STATES: dict[int, dict[str, Any]] = {}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give a module's own generators the state that its import left, so that no test draws what depends on the tests before it."""
+    """Give a module's generators the state that its import left: no test draws what depends on those before it."""
     for value in vars(getattr(item, "module", None) or pytest).values():
         if isinstance(value, np.random.Generator):
             value.bit_generator.state = _STATES.setdefault(id(value), value.bit_generator.state)

@@ -300,8 +300,8 @@ OTHERS = {
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
         methods.landmark_ridge._SINGLE methods.plugin_rule._STEPS methods.ridge._ENOUGH methods.ridge._PRODUCTS
         methods.svr.admm._CHECK methods.svr.anderson._MEMORY methods.svr.frames._TIE methods.svr.frames._TOLERANCE
-        methods.svr.problem._REPAIRS methods.tagprop._STEPS tuning._STEPS validation.preparation.APART
-        validation.preparation.MOSTLY validation.views._LARGEST
+        methods.svr.problem._REPAIRS methods.tagprop._STEPS tuning._STEPS blocks.APART
+        blocks.MOSTLY validation.views._LARGEST
     """,
     "sizes above which a call is refused in a sentence": """
         estimators.mope._ALL estimators.mope._SMALL graphs.weights._KENDALL labels.proximities.MOST_SETS
@@ -329,7 +329,7 @@ OTHERS = {
         lowrank.landmarks._SKETCH_COLUMNS lowrank.nystrom.BANDWIDTH_ROWS lowrank.nystrom._GROUPS
         lowrank.sampling.MOST_ROWS lowrank.sampling._LEAST lowrank.sampling._PER_COLUMN lowrank.sampling._PER_PIVOT
         methods.calibration._FIRST methods.calibration._MOST methods.plugin_rule._MOST methods.set_rules._MOST
-        methods.thresholds._MOST validation.preparation._FIRST validation.preparation._MEDIAN
+        methods.thresholds._MOST blocks._FIRST validation.preparation._MEDIAN
     """,
     "behavior that changes, whose two sides no test compares yet": """
         datasets.samples._CLASSES engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE

@@ -10,14 +10,10 @@ import numpy as np
 import typer
 
 from dmo import stores
-from dmo.blocks import Subset, presence
+from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.errors import amount
-from dmo.estimators import TraceEmbedding
-from dmo.methods.embeddings.catalog import markdown
-from dmo.validation import spread
-from dmo.validation.preparation import APART
 from dmo.workflows.exits import DAMAGED
 from dmo.workflows.program import session
 
@@ -187,6 +183,10 @@ def methods_command(
     json_output: Json = False,
 ) -> None:
     """List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get coordinates."""
+    # imported here: `dmo info` needs no estimator
+    from dmo.estimators import TraceEmbedding
+    from dmo.methods.embeddings.catalog import markdown
+
     found = TraceEmbedding.methods()
     if json_output:
         print(json.dumps(found, indent=1, allow_nan=False))

@@ -9,9 +9,8 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import dask.array as da
 import numpy as np
 import scipy.sparse
 from dask.base import tokenize
@@ -20,6 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.errors import UserError
 from dmo.validation import as_views, check_view_names
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 _ROW, _COLUMN = 0, 1
 """Dimensions of the result; the columns of every view have a further one."""
@@ -67,6 +69,8 @@ def _arrays(X: Any) -> Any:
 
 def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str, Any]) -> da.Array:
     """The method on every chunk of rows of the views; those in memory are cut like the others."""
+    import dask.array as da
+
     chunks = next(view.chunks[0] for view in views.values() if hasattr(view, "__dask_graph__"))
     parts = []
     for number, view in enumerate(views.values()):
@@ -97,6 +101,8 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
 
 def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
     """A view in these chunks of whole rows; rows that nobody has counted are left in theirs."""
+    import dask.array as da
+
     if not hasattr(view, "__dask_graph__"):
         return da.from_array(view, chunks=(chunks, -1))
     wanted: dict[int, Any] = {} if view.chunks[0] == chunks or np.isnan(chunks).any() else {0: chunks}

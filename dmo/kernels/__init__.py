@@ -10,9 +10,10 @@ Only positive semidefinite kernels are parsed by name; `parse_relation` takes di
 Sums, products and positive multiples of kernels are kernels.
 """
 
-from typing import Any
+from __future__ import annotations
 
-import dask.array as da
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from dask.delayed import delayed
 from numpy.typing import DTypeLike
@@ -36,6 +37,9 @@ from dmo.kernels.functions import (
 )
 from dmo.kernels.parsing import from_dict, parse, parse_relation, rescaled
 from dmo.kernels.rows import Prepared, normalize_rows
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 __all__ = [
     "RBF",
@@ -162,6 +166,8 @@ def kernel_array(
     ...     open_kernel(f"{folder}/k.zarr").shape
     (3, 3)
     """
+    import dask.array as da  # a second to import, which few fits need
+
     parsed = parse(kernel)
     if parsed.pairwise:
         raise UserError(

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import dask.array as da
 import dask.config
 import numpy as np
 import scipy.sparse
@@ -25,6 +24,9 @@ from dmo.stores._stored import Stored
 from dmo.stores._valid import OF_VIEWS
 from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import Blocks, ledger
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 _UNKNOWN = -1
 """Stands for a label that is not known, in labels of type int8."""
@@ -527,6 +529,8 @@ class FeatureStore(Stored):
         ...     views["gist"].chunks, float(views["gist"].sum().compute())
         (((4, 1), (3,)), 15.0)
         """
+        import dask.array as da  # a second to import, which few programs need
+
         found = {}
         for name, view in self.views.items():
             empty = np.empty((0, 0), view.dtype)

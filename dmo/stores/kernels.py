@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 
@@ -20,6 +19,9 @@ from dmo.stores._folder import Folder
 from dmo.stores._schema import begin, new_attributes, open_root
 from dmo.stores._stored import Stored
 from dmo.stores._writer import Blocks, ledger
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 
 def create_kernel(
@@ -322,6 +324,8 @@ class KernelStore(_Tiles, Stored):
         ((5, 5), (2, 2, 1), 5.0)
         """
         name = f"kernel-{digest(self.url, self.shape, self.entries)[:32]}"
+        import dask.array as da
+
         return da.from_array(self, chunks=self.block, name=name, asarray=False, meta=np.empty((0, 0), self.dtype))
 
     def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
@@ -404,12 +408,15 @@ def write_kernel(
     >>> import tempfile
     >>> import dask.array as da
     >>> from dmo.stores import open_kernel, write_kernel
+    >>> import dask.array as da
     >>> X = da.random.default_rng(0).normal(size=(10, 3), chunks=(4, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_kernel(f"{folder}/k.zarr", X @ X.T, block=4)
     ...     open_kernel(f"{folder}/k.zarr").tile(2, 0).shape
     (2, 4)
     """
+    import dask.array as da
+
     if len(K.shape) != 2 or K.shape[0] != K.shape[1]:
         raise UserError(
             f"a kernel is n x n, got shape {tuple(K.shape)}; pass the kernel of one set of samples with itself"

@@ -36,7 +36,7 @@ from dmo.validation.parameters import (
     per_view,
     unused,
 )
-from dmo.validation.preparation import Gaps, Preparation, Scales, spread
+from dmo.validation.preparation import Gaps, Preparation, Scales
 from dmo.validation.views import (
     SINGLE,
     PreparedViews,
@@ -108,7 +108,6 @@ __all__ = [
     "per_view",
     "prepare_views",
     "sample_count",
-    "spread",
     "unused",
     "warn_of_outputs",
     "with_class_weights",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
-import dask.array as da
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike
@@ -215,6 +214,8 @@ def _columns(name: str, X: Any, columns: Columns) -> Any:
 def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
     """Rows and columns of a kernel matrix, unread where it is not in memory."""
     if not isinstance(view, np.ndarray) and not scipy.sparse.issparse(view) and not hasattr(view, "compute"):
+        import dask.array as da
+
         view = view.to_dask() if hasattr(view, "to_dask") else da.from_array(view)
     part: Rows = view[down][:, across]
     return part

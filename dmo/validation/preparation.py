@@ -16,7 +16,7 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import normalize
 
-from dmo.blocks import Block, Rows, RowsOf, Subset, double, presence, row_blocks, rows, sampled
+from dmo.blocks import APART, Block, Rows, RowsOf, Subset, double, presence, rounding, row_blocks, rows, sampled, spread
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import parse
@@ -33,14 +33,7 @@ Gaps = Gap | Mapping[str, Gap] | None
 """What missing cells are filled with; one for all views, or one per view."""
 _SCALE = one_of("auto", "none", "standard", "maxabs", "l2")
 _GAP = optional(one_of(*(f"{fill}{mark}" for mark in ("", "+indicator") for fill in ("mean", "median", "zero"))))
-APART = 100.0
-"""Ratio of the sizes of two columns above which a view is scaled by itself."""
-MOSTLY = 2 / 3
-"""Share of zeros above which a column, or a view, is mostly zeros."""
 _BLOCK, _MEDIAN = 4096, 65536  # rows of a block of a pass; rows of a sample whose medians are taken
-_FIRST = 256
-"""First rows, which tell how far columns are apart: the decision of most fits is that nothing is to be done, and for that no
-further chunk is to be read."""
 log = logging.getLogger("dmo")
 
 
@@ -172,43 +165,6 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
         if made.to_arrays() or scale != "none":
             found[view] = made
     return found
-
-
-def spread(source: Rows) -> tuple[float, bool]:
-    """Work out how far apart the columns of some rows are.
-
-    source (n, d)
-    """
-    block: Any = sampled(source, np.arange(min(_FIRST, source.shape[0])))
-    n, d = block.shape
-    with np.errstate(invalid="ignore", over="ignore"):
-        if scipy.sparse.issparse(block):
-            block = scipy.sparse.csc_array(double(block))
-            data, columns = block.data, np.repeat(np.arange(d), np.diff(block.indptr))
-            kept = ~np.isnan(data) & (data != 0)
-            known, filled = np.full(d, n), np.bincount(columns[kept], minlength=d)
-            total = np.bincount(columns[kept], data[kept], d)
-            square = np.bincount(columns[kept], data[kept] ** 2, d)
-            mean = total / n
-            about = np.bincount(columns[kept], (data[kept] - mean[columns[kept]]) ** 2, d) + (n - filled) * mean**2
-        else:
-            values = double(block)
-            gap = np.isnan(values)
-            known = np.maximum((~gap).sum(axis=0), 1)
-            values = np.where(gap, 0.0, values)
-            filled, mean, square = (values != 0).sum(axis=0), values.sum(axis=0) / known, (values**2).sum(axis=0)
-            about = (np.where(gap, 0.0, values - mean) ** 2).sum(axis=0)
-        deviation = np.sqrt(about / known)
-        size = np.where(filled < known * (1 - MOSTLY), np.sqrt(square / np.maximum(filled, 1)), deviation)
-        size = size[deviation > _rounding(n, mean, deviation)]
-    ratio = float(size.max() / size.min()) if size.size else 1.0
-    return ratio, bool(filled.sum() < known.sum() * (1 - MOSTLY))
-
-
-def _rounding(n: int, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """The deviation that rounding alone gives a constant column (as scikit-learn's StandardScaler judges it)."""
-    eps = np.finfo(np.float64).eps
-    return np.sqrt(n * eps * deviation**2 + (n * mean * eps) ** 2)
 
 
 def _chosen(view: str, source: Rows) -> str:
@@ -350,7 +306,7 @@ def _scaled(made: Preparation, scale: str, source: Rows) -> Preparation:
     if scale == "maxabs":
         return replace(made, width=np.where(largest > 0, largest, 1.0))
     deviation = np.sqrt(about / max(n, 1))
-    width = np.where(deviation > _rounding(n, mean, deviation), deviation, 1.0)
+    width = np.where(deviation > rounding(n, mean, deviation), deviation, 1.0)
     dense = not scipy.sparse.issparse(rows(source, slice(0, 0)))
     return replace(made, center=mean if dense else None, width=width)
 
