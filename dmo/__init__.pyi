@@ -7,6 +7,7 @@ from . import kernels as kernels
 from . import labels as labels
 from . import lowrank as lowrank
 from . import metrics as metrics
+from . import model_selection as model_selection
 from . import selection as selection
 from . import space as space
 from . import stores as stores

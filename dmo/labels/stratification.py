@@ -3,53 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from dmo.errors import UserError
 
 
-def stratified_folds(Y: np.ndarray, folds: int | Sequence[float], random_state: int | None = 0) -> np.ndarray:
-    """Deal samples out to parts in which every label has its share: iterative stratification.
+def stratified_folds(
+    Y: Any, folds: int | Sequence[float], random_state: int | np.random.Generator | None = 0, order: int = 1
+) -> np.ndarray:
+    """Deal samples out to parts in which every label, and with `order` 2 every pair of labels, has its share.
 
-    Y (n, L) -> (n,)
+    Y (n, L), dense or sparse -> (n,)
     """
     # The label with the fewest samples left is dealt out first, each of its samples to the part that lacks the label
     # most, then the one that lacks samples most. Labels of one per sample come out as by a stratified k-fold. Columns
     # that are not 0/1 cannot be counted: targets of other numbers are dealt out at random.
     #
-    # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
-    n = len(Y)
+    # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are dealt as
+    # labels of their own: Szymanski, Kajdanowicz 2017, "A network perspective on stratification of multi-label data".
+    n = Y.shape[0]
     shares = np.full(folds, 1.0) if isinstance(folds, (int, np.integer)) and folds > 0 else np.asarray(folds, float)
     if shares.ndim != 1 or not 2 <= len(shares) <= n:
         raise UserError(f"folds = {folds} for {n} samples; needed is 2 <= folds <= samples")
     if not (shares > 0).all():
         raise UserError(f"folds = {folds}; every part needs a share above 0")
     shares, rng = shares / shares.sum(), np.random.default_rng(random_state)
-    order = rng.permutation(n)
+    turn = rng.permutation(n)
     by_chance = np.empty(n, dtype=np.intp)
-    by_chance[order] = np.searchsorted(np.cumsum(shares)[:-1], (np.arange(n) + 0.5) / n)
-    if not ((Y == 0) | (Y == 1)).all():
+    by_chance[turn] = np.searchsorted(np.cumsum(shares)[:-1], (np.arange(n) + 0.5) / n)
+    entries = Y.data if scipy.sparse.issparse(Y) else Y
+    if not ((entries == 0) | (entries == 1)).all():
         return by_chance
-    part = _dealt(np.asarray(Y, dtype=bool), shares, order, rng)
+    part = np.empty(n, dtype=np.intp)
+    labels = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=bool))[turn]
+    labels.eliminate_zeros()
+    part[turn] = _dealt(labels if order == 1 else _with_pairs(labels), shares, rng)
     return part if len(np.unique(part)) == len(shares) else by_chance  # a handful of samples: no part stays empty
 
 
-def _dealt(Y: np.ndarray, shares: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    part = np.full(len(Y), -1, dtype=np.intp)
-    lacking, left = np.outer(shares, Y.sum(axis=0)), Y.sum(axis=0)  # of every label, by part; samples not yet dealt out
-    room = shares * len(Y)
+def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Labels and, as labels of their own, the pairs that samples have."""
+    sizes, L = np.diff(Y.indptr).astype(np.int64), Y.shape[1]
+    rows, first, second = [], [], []
+    for size in np.unique(sizes[sizes > 1]):
+        among = np.flatnonzero(sizes == size)
+        held = np.sort(Y.indices[Y.indptr[among][:, None] + np.arange(size)], axis=1).astype(np.int64)
+        a, b = np.triu_indices(size, 1)
+        rows.append(np.repeat(among, len(a)))
+        first.append(held[:, a].ravel())
+        second.append(held[:, b].ravel())
+    if not rows:
+        return Y
+    kinds, pair = np.unique(np.concatenate(first) * L + np.concatenate(second), return_inverse=True)
+    pairs = scipy.sparse.csr_array((np.ones(len(pair), bool), (np.concatenate(rows), pair)), (Y.shape[0], len(kinds)))
+    return scipy.sparse.hstack([Y, pairs], format="csr")
+
+
+def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The part of every sample, in the order in which they are dealt.
+
+    Y (n, L) -> (n,)
+    """
+    n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
+    columns.sort_indices()
+    left = np.diff(columns.indptr).astype(np.int64)  # samples not yet dealt out
+    lacking, room = np.outer(shares, left), shares * n  # of every label, by part
     chance = rng.permutation(len(shares))
     while left.any():
-        label = int(np.where(left > 0, left, len(Y) + 1).argmin())
-        some = order[Y[order, label] & (part[order] < 0)]
+        label = int(np.where(left > 0, left, n + 1).argmin())
+        some = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
+        some = some[part[some] < 0]
         part[some] = to = _in_turn(len(some), lacking[:, label], room, chance)
         for p in np.unique(to):
             given = Y[some[to == p]]
-            room[p] -= len(given)
-            lacking[p] -= given.sum(axis=0)
-            left -= given.sum(axis=0)
-    rest = order[part[order] < 0]
+            found, times = np.unique(given.indices, return_counts=True)
+            room[p] -= given.shape[0]
+            lacking[p, found] -= times
+            left[found] -= times
+    rest = np.flatnonzero(part < 0)
     part[rest] = _in_turn(len(rest), room, room, chance)
     return part
 

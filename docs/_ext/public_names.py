@@ -10,6 +10,7 @@ FOLDER = "reference/python"
 PACKAGES = {
     "dmo": "Estimators, engines and approximations",
     "dmo.selection": "Searching parameters",
+    "dmo.model_selection": "Splitting samples with many labels",
     "dmo.decoders": "Decoders",
     "dmo.space": "What a space says of views and labels",
     "dmo.kernels": "Kernels",
