@@ -40,13 +40,14 @@ from dmo.formats.arff import open_arff, read_arff, read_label_list
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
+from dmo.formats.frames import read_frame
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.svmlight import open_svmlight, read_svmlight
 from dmo.formats.tables import open_rows
 from dmo.formats.vecs import open_vecs
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
-from tests.made_files import bombs, peaks
+from tests.made_files import bombs, peaks, repeating_parquet
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
@@ -1078,6 +1079,22 @@ psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
         needed, free = map(int, re.search(r"holds (\d+) bytes .* has (\d+) free", said).groups())
         assert needed > free == 20_000_000, name
         assert grown < 30e6, name  # the text is read up to what is free
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
+def test_a_text_that_parquet_holds_once_counts_as_often_as_it_is_repeated(tmp_path):
+    path = repeating_parquet(tmp_path / "texts.parquet", 2100, 1 << 20)
+    assert path.stat().st_size < 1 << 20
+    setup = """
+from types import SimpleNamespace
+import psutil
+from dmo.formats.frames import read_frame
+psutil.virtual_memory = lambda: SimpleNamespace(available=4_000_000_000)"""
+    grown, said = peaks(setup, "read_frame(path)", [path])["texts.parquet"]
+    assert int(re.search(r"holds (\d+) bytes", said)[1]) > 2 * 2100 << 20
+    assert grown < 60e6  # of 2.2e9
+    few = repeating_parquet(tmp_path / "few.parquet", 30, 1000)
+    assert read_frame(few)["text"].tolist() == ["x" * 1000] * 30
 
 
 def test_refused_data_leave_no_store(tmp_path):
