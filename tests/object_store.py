@@ -15,7 +15,6 @@ from typing import Any
 import dask
 import pytest
 
-
 FAULTS = ("failing", "busy", "denied", "lost", "cut", "reset", "silent", "etag", "crc", "flipped")
 """Requests answered with 500, 503 SlowDown and 403, or carried out and then answered with 500; answers that break off, are
 reset, stop without an end, have an ETag or a checksum of other bytes, or one other byte and no checksum."""
