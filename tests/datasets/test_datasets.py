@@ -1421,15 +1421,18 @@ def served(tmp_path):
 
 
 class HostileHandler(BaseHTTPRequestHandler):
-    """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /away leads to a
-    file, /round to itself."""
+    """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /empty has
+    no body, /none no answer; /away leads to a file, /round to itself, /elsewhere to another host, where nothing is right either."""
 
     def log_message(self, *_):
         pass
 
     def do_GET(self):
         kind = self.path.rpartition("/")[2]
-        places = {"away": "file:///etc/passwd", "round": self.path}
+        elsewhere = f"http://localhost:{self.server.server_port}/short"
+        places = {"away": "file:///etc/passwd", "round": self.path, "elsewhere": elsewhere}
+        if kind == "none":
+            return
         self.send_response(302 if kind in places else 200)
         if kind in places:
             self.send_header("Location", places[kind])
@@ -1437,7 +1440,7 @@ class HostileHandler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(1 << 50 if kind == "long" else 1000))
         self.end_headers()
         with contextlib.suppress(OSError):
-            self.wfile.write(b"@relation")
+            self.wfile.write(b"" if kind == "empty" else b"@relation")
             while kind == "endless":
                 self.wfile.write(bytes(1 << 16))
             for _ in range(40 if kind == "slow" else 0):
@@ -1445,7 +1448,9 @@ class HostileHandler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", ["endless", "slow", "long", "short", "away", "round"])
+@pytest.mark.parametrize(
+    "kind", ["endless", "slow", "long", "short", "empty", "none", "away", "round", "elsewhere"]
+)
 def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
     Thread(target=server.serve_forever, daemon=True).start()
