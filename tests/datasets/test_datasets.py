@@ -1422,7 +1422,7 @@ def served(tmp_path):
 
 class HostileHandler(BaseHTTPRequestHandler):
     """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /empty has
-    no body, /none no answer; /away leads to a file, /round to itself, /elsewhere to another host, where nothing is right either."""
+    no body, /none no answer; /away leads to a file, /round to itself, /elsewhere to another host, where nothing is right."""
 
     def log_message(self, *_):
         pass
@@ -1448,9 +1448,7 @@ class HostileHandler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "kind", ["endless", "slow", "long", "short", "empty", "none", "away", "round", "elsewhere"]
-)
+@pytest.mark.parametrize("kind", ["endless", "slow", "long", "short", "empty", "none", "away", "round", "elsewhere"])
 def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
     Thread(target=server.serve_forever, daemon=True).start()

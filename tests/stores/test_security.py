@@ -543,7 +543,7 @@ def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_t
     with started(sys.executable, "-m", "dmo", "serve", annotated / "r.zarr", "--no-browser") as page:
         assert page.stdout is not None
         address = urlsplit(page.stdout.readline().strip())
-        assert {place for place in listening(page)} == {("127.0.0.1", address.port)}
+        assert set(listening(page)) == {("127.0.0.1", address.port)}
     with started(sys.executable, "-c", LOCAL) as local:
         assert local.stdout is not None
         local.stdout.readline()
