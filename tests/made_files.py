@@ -1,5 +1,7 @@
 """Files that several test modules make: ONNX models, stories of Reuters' SGML."""
 
+import numpy as np
+
 
 def field(number, value):
     """One field of a protocol buffer: integers and length-delimited bytes are all that an ONNX file needs."""
@@ -41,7 +43,6 @@ def bombs(folder, n=1_000_000):
     import lzma
 
     import h5py
-    import numpy as np
     import pandas as pd
     import scipy.io
     import scipy.sparse
@@ -56,9 +57,23 @@ def bombs(folder, n=1_000_000):
         for dataset in file.values():
             dataset.attrs["MATLAB_class"] = np.bytes_("double")
     pd.DataFrame(X, columns=list("abcde")).to_parquet(folder / "a.parquet")
+    repeating_parquet(folder / "texts.parquet", n // 1000, 50_000)
+    repeating_parquet(folder / "prefixes.parquet", n // 1000, 50_000, "DELTA_BYTE_ARRAY")
     (folder / "a.csv.xz").write_bytes(lzma.compress(b"a,b,c,d,word\n" + b"1,1,1,1,w\n" * n, preset=0))
     (folder / "wide.csv").write_text(",".join("1" for _ in range(n // 4)))
     return {path.name: path for path in sorted(folder.iterdir())}
+
+
+def repeating_parquet(path, n, length, encoding=None):
+    """A table of a number and a text, the same in all n rows; the file holds it once."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), ["x" * length])
+    table = pa.table({"a": np.arange(n), "text": texts.cast(pa.string()) if encoding else texts})
+    how = {"use_dictionary": False, "column_encoding": {"text": encoding}} if encoding else {}
+    pq.write_table(table, path, store_schema=False, write_statistics=False, compression="zstd", **how)
+    return path
 
 
 PEAK = """

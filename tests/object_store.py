@@ -1,9 +1,11 @@
-"""An S3 service on loopback (moto) that can be told to fail: requests refused with code 500, answers cut off."""
+"""An S3 service on loopback (moto) that can be told to fail."""
 
 from __future__ import annotations
 
 import logging
 import random
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,38 +15,83 @@ from typing import Any
 import dask
 import pytest
 
+FAULTS = ("failing", "busy", "denied", "lost", "cut", "reset", "silent", "etag", "crc", "flipped")
+"""Requests answered with 500, 503 SlowDown and 403, or carried out and then answered with 500; answers that break off, are
+reset, stop without an end, have an ETag or a checksum of other bytes, or one other byte and no checksum."""
+_REFUSED = {
+    "failing": ("500 Internal Server Error", ""),
+    "busy": ("503 Slow Down", "SlowDown"),
+    "denied": ("403 Forbidden", "AccessDenied"),
+}
+
 
 @dataclass
 class Service:
-    """`failing`, `cut`: shares of the requests that fail, and of the answers that end early; `faults`: how many did."""
+    """`trouble` says what share of the requests meets which of `FAULTS`; `faults`: how many did, of so many `requests`."""
 
     app: Callable[..., Iterable[bytes]]
     url: str = ""
-    failing: float = 0.0
-    cut: float = 0.0
+    shares: dict[str, float] = field(default_factory=dict)
+    window: range = range(0)
+    requests: int = 0
     faults: int = 0
     chance: random.Random = field(default_factory=lambda: random.Random(0))
+    over: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        if self.chance.random() < self.failing:
-            self.faults += 1
-            start("500 Internal Server Error", [("Content-Length", "0")])
-            return [b""]
-        body = self.app(environ, start)
-        if environ["REQUEST_METHOD"] == "GET" and self.chance.random() < self.cut:
-            self.faults += 1
-            whole = b"".join(body)
-            return [whole[: len(whole) // 2]]
-        return body
+        met = [kind for kind, share in self.shares.items() if self.chance.random() < share]
+        kind = met[0] if met and self.requests in self.window else ""
+        self.requests += 1
+        if not kind or (kind not in (*_REFUSED, "lost") and environ["REQUEST_METHOD"] != "GET"):
+            return self.app(environ, start)
+        self.faults += 1
+        if kind in _REFUSED:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            status, name = _REFUSED[kind]
+            said = f"<Error><Code>{name}</Code><Message>no</Message></Error>" if name else ""
+            said = said if environ["REQUEST_METHOD"] != "HEAD" else ""
+            start(status, [("Content-Length", str(len(said))), ("Content-Type", "application/xml")])
+            return [said.encode()]
+        return self._spoiled(kind, environ, start)
+
+    def _spoiled(self, kind: str, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        head: list[Any] = []
+        body = b"".join(self.app(environ, lambda *given: head.extend(given[:2])))
+        status, headers = head[0], {name.lower(): value for name, value in head[1]}
+        half = len(body) // 2
+        if kind == "lost":
+            status, headers, body = "500 Internal Server Error", {"content-length": "0"}, b""
+        elif kind == "etag":
+            headers |= {"etag": '"' + "0" * 32 + '"'}
+        elif kind == "crc":
+            headers |= {"x-amz-checksum-crc32": "AAAAAA=="}
+        elif kind == "flipped":
+            headers = {name: value for name, value in headers.items() if "checksum" not in name}
+            body = body[:half] + bytes(byte ^ 1 for byte in body[half : half + 1]) + body[half + 1 :]
+        start(status, list(headers.items()))
+        broken = kind in ("cut", "reset", "silent")
+        return self._ended(kind, body[:half], environ["werkzeug.socket"]) if broken else [body]
+
+    def _ended(self, kind: str, part: bytes, connection: socket.socket) -> Iterator[bytes]:
+        """The first half of an answer."""
+        yield part
+        if kind == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        elif kind == "silent":
+            self.over.wait(60)
 
     @contextmanager
-    def trouble(self, failing: float = 0.0, cut: float = 0.0) -> Iterator[Service]:
-        """The service fails in such shares inside this block."""
-        self.failing, self.cut, self.faults = failing, cut, 0
+    def trouble(self, window: range = range(1 << 60), **shares: float) -> Iterator[Service]:
+        """The service fails in such shares inside this block, at the requests whose numbers lie in a window."""
+        assert shares.keys() <= set(FAULTS)
+        self.shares, self.window, self.requests, self.faults = shares, window, 0, 0
+        self.over.clear()
         try:
             yield self
         finally:
-            self.failing = self.cut = 0.0
+            self.shares = {}
+            self.over.set()
 
 
 @contextmanager

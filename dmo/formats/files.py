@@ -7,6 +7,7 @@ import csv
 import gzip
 import lzma
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ import scipy.sparse
 from dmo.blocks import Rows, rows
 from dmo.errors import UserError
 from dmo.hashing import file_digest
+
+if sys.platform != "win32":
+    import resource
 
 Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
@@ -70,6 +74,12 @@ def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = 
             f"{where}: holds {needed} bytes that are needed at once, this machine has {free} free; take one with more memory, "
             "or split the file, or write it as .npy or .zarr, which are read block by block"
         )
+    if sys.platform != "win32":
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if 0 <= limit < needed + psutil.Process().memory_info().vms:
+            raise MemoryError(
+                f"{where}: holds {needed} bytes that are needed at once, the limit of this process is {limit}"
+            )
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:

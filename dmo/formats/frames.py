@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
 from collections import Counter
@@ -40,6 +39,8 @@ _SEPARATORS = (",", ";", "\t", "|")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 _DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
 _COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
+_TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
+"""Copies of the texts of Parquet while they become a table; encodings in which a text takes its length in the file."""
 _SOME = 50  # lines that the separator is found from
 TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 """Words for 1 and 0."""
@@ -54,8 +55,8 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
     path = existing(path)
     notes = [] if notes is None else notes
     if suffix(path) in (".parquet", ".pq"):
-        check_memory(path, 8 * math.prod(frame_shape(path)))
         with _parquet(path):
+            _check_parquet(path)
             return pd.read_parquet(path)
     text = _text(path)
     mark = "\t" if suffix(path) == ".tsv" else _separator(text)
@@ -93,12 +94,52 @@ def _parquet(path: Path) -> Iterator[None]:
     """What pyarrow raises inside the `with` block, in a sentence."""
     try:
         yield
-    except MemoryError:
+    except (MemoryError, DataError):
         raise
     except ImportError:
         raise UserError(f"{path}: Parquet needs pyarrow; install dmo-learn[parquet]") from None
     except Exception as error:  # pyarrow's own, of any class
         raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+
+
+def _check_parquet(path: Path) -> None:
+    """Refuse Parquet whose cells do not fit into memory: a text that a million rows repeat stands in the file once."""
+    from pyarrow.parquet import read_metadata
+
+    about, free = read_metadata(path), psutil.virtual_memory().available
+    needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()
+    for j in range(about.num_columns):
+        column, chunks = about.schema.column(j), [about.row_group(g).column(j) for g in range(about.num_row_groups)]
+        needed += sum(max(max(8, column.length) * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+        encodings = {name for chunk in chunks for name in chunk.encodings}
+        if column.physical_type == "BYTE_ARRAY" and not encodings <= _WRITTEN_OUT:
+            longest = max(1, *(chunk.total_uncompressed_size for chunk in chunks))
+            most += _TEXTS * longest * sum(chunk.num_values for chunk in chunks)
+            texts[column.path] = longest, "DELTA_BYTE_ARRAY" not in encodings
+    check_memory(path, needed, free)
+    if needed + most > free:
+        for name, (longest, is_dictionary) in texts.items():
+            for count in _text_bytes(path, name, is_dictionary, max(free // 8 // longest, 1)):
+                needed += _TEXTS * count
+                check_memory(path, needed, free)
+
+
+def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterator[int]:
+    """The bytes of some rows of a column of texts after others; each text of a dictionary is held once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile
+
+    file = ParquetFile(path, read_dictionary=[name] if is_dictionary else None)
+    for batch in file.iter_batches(1 << 16 if is_dictionary else min(rows, 1 << 16), columns=[name]):
+        (found,) = batch.columns
+        if pa.types.is_nested(found.type):
+            raise DataError(
+                f"{path}: column {batch.schema.names[0]!r} holds lists, expected a number or a text in a cell"
+            )
+        indices = found.indices if is_dictionary else None
+        lengths = pc.binary_length(found.dictionary if is_dictionary else found)
+        yield pc.sum(lengths if indices is None else lengths.take(indices)).as_py() or 0
 
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import h11
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -103,6 +104,8 @@ class Guard:
             if not started:
                 reason = f"no answer after {self.limits.seconds:g} seconds; send less at once, or raise --seconds"
                 await JSONResponse({"error": reason}, 503, {"connection": "close"})(scope, receive, answer)
+        except ClientDisconnect:  # who sent half a body hears no answer, and nobody else need hear of it
+            pass
         finally:
             self._working -= 1
 

@@ -32,6 +32,10 @@ class ServiceError(OSError):
     """An object store that does not answer or fails; the message says so, and how to go on."""
 
 
+class RefusedError(UserError, ServiceError):
+    """An object store that refuses every time; it tells nothing about what is stored there."""
+
+
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
     """Say of any OSError inside the block (disk full, no permission) what was being written, and how to go on.

@@ -14,18 +14,25 @@ from typing import TypeVar
 import dask.config
 
 from dmo.errors import UserError
-from dmo.stores._errors import ServiceError, StoreError
+from dmo.stores._errors import RefusedError, ServiceError
 
 T = TypeVar("T")
 _LONGEST = 60.0  # seconds between two requests
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
+_SILENT = {
+    "EndpointConnectionError",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "ClientConnectorError",
+    "FSTimeoutError",
+}
 _AGAIN = "what is finished is kept, run the same command again"
 _MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
 def ask(url: str, request: Callable[[], T]) -> T:
     """What `request` to the service behind `url` returns."""
-    # Raises what says that something is or is not there as it comes; StoreError where the service refuses
+    # Raises what says that something is or is not there as it comes; RefusedError where the service refuses
     # (credentials, certificate, name), which another try does not change; ServiceError (EIO) where it does not answer
     # or fails.
     tries, pause = _patience()
@@ -60,20 +67,20 @@ def _of_the_service(error: BaseException) -> bool:
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
 
 
-def _refusal(url: str, error: Exception) -> StoreError | None:
+def _refusal(url: str, error: Exception) -> RefusedError | None:
     """What is said where the service, or the client before it, will refuse every time."""
     names = {type(found).__name__ for found in _chain(error)}
     reason = _reason(error)
     if names & {"SSLCertVerificationError", "ClientConnectorCertificateError"} or "CERTIFICATE_VERIFY" in reason:
         cure = "correct the endpoint, or name the authority's file in AWS_CA_BUNDLE"
-        return StoreError(f"{url}: the TLS certificate of its server is not trusted ({reason}); {cure}")
+        return RefusedError(f"{url}: the TLS certificate of its server is not trusted ({reason}); {cure}")
     if any("Credential" in name or "ProfileNotFound" in name or "Token" in name for name in names):
         cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what else its service asks for"
-        return StoreError(f"{url}: there are no credentials that can be used ({reason}); {cure}")
+        return RefusedError(f"{url}: there are no credentials that can be used ({reason}); {cure}")
     if isinstance(error, PermissionError):
-        return StoreError(f"{url}: access is refused ({reason}); check the credentials, and what they may do there")
+        return RefusedError(f"{url}: access is refused ({reason}); check the credentials, and what they may do there")
     if "ParamValidationError" in names or (isinstance(error, OSError) and error.errno == errno.EINVAL):
-        return StoreError(f"{url}: the service refuses the request ({reason}); check the URL and the endpoint")
+        return RefusedError(f"{url}: the service refuses the request ({reason}); check the URL and the endpoint")
     return None
 
 
@@ -86,7 +93,7 @@ def _failure(url: str, error: Exception) -> ServiceError:
 def _unanswered(error: Exception) -> bool:
     """Whether there was no connection: the client has tried for some time already."""
     names = {type(found).__name__ for found in _chain(error)}
-    return bool(names & {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ClientConnectorError"})
+    return bool(names & _SILENT)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

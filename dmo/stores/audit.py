@@ -12,7 +12,7 @@ import numpy as np
 from dmo.progress import stage
 from dmo.stores import _whole, features, kernels, models, results
 from dmo.stores._arrays import Index, entry_at
-from dmo.stores._errors import DamagedRoot, StoreError
+from dmo.stores._errors import DamagedRoot, ServiceError, StoreError
 from dmo.stores._folder import Folder
 from dmo.stores._lock import acquire, release
 from dmo.stores._schema import RESUME, existing_root, origin_of, set_complete
@@ -252,6 +252,8 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
 def _try(problems: list[str], read: Any, *arguments: Any) -> None:
     try:
         read(*arguments)
+    except ServiceError:  # says nothing about the block
+        raise
     except (StoreError, OSError) as error:
         problems.append(str(error))
 

@@ -269,11 +269,14 @@ def _check_target(folder: Folder, overwrite: bool) -> bool:
 
 
 def _counts(folder: Folder, generation: str) -> bool:
-    """Whether the root names this generation."""
-    with suppress(OSError, StoreError):
+    """Whether the root names this generation, or may: an object store that fails does not say whether it wrote it."""
+    try:
         document = read_root(folder)
-        return document is not None and document["attributes"].get("generation") == generation
-    return False
+    except StoreError:
+        return False
+    except OSError:
+        return True
+    return document is not None and document["attributes"].get("generation") == generation
 
 
 def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:

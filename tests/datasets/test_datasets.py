@@ -40,13 +40,14 @@ from dmo.formats.arff import open_arff, read_arff, read_label_list
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
+from dmo.formats.frames import read_frame
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.svmlight import open_svmlight, read_svmlight
 from dmo.formats.tables import open_rows
 from dmo.formats.vecs import open_vecs
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
-from tests.made_files import bombs, peaks
+from tests.made_files import bombs, peaks, repeating_parquet
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
@@ -1080,6 +1081,22 @@ psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
         assert grown < 30e6, name  # the text is read up to what is free
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
+def test_a_text_that_parquet_holds_once_counts_as_often_as_it_is_repeated(tmp_path):
+    path = repeating_parquet(tmp_path / "texts.parquet", 2100, 1 << 20)
+    assert path.stat().st_size < 1 << 20
+    setup = """
+from types import SimpleNamespace
+import psutil
+from dmo.formats.frames import read_frame
+psutil.virtual_memory = lambda: SimpleNamespace(available=4_000_000_000)"""
+    grown, said = peaks(setup, "read_frame(path)", [path])["texts.parquet"]
+    assert int(re.search(r"holds (\d+) bytes", said)[1]) > 2 * 2100 << 20
+    assert grown < 60e6  # of 2.2e9
+    few = repeating_parquet(tmp_path / "few.parquet", 30, 1000)
+    assert read_frame(few)["text"].tolist() == ["x" * 1000] * 30
+
+
 def test_refused_data_leave_no_store(tmp_path):
     files, *_ = write_views(tmp_path)
     views = {name: {split: tmp_path / file for split, file in files[name].items()} for name in ("gist", "hue")}
@@ -1404,15 +1421,18 @@ def served(tmp_path):
 
 
 class HostileHandler(BaseHTTPRequestHandler):
-    """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /away leads to a
-    file, /round to itself."""
+    """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /empty has
+    no body, /none no answer; /away leads to a file, /round to itself, /elsewhere to another host, where nothing is right."""
 
     def log_message(self, *_):
         pass
 
     def do_GET(self):
         kind = self.path.rpartition("/")[2]
-        places = {"away": "file:///etc/passwd", "round": self.path}
+        elsewhere = f"http://localhost:{self.server.server_port}/short"
+        places = {"away": "file:///etc/passwd", "round": self.path, "elsewhere": elsewhere}
+        if kind == "none":
+            return
         self.send_response(302 if kind in places else 200)
         if kind in places:
             self.send_header("Location", places[kind])
@@ -1420,7 +1440,7 @@ class HostileHandler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(1 << 50 if kind == "long" else 1000))
         self.end_headers()
         with contextlib.suppress(OSError):
-            self.wfile.write(b"@relation")
+            self.wfile.write(b"" if kind == "empty" else b"@relation")
             while kind == "endless":
                 self.wfile.write(bytes(1 << 16))
             for _ in range(40 if kind == "slow" else 0):
@@ -1428,7 +1448,7 @@ class HostileHandler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", ["endless", "slow", "long", "short", "away", "round"])
+@pytest.mark.parametrize("kind", ["endless", "slow", "long", "short", "empty", "none", "away", "round", "elsewhere"])
 def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
     Thread(target=server.serve_forever, daemon=True).start()

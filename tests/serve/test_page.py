@@ -7,15 +7,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from shell import run
 
 BROWSER = Path("/usr/bin/chromium")
+REQUESTS = int(os.environ.get("DMO_REQUESTS", "300"))
 
 
 @contextmanager
@@ -107,6 +112,68 @@ def test_silent_connections_keep_nobody_from_the_page(shop):
                 assert connection.recv(1) == b""
             connection.close()
     assert left["code"] == 0, left
+
+
+def test_many_requests_of_every_kind_are_answered_and_leave_the_page_as_it_was(shop):
+    table = b"id,weight,color,price\r\nx,1,red,2\r\n"
+    form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\n' + table + b"\r\n--b--\r\n"
+    kinds = ("page", "table", "words", "cut", "slow", "large", "token", "junk", "json")
+
+    def ask(number):
+        """(kind, status) of an answer; 0 where the connection was ended without one, -1 where none came."""
+        kind = kinds[number % len(kinds)]
+        body = {"table": form % b"a.csv", "words": form % b"a.exe", "cut": form % b"a.csv", "json": b"[" * 5000}.get(
+            kind, b""
+        )
+        path = {"page": "", "token": "../wrong/", "json": "corrections.csv"}.get(kind, "describe")
+        length = {"cut": 2 * len(body), "slow": 10, "large": 1 << 40}.get(kind, len(body))
+        head = (
+            f"{'GET' if kind in ('page', 'token') else 'POST'} {where.path}{path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
+            f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        ).encode()
+        with (
+            suppress(ConnectionError, TimeoutError),
+            socket.create_connection((where.hostname, where.port), timeout=40) as connection,
+        ):
+            connection.sendall(b"\x00\xff junk \r\n\r\n" if kind == "junk" else head + body)
+            if kind == "slow":
+                time.sleep(0.2)
+                connection.sendall(b"--b--\r\n \r\n")
+            if kind == "cut":
+                connection.shutdown(socket.SHUT_WR)
+            answer = connection.makefile("rb").readline()
+            return kind, int(answer.split()[1]) if answer else 0
+        return kind, -1
+
+    def taken():
+        family = [server, *server.children(recursive=True)]
+        return sum(process.memory_info().rss for process in family)
+
+    with served(shop / "model.zarr", "--no-browser", "--seconds", "20") as (address, left):
+        where = urlsplit(address)
+        (server,) = (p for p in psutil.Process().children() if "serve" in p.cmdline())
+        for number in range(3 * len(kinds)):
+            ask(number)
+        before = taken()
+        silent = [socket.create_connection((where.hostname, where.port)) for _ in range(70)]
+        with ThreadPoolExecutor(8) as pool:
+            found = Counter(pool.map(ask, range(REQUESTS)))
+        for connection in silent:
+            connection.close()
+        time.sleep(1)
+        grown = taken() - before
+        print(f"{REQUESTS} requests: {sorted(found.items())}; memory {before >> 20} MiB, grown by {grown >> 20} MiB")
+        with suppress(HTTPError), urlopen(address, timeout=30) as answer:  # unless 600 were there in this minute
+            assert answer.status == 200
+    assert left["code"] == 0, left
+    assert "Traceback" not in left["said"]
+    expected = {"page": {200}, "table": {200}, "words": {422}, "cut": {0, 400, 422}, "slow": {400, 422}, "large": {413}}
+    expected |= {"token": {404}, "junk": {400}, "json": {422}}
+    for kind in kinds:
+        assert {status for of, status in found if of == kind} <= {*expected[kind], 429, 503}, (kind, found)
+    assert found["page", 200]
+    assert found["table", 200]
+    assert grown < 64 << 20
 
 
 def test_the_token_stands_in_no_command_line_and_in_no_file_that_others_read(shop, tmp_path):

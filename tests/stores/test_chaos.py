@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import fsspec
 import numpy as np
 import pytest
 import scipy.sparse
@@ -590,24 +591,85 @@ COMMANDS = {
 }
 
 
+SOME = {"failing": 0.05, "busy": 0.05, "lost": 0.02, "cut": 0.05, "reset": 0.05, "etag": 0.05, "crc": 0.05}
+
+
 def test_commands_outlast_an_object_store_that_fails_one_request_in_ten(tmp_path: Path, table: list[Any]) -> None:
     pytest.importorskip("moto.server", reason="moto is not installed")
     draw_images(tmp_path / "pics", 30)
     faults: list[int] = []
     with object_store("chaos", attempts=4) as service:
         for name, command in COMMANDS.items():
-            with service.trouble(failing=0.1, cut=0.1):
+            with service.trouble(**SOME):
                 found = run(*(part.format(s3="s3://chaos", here=tmp_path) for part in command))
             faults.append(service.faults)
             if name not in ("report", "verify", "tune"):
                 calm = run(*(part.format(s3=tmp_path, here=tmp_path) for part in command))
                 assert without_costs(found.stdout) == without_costs(calm.stdout)
-            table.append(("S3: 10 % failed, 10 % cut", f"dmo {name}", f"{service.faults} faults, same result"))
+            table.append(
+                (
+                    "S3: 12 % refused or lost, 20 % of the answers broken",
+                    f"dmo {name}",
+                    f"{service.faults} faults, same result",
+                )
+            )
         assert sum(faults) > 20
         for name in ("a", "z"):
             np.testing.assert_array_equal(
                 stores.open_results(f"s3://chaos/{name}.zarr")[:], stores.open_results(tmp_path / f"{name}.zarr")[:]
             )
+
+
+MIDWAY = {
+    "ingest": ("ingest", "files", "{s3}/{kind}f.zarr", "--view", "x={here}/x.csv", "--label-columns", "y"),
+    "fit": ("fit", "ridge", "{s3}/f.zarr", "{s3}/{kind}m.zarr"),
+    "transform": ("transform", "{s3}/p.zarr", "{s3}/f.zarr", "{s3}/{kind}z.zarr", "--block", "8"),
+    "info": ("info", "{s3}/f.zarr"),
+    "verify": ("verify", "{s3}/f.zarr"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"), [("denied", {2}), ("silent", {3}), ("reset", {3}), ("flipped", {0, 2, 3, 4})]
+)
+def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_the_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: list[Any], kind: str, codes: set[int]
+) -> None:
+    pytest.importorskip("moto.server", reason="moto is not installed")
+    bucket = f"midway-{kind}"
+    rows = np.random.default_rng(0).standard_normal((40, 3)).round(3).tolist()
+    lines = [f"{a},{b},{c},{'sun' if a > 0 else 'sea'}" for a, b, c in rows]
+    (tmp_path / "x.csv").write_text("\n".join(["a,b,c,y", *lines]), encoding="utf-8")
+
+    def command(name: str, kind: str) -> list[str]:
+        return [part.format(s3=f"s3://{bucket}", here=tmp_path, kind=kind) for part in MIDWAY[name]]
+
+    with object_store(bucket) as service:
+        for first in (
+            command("ingest", ""),
+            command("fit", ""),
+            ["fit", "kgha", f"s3://{bucket}/f.zarr", f"s3://{bucket}/p.zarr"],
+        ):
+            run(*first)
+        for name in MIDWAY:
+            with monkeypatch.context() as patch, dask.config.set({"dmo.stores.tries": 2}):
+                patch.setattr(fsspec.get_filesystem_class("s3"), "read_timeout", 2)
+                fsspec.get_filesystem_class("s3").clear_instance_cache()
+                began = time.monotonic()
+                with service.trouble(range(5, 1 << 60), **{kind: 1.0}):
+                    found = CliRunner().invoke(app, command(name, kind))
+                took = time.monotonic() - began
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            assert found.exit_code in codes, (name, found.stderr, found.exception)
+            assert service.faults
+            assert took < 60, name
+            if found.exit_code in (2, 3):
+                assert re.match(f"dmo: s3://{bucket}/.*[^\n]*\n$", found.stderr.splitlines(keepends=True)[-1])
+            if not (name in ("ingest", "fit", "transform") and found.exit_code == 0):
+                run(*command(name, kind))
+            table.append((f"S3: {kind} from the midst on", f"dmo {name}", f"exit code {found.exit_code}, then goes on"))
+        for store in ("f", "p", f"{kind}f", f"{kind}m", f"{kind}z"):
+            assert stores.verify(f"s3://{bucket}/{store}.zarr") == []
 
 
 def without_costs(text: str) -> list[str]:

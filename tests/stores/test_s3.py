@@ -12,8 +12,9 @@ from shell import run
 
 from dmo import stores
 from dmo.cluster import connect
+from dmo.errors import UserError
 from dmo.stores._folder import LOCK, Folder
-from dmo.workflows.exits import FAILED, code
+from dmo.workflows.exits import FAILED, WRONG, code
 
 pytest.importorskip("moto.server", reason="moto is not installed")
 ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
@@ -152,6 +153,55 @@ def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(s
         Folder(url).get("zarr.json")
     assert service.faults == 3
     assert writer.missing() == [2, 3, 4]
+
+
+def rows(url: str) -> stores.ResultWriter:
+    writer = stores.create_results(url, 50, 4, block=10)
+    for block in writer.missing():
+        write(writer, block)
+    writer.finish()
+    return writer
+
+
+@pytest.mark.parametrize("kind", ["denied", "failing", "cut"])
+def test_blocks_that_cannot_be_asked_for_are_not_called_damaged(service: Service, bucket: str, kind: str) -> None:
+    url, told = f"{bucket}/{kind}.zarr", list[OSError]()
+    rows(url)
+    with service.trouble():
+        assert stores.verify(url) == []
+    for first in range(service.requests):
+        with dask.config.set({"dmo.stores.tries": 1}), service.trouble(range(first, first + 2), **{kind: 1.0}):
+            try:
+                assert stores.verify(url) == []
+            except OSError as error:
+                told.append(error)
+    assert len(told) > 5
+    assert {code(error) for error in told} == {WRONG if kind == "denied" else FAILED}
+    assert {isinstance(error, UserError) for error in told} == {kind == "denied"}
+    assert stores.verify(url) == []
+
+
+def test_an_outage_at_any_request_leaves_a_whole_model(service: Service, bucket: str) -> None:
+    url, held = f"{bucket}/outage.zarr", {0.0}
+    stores.save_model(url, {"a": np.zeros(3)}, {})
+    with service.trouble():
+        stores.save_model(url, {"a": np.zeros(3)}, {}, overwrite=True)
+    ended = []
+    for first in range(service.requests):
+        number = first + 1.0
+        with dask.config.set({"dmo.stores.tries": 1}), service.trouble(range(first, first + 2), lost=1.0):
+            try:
+                stores.save_model(url, {"a": np.full(3, number)}, {}, overwrite=True)
+                ended.append("saved")
+            except OSError as error:
+                ended.append(str(code(error)))
+        found = stores.load_model(url)[0]["a"][0]
+        assert found in {*held, number}, (first, ended)
+        held = {found}
+    assert set(ended) <= {"saved", str(FAILED)}
+    assert ended.count(str(FAILED)) > service.requests // 2
+    stores.save_model(url, {"a": np.ones(3)}, {}, overwrite=True)
+    assert stores.verify(url) == []
 
 
 @pytest.mark.parametrize(("name", "value"), [("tries", 0), ("tries", "two"), ("pause", -1), ("pause", True)])

@@ -4,11 +4,19 @@ import ast
 import json
 import os
 import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse
 import zarr
@@ -16,7 +24,6 @@ from made_files import onnx_model
 from sklearn.base import clone
 
 from dmo import KGHA, LLTSVR, MORP, LabelPropagation, MultiViewRidge, Nystrom, stores
-from dmo.cluster import connect
 from dmo.cluster.settings import defaults
 from dmo.datasets import open_zarr, read_csv
 from dmo.errors import UserError
@@ -71,7 +78,8 @@ def test_no_module_unpickles_or_evaluates(path: Path) -> None:
             assert isinstance(node.value, ast.Constant)
             assert node.value.value is False
         if isinstance(node, ast.Attribute):
-            assert node.attr not in ("imread", "imdecode", "imreadmulti")  # images come through `read_image` alone
+            # images come through `read_image` alone; a Dask stack of .npy files holds a pickle (CVE-2026-95897)
+            assert node.attr not in ("imread", "imdecode", "imreadmulti", "from_npy_stack")
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Image.open"):
             assert "formats" in {keyword.arg for keyword in node.keywords}
         if isinstance(node, ast.Attribute) and node.attr == "load" and isinstance(node.value, ast.Name):
@@ -440,6 +448,16 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused_at_once(tmp_path: 
         file.write_bytes(content)
 
 
+def test_symbolic_links_of_a_store_are_followed(tmp_path: Path) -> None:
+    writer = stores.create_results(tmp_path / "r.zarr", 2, 2)
+    writer.write(0, np.ones((2, 2)))
+    writer.finish()
+    chunk = tmp_path / "r.zarr" / "embedding" / "c.0.0"
+    chunk.rename(tmp_path / "elsewhere")
+    chunk.symlink_to(tmp_path / "elsewhere")
+    np.testing.assert_array_equal(stores.open_results(tmp_path / "r.zarr")[:], np.ones((2, 2)))
+
+
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "rows.zarr"
     writer = stores.create_results(path, 2, 2, provenance=Provenance())
@@ -450,15 +468,132 @@ def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
         stores.open_results(path)[:]
 
 
-def test_dashboards_and_clusters_listen_on_loopback_by_default() -> None:
+LOCAL = """
+from dmo.cluster import connect
+with connect("local", workers=1, memory_limit="1GiB"):
+    print("there", flush=True)
+    input()
+"""
+QUEUE = """
+from dmo.cluster import Backend
+from dmo.cluster.targets import batch_cluster, temporary_tls
+cluster = batch_cluster(Backend("slurm"), temporary_tls("slurm"))
+print(cluster.scheduler_address, flush=True)
+input()
+"""
+GUIDES = Path(__file__).resolve().parents[2] / "cluster"
+
+
+def listening(process: "subprocess.Popen[str]") -> dict[tuple[str, int], int]:
+    """(address, port) that a process and its children listen at -> its process."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    found = {}
+    for member in family:
+        for end in member.net_connections("inet"):
+            if end.status == psutil.CONN_LISTEN:
+                found[end.laddr.ip, end.laddr.port] = member.pid
+    return found
+
+
+@contextmanager
+def started(*command: str | Path, cwd: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """A program, ended with the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        list(map(str, command)), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=cwd
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def guide(name: str, word: str, **changes: str) -> list[str]:
+    """The line of a guide that starts a scheduler or a worker, with other ports and paths."""
+    text = (GUIDES / name / "README.md").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"dask {word} ")]
+    for old, new in changes.items():
+        assert old in line, (old, line)
+        line = line.replace(old, new)
+    return [sys.executable, "-m", *line.split()]
+
+
+def until(found: Callable[[], Any]) -> Any:
+    for _ in range(600):
+        with suppress(AssertionError, FileNotFoundError):
+            return found()
+        time.sleep(0.1)
+    return found()
+
+
+def workers(process: "subprocess.Popen[str]") -> dict[tuple[str, int], int]:
+    """What a worker and its nanny listen at, once both do: for tasks, for the nanny, and for pages."""
+    found = listening(process)
+    assert len(set(found.values())) == 2
+    assert len(found) >= 3
+    return found
+
+
+def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_tls(
+    annotated: Path, tmp_path: Path
+) -> None:
     settings = defaults()["dmo"]["local"]
     assert settings["host"] == "127.0.0.1"
     assert settings["dashboard"].startswith("127.0.0.1:")
-    with connect("local", workers=1, memory_limit="1GiB") as place:
+    with started(sys.executable, "-m", "dmo", "serve", annotated / "r.zarr", "--no-browser") as page:
+        assert page.stdout is not None
+        address = urlsplit(page.stdout.readline().strip())
+        assert set(listening(page)) == {("127.0.0.1", address.port)}
+    with started(sys.executable, "-c", LOCAL) as local:
+        assert local.stdout is not None
+        local.stdout.readline()
+        assert {ip for ip, _ in workers(local)} == {"127.0.0.1"}
+    with started(sys.executable, "-c", QUEUE) as queue:
+        assert queue.stdout is not None
+        scheduler = urlsplit(queue.stdout.readline().strip())
+        assert scheduler.scheme == "tls"
+        assert {port for ip, port in listening(queue) if ip != "127.0.0.1"} == {scheduler.port}
+        refuses_plain("127.0.0.1", scheduler.port)
+    with (
+        started(
+            *guide("local", "scheduler", **{"127.0.0.1:8787": "127.0.0.1:0", "--host": "--port 0 --host"}), cwd=tmp_path
+        ) as scheduler,
+        started(*waiting(tmp_path, guide("local", "worker", auto="1")), cwd=tmp_path) as worker,
+    ):
+        assert {ip for ip, _ in until(lambda: workers(worker))} == {"127.0.0.1"}
+        assert {ip for ip, _ in listening(scheduler)} == {"127.0.0.1"}
+    subprocess.run(["bash", GUIDES / "tls" / "make.sh", tmp_path, "127.0.0.1"], check=True, capture_output=True)
+    (tmp_path / "scheduler.json").unlink(missing_ok=True)
+    files = "--tls-ca-file ca.pem --tls-cert dmo.pem --tls-key dmo.key"
+    assert f'files="{files}"' in (GUIDES / "tls" / "README.md").read_text(encoding="utf-8")
+    tls = {"$files": files}
+    with (
+        started(*guide("tls", "scheduler", node0="127.0.0.1 --port 0", **tls), cwd=tmp_path) as scheduler,
+        started(*waiting(tmp_path, guide("tls", "worker", auto="1", **tls)), cwd=tmp_path) as worker,
+    ):
+        for ip, port in {**until(lambda: workers(worker)), **listening(scheduler)}:
+            if ip != "127.0.0.1":
+                refuses_plain("127.0.0.1" if ip == "0.0.0.0" else ip, port)
 
-        def listening(dask_scheduler: Any) -> list[str]:
-            return [socket.getsockname()[0] for socket in dask_scheduler.http_server._sockets.values()]
 
-        assert set(place.client.run_on_scheduler(listening)) == {"127.0.0.1"}
-        workers = place.client.scheduler_info(n_workers=-1)["workers"]
-        assert all(worker["host"] == "127.0.0.1" for worker in workers.values())
+def waiting(folder: Path, command: list[str]) -> list[str]:
+    """A command, once the scheduler's file is there."""
+    until(lambda: (folder / "scheduler.json").read_text(encoding="utf-8"))
+    return command
+
+
+def refuses_plain(host: str, port: int) -> None:
+    """What listens there ends a connection that is not encrypted: HTTP is not answered, nor is Dask's greeting."""
+    for words in (b"GET / HTTP/1.0\r\n\r\n", struct.pack("<Q", 8) + b"\x00" * 8):
+        with socket.create_connection((host, port), timeout=30) as connection:
+            connection.sendall(words)
+            connection.settimeout(30)
+            answer = b"".join(iter(lambda: received(connection), b""))
+        assert answer[:1] in (b"", b"\x15"), answer  # nothing, or TLS's alert
+
+
+def received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(4096)
+    except ConnectionResetError:
+        return b""
