@@ -15,16 +15,21 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool"):
-    """An ONNX file with one node: the mean of every channel."""
+def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool", weights=None):
+    """An ONNX file with one node: the mean of every channel; and one that adds the number in the file `weights`."""
 
     def tensor(name, shape):
         dims = b"".join(field(1, field(1, size)) for size in shape)
         return field(1, name) + field(2, field(1, field(1, 1) + field(2, dims)))
 
-    node = field(1, "x") + field(2, "y") + field(4, operator)
+    node = field(1, "x") + field(2, "y" if weights is None else "p") + field(4, operator)
     x, y = tensor("x", (1, channels, side, side)), tensor("y", (1, channels, 1, 1))
-    graph = field(1, node) + field(2, "g") + field(11, x) + field(12, y)
+    graph = field(1, node)
+    if weights is not None:
+        outside = field(13, field(1, "location") + field(2, weights)) + field(14, 1)
+        graph += field(1, field(1, "p") + field(1, "w") + field(2, "y") + field(4, "Add"))
+        graph += field(5, field(1, 1) + field(2, 1) + field(8, "w") + outside)
+    graph += field(2, "g") + field(11, x) + field(12, y)
     path.write_bytes(field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 13)))
     return path
 

@@ -1,5 +1,6 @@
 """The `dmo` command: from a folder of images or feature files to models, annotations and reports."""
 
+import signal
 import sys
 
 
@@ -7,7 +8,12 @@ def main() -> None:
     """Entry point of the `dmo` command."""
     try:
         from dmo.cli.app import app
-    except KeyboardInterrupt:  # what takes it afterwards is not there yet
+
+        app(prog_name="dmo")
+    except KeyboardInterrupt:  # as modules are imported and commands made; from then on `app` takes it
         print("dmo: stopped before it began", file=sys.stderr)
         sys.exit(130)
-    app(prog_name="dmo")
+    except SystemExit as end:
+        if end.code != 130:  # all is done: while Python is taken down, Ctrl-C would kill it without a word
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise

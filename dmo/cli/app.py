@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -163,18 +164,28 @@ class Commands(LazyGroup):
 
     path, entries, example = "dmo", COMMANDS, "dmo info FILE"
 
+    def make_context(self, *args: Any, **given: Any) -> Any:
+        with _sentences():
+            return super().make_context(*args, **given)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with exits.terminable():
-                return super().invoke(ctx)
-        except (Exception, KeyboardInterrupt) as error:
-            code = exits.code(error)
-            if code is None or isinstance(error, BrokenPipeError):
-                raise
-            if ctx.params.get("debug"):
-                traceback.print_exc()
-            print(f"dmo: {exits.sentence(error)}", file=sys.stderr)
-            raise typer.Exit(code) from error
+        with _sentences(ctx.params.get("debug")), exits.terminable():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _sentences(debug: bool | None = False) -> Iterator[None]:
+    """End the program with the sentence and the code of an error of this block that a user can cause."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        code = exits.code(error)
+        if code is None or isinstance(error, BrokenPipeError):
+            raise
+        if debug:
+            traceback.print_exc()
+        print(f"dmo: {exits.sentence(error)}", file=sys.stderr)
+        raise typer.Exit(code) from error
 
 
 app = typer.Typer(

@@ -160,4 +160,6 @@ def _session(path: str, sha256: str) -> Any:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
+        if "xternal data" in reason:
+            reason = "its weights lie in other files; save it as one, as onnx.save(onnx.load(...), ...) does"
         raise UserError(f"{path}: cannot be read as an ONNX model ({reason})") from error

@@ -18,6 +18,7 @@ from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.estimators.annotator import label_scores, scores_labels
+from dmo.formats.files import existing
 from dmo.hashing import fingerprint
 from dmo.methods.decoding import top_labels
 from dmo.metrics import suitable_top
@@ -319,7 +320,7 @@ def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
 def write_csv(path: Path, text: str, overwrite: bool) -> None:
     """Write labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
     if not overwrite and path.exists():
-        if path.read_bytes() == text.encode():
+        if existing(path).read_bytes() == text.encode():
             return
         raise stores.StoreError(f"{path} exists and has different content; {OTHER_CSV}")
     stores.replace_file(path, text.encode())

@@ -7,6 +7,7 @@ Ctrl-C; 143 by SIGTERM. After 3, 130 and 143 the same command goes on with what 
 
 from __future__ import annotations
 
+import _thread
 import errno
 import signal
 import sys
@@ -29,7 +30,10 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM inside this block, so that stores are closed and clusters taken down."""
+    """Raise `Terminated` on SIGTERM inside this block, so that stores are closed and clusters taken down.
+
+    An interrupt that comes within a callback (of the lock of an import, say), whose errors Python drops, comes again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,10 +41,19 @@ def terminable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            number = signal.SIGTERM if isinstance(dropped.exc_value, Terminated) else signal.SIGINT
+            threading.Timer(0.01, _thread.interrupt_main, [number]).start()
+        else:
+            hook(dropped)
+
+    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 
 
@@ -50,6 +63,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _sentence(error: BaseException) -> str:
+    error = _cause(error)
     if isinstance(error, Terminated):
         return f"terminated; {_GO_ON}"
     if isinstance(error, KeyboardInterrupt):
@@ -66,11 +80,17 @@ def _sentence(error: BaseException) -> str:
 
 def code(error: BaseException) -> int | None:
     """The exit code of an error; None for one that is a fault of the program."""
+    error = _cause(error)
     if isinstance(error, KeyboardInterrupt):
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
     if _lost(error) or (isinstance(error, OSError) and error.errno in _DISK):
         return FAILED
     return WRONG if isinstance(error, (UserError, OSError, MemoryError, ImportError)) else None
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The interrupt that Python made this error from, as it does where a class is being defined; else the error."""
+    return error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
 
 
 def _lost(error: BaseException) -> bool:

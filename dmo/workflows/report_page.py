@@ -13,6 +13,7 @@ import numpy as np
 import dmo
 from dmo import report
 from dmo.errors import UserError, amount
+from dmo.formats.files import existing
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.progress import stage
 from dmo.report import Table
@@ -185,11 +186,12 @@ def _plainly(value: object) -> str:
 
 def read_sweep(path: str) -> dict[str, Any]:
     """Read the record that `dmo tune --json` printed."""
+    file = existing(path)
     try:
-        found = json_.loads(Path(path).read_text(encoding="utf-8"))
+        found = json_.loads(file.read_text(encoding="utf-8"))
         table, metric = found["table"], found["metric"]
         is_sweep = bool(table) and all("mean" in row and len(row) > 4 for row in table)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         is_sweep = False
     if not is_sweep:
         raise UserError(f"{path} is not the output of dmo tune --json; run that with > {path}")

@@ -9,12 +9,15 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import h5py
 import numpy as np
+import pandas as pd
 import scipy.io
 import scipy.sparse
 import zarr
@@ -37,10 +40,12 @@ from datasets.reuters import read_reuters
 from PIL import Image
 
 from dmo.datasets import CARDS, read_card, read_description
+from dmo.features import Embedding, read_image
 from dmo.features.listing import list_images
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.formats.arrays import open_zarr
 from dmo.formats.delimited import read_csv, read_names
+from dmo.formats.frames import numeric_columns, read_frame
 from dmo.formats.matlab import read_matlab
 from dmo.formats.svmlight import read_svmlight
 from dmo.formats.tables import open_rows
@@ -167,6 +172,55 @@ def _read_listing(path: Path) -> None:
             (path.parent / name).parent.mkdir(exist_ok=True)
             (path.parent / name).write_bytes(data)
     list_images(folder, path)
+
+
+# ---------------------------------------------------------------- images, and what pyarrow and onnxruntime read
+
+
+def _pictures() -> list[Seed]:
+    gray, alpha = np.random.default_rng(0).integers(0, 255, (2, 40, 36), np.uint8)
+    color = Image.merge("RGB", [Image.fromarray(part) for part in (gray, alpha, gray.T[:36, :36].repeat(2, 0)[:40])])
+    clear, exif = Image.merge("LA", [Image.fromarray(gray), Image.fromarray(alpha)]), Image.Exif()
+    exif[0x0112] = 6  # turned
+    pictures: list[tuple[Image.Image, str, dict[str, Any]]] = [
+        *((color, name, {}) for name in ("BMP", "GIF", "PNG", "PPM", "TIFF", "WEBP")),
+        *((color, "JPEG", given) for given in ({"exif": exif}, {"progressive": True})),
+        *((clear, "PNG", {}), (clear.convert("RGBA"), "WEBP", {"lossless": True}), (clear.convert("CMYK"), "JPEG", {})),
+        *((color, "TIFF", {"compression": name}) for name in ("tiff_lzw", "tiff_deflate", "jpeg", "packbits")),
+        *(
+            (Image.fromarray(gray * scale), name, {})
+            for scale, name in ((np.uint16(257), "PNG"), (np.float32(1), "TIFF"))
+        ),
+        (color.quantize(16), "GIF", {"save_all": True, "append_images": [color.quantize(7)]}),
+    ]
+    return [single(f"a.{name.lower()}", _saved(picture, name, given)) for picture, name, given in pictures]
+
+
+def _saved(picture: Image.Image, name: str, given: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, name, **given)
+    return stream.getvalue()
+
+
+def _parquet() -> list[Seed]:
+    table = pd.DataFrame(X, columns=list("uvwx")).assign(
+        word=list("abcabcab") + [None], day=pd.Timestamp(0), n=range(9)
+    )
+    return [
+        single("a.parquet", table.to_parquet(compression=kind, use_dictionary=kind != "gzip"))
+        for kind in ("snappy", "gzip", "zstd", None)
+    ]
+
+
+def _read_parquet(path: Path) -> None:
+    numeric_columns("a", read_frame(path).drop(columns="day", errors="ignore"))
+
+
+def _onnx() -> list[Seed]:
+    import_module("onnxruntime")  # not counted as memory of the first file
+    mean = "08083a580a190a01781201792211476c6f62616c41766572616765506f6f6c1201675a1b0a017812160a14080112100a02"
+    mean += "08010a0208030a0208100a020810621b0a017912160a14080112100a0208010a0208030a0208010a02080142040a00100d"
+    return [single("a.onnx", bytes.fromhex(mean))]
 
 
 # ---------------------------------------------------------------- arrays
@@ -329,6 +383,18 @@ _ZARR = (
     b'"compressor"',
 )
 
+_ONNX = (
+    b"Expand",
+    b"Identity",
+    b"Loop",
+    b"Tile",
+    b"\x12\x01y",
+    b"*\x02",
+    b"\x08\xff\xff\xff\xff\x07",
+    b"\x08\x00",
+    b"\x08\x80\x80\x01",
+)
+
 FILES: dict[str, Reader] = {
     "ARFF": Reader(_arff, lambda path: read_arff(path, 1), _ARFF + NUMBERS),
     "label lists (XML)": Reader(_label_list, read_label_list, _XML),
@@ -350,5 +416,12 @@ FILES: dict[str, Reader] = {
     "MATLAB 7.3": Reader(_matlab73, _read_matlab, (b"OHDR", b"TREE", b"HEAP", b"SNOD", b"MATLAB_", *_MATLAB)),
     "npy": Reader(_npy_seeds, lambda path: read_rows(open_rows(path)), _NPY + NUMBERS),
     "npz": Reader(_npz_seeds, lambda path: read_rows(open_rows(path)), (*_NPY, b"PK\x01\x02", b"PK\x05\x06", *NUMBERS)),
+    "images": Reader(
+        _pictures, read_image, (b"II*\0", b"MM\0*", b"IHDR", b"IDAT", b"acTL", b"VP8X", b"\xff\xc0", b"\xff\xda")
+    ),
+    "Parquet": Reader(
+        _parquet, _read_parquet, (b"PAR1", b"pandas", b"\x15\x00", b"\x15\xfe\xff\xff\xff\x0f", b"\x19\xf1")
+    ),
+    "ONNX": Reader(_onnx, Embedding.open, _ONNX),
     "foreign Zarr": Reader(_zarr_seeds, _read_zarr, _ZARR + NUMBERS),
 }

@@ -37,7 +37,7 @@ from rich.table import Table
 READERS: dict[str, Reader] = FILES | STORES
 LIMIT = 10  # seconds for one file
 BOUND = 64 << 20  # bytes that reading one file may add to a process; the files have some kilobytes
-ADDRESSES = 1 << 30  # bytes of address space that a process may add, so that no file can harm the machine
+ADDRESSES = 4 << 30  # bytes of address space that a process may add, of which pyarrow reserves some
 VALUES: tuple[Any, ...] = (
     None,
     True,

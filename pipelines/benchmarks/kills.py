@@ -1,17 +1,20 @@
 """KGHA at ESP Game's shape while workers and drivers are killed: does the result change, and what does a death cost?
 
-    python pipelines/benchmarks/kills.py [--worker-kills 200] [--driver-kills 100] [--scale 1] [--rank 300] [--timed 10]
+    python pipelines/benchmarks/kills.py [--worker-kills 200] [--driver-kills 100] [--command-kills 40] [--scale 1]
 
 Workers: fits on a LocalCluster of two workers of one thread, of which a random one gets SIGKILL at random moments; first
 `--timed` fits with one death each (for the time lost, beside as many undisturbed ones in turn), then `--deaths` in each
 until the number is reached. Every fitted array is compared with the undisturbed fit. Drivers: `dmo fit` and
 `dmo transform` with a checkpoint folder get SIGKILL at a random moment after their start-up, and run again, until they are
-done; the stores are compared byte by byte. The exit code is 1 where something differs. Linux.
+done; the stores are compared byte by byte. Commands: `dmo tune`, `fit` on
+stored kernels, `search` and `serve` get `--command-kills` each, at any moment, on a small store, and run again: what they
+say and leave is compared. The exit code is 1 where something differs. Linux.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import random
@@ -23,9 +26,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import dask
 import numpy as np
@@ -161,7 +167,10 @@ def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
 def commands(store: Path, folder: Path, rank: int, scheduler: str) -> list[list[str]]:
     """Fit, then scores of all samples, as one would submit them."""
     program = [str(Path(sys.executable).parent / "dmo")]
-    model, run = str(folder / "model.zarr"), ["--scheduler", scheduler, "--checkpoint", str(folder / "checkpoints")]
+    model, run = (
+        str(folder / "model.zarr"),
+        ["--scheduler", scheduler, "--checkpoint", str(folder / "checkpoints")],
+    )
     engine = ["--approximation", "nystrom", "--rank", str(rank), "--n-components", "20"]
     return [
         [*program, "fit", "kgha", str(store), model, "--overwrite", *engine, *run],
@@ -187,10 +196,12 @@ def drive(todo: Sequence[Sequence[str]], limit: float | None) -> tuple[int, floa
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What the commands left: every file of the result store, and the arrays and meta of the model but for what it took."""
-    rows, (held, meta) = folder / "rows.zarr", stores.load_model(folder / "model.zarr")
+    """What the commands left: every file but those of the model, and its arrays and meta but for what it took."""
+    model = folder / "model.zarr"
+    held, meta = stores.load_model(model)
     assert not list(folder.glob("checkpoints/*")), "a checkpoint was left behind"
-    found = {str(path.relative_to(rows)): path.read_bytes() for path in sorted(rows.rglob("*")) if path.is_file()}
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_relative_to(model)]
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
     found |= {f"model {name}": np.ascontiguousarray(_dense(value)).tobytes() for name, value in held.items()}
     return found | {"model": json.dumps(_without_costs(meta), sort_keys=True).encode()}
 
@@ -235,10 +246,94 @@ def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
     return not differing
 
 
+def quick_commands(store: Path, folder: Path) -> dict[str, list[str]]:
+    """What needs no cluster: a sweep, a fit on stored kernels, a search and the page, of the model before them."""
+    program, model = str(Path(sys.executable).parent / "dmo"), str(folder / "model.zarr")
+    fit = [
+        "kgha",
+        str(store),
+        model,
+        "--overwrite",
+        "--n-components",
+        "5",
+        "--checkpoint",
+        str(folder / "checkpoints"),
+        "--json",
+    ]
+    stored = ["--approximation", "exact", "--storage", "stored", "--path", str(folder / "kernels")]
+    return {
+        "tune": [program, "tune", *fit, "--folds", "2", "--ridge", "0.1,1"],
+        "stored kernels": [program, "fit", *fit, *stored],
+        "search": [program, "search", model, str(store), "--sample", "0", "--json"],
+        "serve": [program, "serve", model, str(store), "--no-browser"],
+    }
+
+
+def said(command: Sequence[str], limit: float | None, rows: bytes) -> Any:
+    """What a command prints as JSON, or the page says to a file of `rows`; None where SIGKILL came to it first."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        timer = threading.Timer(limit or PATIENCE, process.kill)
+        timer.start()
+        try:
+            if command[1] != "serve":
+                text, errors = process.communicate()
+                if process.returncode not in (0, -signal.SIGKILL):
+                    raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {errors[-2000:]}")
+                return None if process.returncode else _without_costs(json.loads(text or "{}"))
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.npy"\r\n\r\n'
+            kind = {"Content-Type": "multipart/form-data; boundary=x"}
+            with suppress(OSError, ValueError, HTTPException):
+                asked = Request(f"{address}describe", head + rows + b"\r\n--x--\r\n", kind)
+                return [json.load(urlopen(asked)) for _ in range(3)]
+            return None
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def kill_commands(asked: argparse.Namespace, work: Path) -> bool:
+    """Commands of `quick_commands` under SIGKILL, as a table; whether each then says and leaves the same bits."""
+    chance, folder, path = random.Random(asked.seed + 2), work / "quick", work / "quick.zarr"
+    store, stream, same = make_store(path, 0.02, ["gist"]), io.BytesIO(), True
+    np.save(stream, store.views["gist"][:3])
+    table = Table("command", "killed", "runs at their end", "that differ", title="deaths of commands")
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, command in quick_commands(path, folder).items():
+
+        def outcome(text: Any) -> Any:
+            whole = not stores.verify(path) and not stores.verify(folder / "model.zarr")
+            return text, whole, contents(folder)
+
+        begun = time.perf_counter()
+        expected = outcome(said(command, None, stream.getvalue()))
+        assert expected[0] is not None, f"{name} said nothing"
+        usual, killed, runs, differing = time.perf_counter() - begun, 0, 0, 0
+        while killed < asked.command_kills or not runs:
+            if runs and name in ("tune", "stored kernels"):
+                shutil.rmtree(folder)
+            found = None
+            while found is None:
+                limit = chance.uniform(0, 1.25 * usual) if killed < asked.command_kills else None
+                found = said(command, limit, stream.getvalue())
+                killed += found is None
+            runs += 1
+            differing += outcome(found) != expected
+        table.add_row(name, str(killed), str(runs), str(differing))
+        OUT.log(f"{name}: {killed} killed, {runs} runs at their end, {differing} differ")
+        same &= not differing
+    OUT.print(table)
+    return same
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker-kills", type=int, default=200)
     parser.add_argument("--driver-kills", type=int, default=100)
+    parser.add_argument(
+        "--command-kills", type=int, default=40, help="of each of tune, fit on stored kernels, search, serve"
+    )
     parser.add_argument("--timed", type=int, default=10, help="fits with exactly one death, for the time that it costs")
     parser.add_argument("--deaths", type=int, default=4, help="deaths in each of the other fits")
     parser.add_argument("--scale", type=float, default=1.0, help="multiple of ESP Game's 20 770 rows")
@@ -251,10 +346,12 @@ def main() -> int:
         work = asked.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         path = work / f"espgame-{asked.scale:g}-{'-'.join(asked.views)}.zarr"
-        store = make_store(path, asked.scale, asked.views)
         with dask.config.set(LASTING):
+            drawn = asked.worker_kills or asked.driver_kills
+            store = make_store(path, asked.scale, asked.views) if drawn else None
             same = [kill_workers(asked, store)] if asked.worker_kills else []
             same += [kill_drivers(asked, path, work)] if asked.driver_kills else []
+            same += [kill_commands(asked, work)] if asked.command_kills else []
     return int(not all(same))
 
 

@@ -6,13 +6,15 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 from shell import disk_full, record, run
 from sklearn.metrics import f1_score, label_ranking_average_precision_score, mean_absolute_error, r2_score
 
@@ -689,16 +691,97 @@ def test_as_a_process(work, tmp_path):
     assert bad.stderr.count("\n") == 1
 
 
-def test_an_interrupt_of_the_start_is_one_sentence(monkeypatch, capsys):
-    def find_spec(name, *_):
-        if name == "dmo.cli.app":
-            raise KeyboardInterrupt
+INTERRUPTED = """
+import os, signal, sys
 
-    monkeypatch.delitem(sys.modules, "dmo.cli.app")
-    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
-    with pytest.raises(SystemExit) as ended:
-        dmo.cli.main()
-    assert (ended.value.code, capsys.readouterr().err) == (130, "dmo: stopped before it began\n")
+class Finder:
+    def find_spec(self, name, *_):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid()):  # as Python is taken down
+        kill(pid, 2)
+
+path, module = sys.argv[1:]
+late = Late() if module == "end" else None
+sys.meta_path.insert(0, Finder())
+from dmo.cli import main
+sys.argv[1:] = ["info", path]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("typer", 130, "dmo: stopped before it began\n"),
+        ("dmo.cli.info", 130, "dmo: stopped; what is finished is kept, the same command goes on or starts again\n"),
+        ("end", 0, ""),
+    ],
+    ids=["of commands", "of a command", "after the end"],
+)
+def test_an_interrupt_of_the_start_is_one_sentence_and_one_after_the_end_is_none(work, module, code, said):
+    command = [sys.executable, "-c", INTERRUPTED, work / "m.zarr", module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+    assert bool(done.stdout) == (code == 0)
+
+
+READY = """
+import sys
+
+class Ready:
+    def find_spec(self, name, *_):
+        if name == "dmo.cli.app":
+            print("ready", flush=True)
+
+sys.meta_path.insert(0, Ready())
+from dmo.cli import main
+main()
+"""
+
+
+def interrupted(seconds, *command):
+    """Whether Ctrl-C came to `dmo COMMAND`, so long after its start, before its end."""
+    started = [sys.executable, "-c", READY, *map(str, command)]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        try:
+            _, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate()
+    stopped = process.returncode == 130
+    assert stopped or process.returncode == 0, errors
+    assert ("dmo: stopped" in errors, "Traceback" in errors) == (stopped, False), errors
+    return stopped
+
+
+@pytest.mark.parametrize("made", ["model", "features"])
+def test_what_ctrl_c_stops_in_its_first_seconds_goes_on_to_the_same_bits(work, tmp_path, made):
+    for i in range(12):
+        pixels = np.random.default_rng(i).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+
+    def command(out):
+        if made == "features":
+            return "extract", tmp_path, out
+        return "tune", "kgha", work / "f.zarr", out, "--folds", 2, "--ridge", ".1,1", "--checkpoint", tmp_path / "kept"
+
+    def content(out):
+        if made == "features":
+            return {name: rows[:] for name, rows in stores.open_features(out).views.items()}
+        return stores.load_model(out)[0]
+
+    moments = (0.0, 0.3, 0.9, 1.8, 3.0, None)
+    stopped = list(takewhile(bool, (interrupted(seconds, *command(tmp_path / "a.zarr")) for seconds in moments)))
+    assert stopped
+    run(*command(tmp_path / "b.zarr"))
+    found, expected = content(tmp_path / "a.zarr"), content(tmp_path / "b.zarr")
+    assert len(expected) > 3
+    np.testing.assert_equal(found, expected)
 
 
 def test_debug_shows_the_traceback(tmp_path):

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import CancelledError
 from importlib import import_module
 from pathlib import Path
@@ -79,6 +80,12 @@ def test_every_command_offers_the_options_of_a_run() -> None:
         assert ("--scheduler" in found.stdout) == (command[0] != "ingest")
 
 
+def chained(error: BaseException, cause: BaseException) -> BaseException:
+    """What `raise error from cause` raises."""
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -89,6 +96,7 @@ def test_every_command_offers_the_options_of_a_run() -> None:
         (TimeoutError("late"), 3),
         (KeyboardInterrupt(), 130),
         (Terminated(), 143),
+        (chained(RuntimeError("Error calling __set_name__"), KeyboardInterrupt()), 130),
         (KeyError("a fault"), None),
         (ValueError("raised inside a library: a fault"), None),
     ],
@@ -125,6 +133,20 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 143
     assert errors.startswith("waits: terminated; what is finished is kept")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Terminated])
+def test_an_interrupt_that_python_drops_in_a_callback_comes_again(kind: type[BaseException]) -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            raise kind
+
+    def work() -> None:
+        Dropped()
+        for _ in range(300):  # short sleeps, as above
+            time.sleep(0.1)
+
+    assert ending("program", work) == code(kind())
 
 
 def test_dask_runs_dmo(fitted: dict[str, Path]) -> None:

@@ -335,6 +335,18 @@ def test_an_embedding_is_what_the_model_makes_of_the_standardized_image(tmp_path
     assert features.Recipe.of("moments,onnx", onnx=other.to_dict()).fingerprint({}) != recipe.fingerprint({})
 
 
+@pytest.mark.parametrize("place", ["w.bin", "missing.bin", "../secret.bin", "{}/secret.bin", "/dev/zero", ""])
+def test_a_model_reads_no_file_but_its_own(tmp_path, place):
+    (tmp_path / "m").mkdir()
+    for file in (tmp_path / "m" / "w.bin", tmp_path / "secret.bin"):
+        file.write_bytes(np.float32(5).tobytes())
+    model = onnx_model(tmp_path / "m" / "m.onnx", weights=place.format(tmp_path))
+    if place == "w.bin":  # which onnxruntime would read
+        assert pytest.importorskip("onnxruntime").InferenceSession(str(model))
+    with pytest.raises(ValueError, match=r"m.onnx: cannot be read as an ONNX model \(its weights lie in other files"):
+        features.Embedding.open(model)
+
+
 def test_models_that_cannot_be_used_are_refused(tmp_path, image):
     with pytest.raises(ValueError, match="needed is one float tensor N x 3"):
         features.Embedding.open(onnx_model(tmp_path / "gray.onnx", channels=1))

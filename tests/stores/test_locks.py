@@ -189,6 +189,45 @@ def test_a_lock_holds_when_the_clock_is_set(holder, monkeypatch) -> None:
         begin(path)
 
 
+STEPPING = """
+import sys, time, numpy as np
+from dmo import stores
+from dmo.stores import _lock
+_lock.RENEW, clock = 0.1, time.time
+rows = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+writer = stores.create_results(sys.argv[1], 50, 4, block=10)
+for block in writer.missing():
+    if block == 2:
+        time.time = lambda: clock() + float(sys.argv[2])
+    print(block, flush=True)
+    sys.stdin.readline()
+    writer.write(block, rows[writer.rows(block)])
+writer.finish()
+"""
+
+
+@pytest.mark.parametrize("step", [-21_600, 21_600])
+@pytest.mark.parametrize("host", ["same", "other"])
+def test_a_writer_whose_clock_is_set_by_hours_keeps_its_lock_and_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch, host: str, step: int
+) -> None:
+    path = tmp_path / "rows.zarr"
+    if host == "other":
+        monkeypatch.setattr(_lock, "_boot", lambda: "another kernel")
+    command = [sys.executable, "-c", STEPPING, str(path), str(step)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for block in process.stdout:
+            with pytest.raises(stores.StoreError, match=f"is being written by process {process.pid} on"):
+                begin(path)
+            process.stdin.write(block)
+            process.stdin.flush()
+    assert process.returncode == 0
+    fill(begin(tmp_path / "calm.zarr"))
+    assert digest(path) == digest(tmp_path / "calm.zarr")
+
+
 def in_namespace(*command: str) -> list[str]:
     """A command as the first process of a namespace of process numbers; skips where there can be none."""
     start = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -19,8 +20,10 @@ import numpy as np
 import psutil
 import pytest
 import scipy.sparse
+import shell
 import zarr
 from made_files import onnx_model
+from PIL import Image
 from sklearn.base import clone
 
 from dmo import KGHA, LLTSVR, MORP, LabelPropagation, MultiViewRidge, Nystrom, stores
@@ -456,6 +459,74 @@ def test_symbolic_links_of_a_store_are_followed(tmp_path: Path) -> None:
     chunk.rename(tmp_path / "elsewhere")
     chunk.symlink_to(tmp_path / "elsewhere")
     np.testing.assert_array_equal(stores.open_results(tmp_path / "r.zarr")[:], np.ones((2, 2)))
+
+
+@pytest.mark.usefixtures("alarm")
+def test_commands_refuse_a_pipe_in_the_place_of_each_of_their_paths(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    views = {"a": stores.ViewSpec(MADE.shape[1])}
+    writer = stores.create_features(
+        "f.zarr", 20, views, labels=(np.indices((20, 2)).sum(axis=0) % 3 == 0).astype(np.uint8)
+    )
+    writer.write("a", 0, MADE)
+    writer.finish()
+    shell.run("fit", "ridge", "f.zarr", "m.zarr")
+    Image.new("RGB", (40, 40)).save("a.png")
+    Path("pics").mkdir()
+    Path("a.png").rename("pics/a.png")
+    names = [
+        "csv",
+        "parquet",
+        "npy",
+        "npz",
+        "mat",
+        "arff",
+        "svm",
+        "hvecs",
+        "xml",
+        "txt",
+        "json",
+        "toml",
+        "onnx",
+        "zarr",
+    ]
+    for name in names:
+        os.mkfifo(f"p.{name}")
+    commands = [
+        *(f"ingest files new.zarr --view a=p.{name}" for name in names[:8]),
+        "ingest files new.zarr --view a=p.arff --labels p.xml",
+        "ingest files new.zarr --view a=p.npy --label-names p.txt",
+        "ingest files new.zarr --from p.json",
+        "ingest p.toml pics new.zarr",
+        "ingest files p.zarr --view a=p.npy",
+        *(f"extract pics new.zarr --labels p.{name}" for name in ("csv", "json")),
+        "extract pics new.zarr --onnx p.onnx",
+        "extract p.zarr new.zarr",
+        "extract pics p.zarr",
+        *(f"{name} ridge p.zarr new.zarr" for name in ("fit", "tune")),
+        *(f"{name} ridge f.zarr p.zarr" for name in ("fit", "tune")),
+        "fit ridge f.zarr new.zarr --scheduler p.json",
+        "fit ridge f.zarr new.zarr --checkpoint p.csv",
+        *(f"{name} p.zarr" for name in ("info", "verify", "serve", "plan ridge", "report")),
+        *(f"{name} {paths}" for name in ("transform", "annotate") for paths in ("p.zarr f.zarr r", "m.zarr p.zarr r")),
+        *(f"{name} m.zarr f.zarr p.zarr" for name in ("transform", "annotate")),
+        *(
+            f"{name} {paths}"
+            for name in ("evaluate", "suggest", "serve")
+            for paths in ("p.zarr f.zarr", "m.zarr p.zarr")
+        ),
+        "annotate m.zarr f.zarr r.zarr --csv p.csv",
+        "search m.zarr p.zarr --sample 1",
+        *(f"suggest m.zarr f.zarr p.{name}" for name in ("csv", "json")),
+        *(f"update m.zarr f.zarr new.zarr p.{name}" for name in ("csv", "json")),
+        "report m.zarr f.zarr new.html --sweep p.json",
+    ]
+    for command in commands:
+        refused = shell.run(*command.split(), code=2).stderr
+        assert re.search(
+            r"pipe|Not a directory|is a file|is no (folder|regular file)|no cluster 'p.json'|exists", refused
+        )
+        assert "p." in refused, command
 
 
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
