@@ -36,7 +36,8 @@ def test_divisions_have_the_sizes_asked_for_and_differ_from_each_other() -> None
     splitter = MultilabelStratifiedShuffleSplit(3, test_size=60, train_size=0.5)
     found = list(splitter.split({"a": Z, "b": Z}, Y))
     for train, test in found:
-        assert abs(len(test) - 60) <= 6 and abs(len(train) - 300) <= 20
+        assert abs(len(test) - 60) <= 6
+        assert abs(len(train) - 300) <= 20
         assert not set(train) & set(test)
         often = Y.sum(axis=0) >= 20
         np.testing.assert_allclose(Y[test].sum(axis=0)[often], 0.1 * Y.sum(axis=0)[often], atol=2.5)

@@ -157,7 +157,8 @@ def _session(path: str, sha256: str) -> Any:
     # weights in other files, which the hash does not cover, are looked for where there is none
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        # a second try with the same provider would only print to standard output
+        return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         if "xternal data" in reason:
