@@ -121,7 +121,7 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
     (n, n_labels), rank = labels.shape, label_rank(labels)
-    return {value: clone(model).set_params(n_components=value).count_components(n_labels, rank, n) for value in wanted}
+    return {value: clone(model).set_params(n_components=value)._count_components(n_labels, rank, n) for value in wanted}
 
 
 @dataclass
@@ -322,13 +322,13 @@ class ExactFolds(_Folds):
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in self.held_out:
             old, new, labels, units = self.split(number)
-            known, gaps = ~np.isnan(labels), None
-            if not known.all():
-                gaps = LabelGaps.of(known, None, list(old), len(labels))
-                labels = self.model.swept_labels(old, np.where(known, labels, 0.0), gaps)
+            known = ~np.isnan(labels)
+            gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
+            if gaps.known is not None:
+                labels = self.model._complete_labels(old, np.where(known, labels, 0.0), gaps)
             components = components_of(self.model, self.decoders, labels)
             taken = factorizations(self.algebra, self.needs_loo)
-            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
+            runner = self.model._exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
             for i, setting in enumerate(self.algebra):
                 yield number, i, replace(runner(clone(self.model).set_params(**setting)), units=units)
 
@@ -433,10 +433,9 @@ class MomentFolds(_Folds):
         def one(number: int) -> _FoldFits:
             fits = _FoldFits(mixings)
             for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
-                prepared = self.model.prepare_moments(trainings[number], center)
                 alike = [i for i in chosen if bool(self.algebra[i].get("center", self.model.center)) == center]
                 models = [clone(self.model).set_params(**self.algebra[i]) for i in alike]
-                for fit in self.model.fit_together(prepared, models, most[number]):
+                for fit in self.model._fit_together(trainings[number], center, models, most[number]):
                     fits.put(alike, fit)
             return fits.stacked()
 
