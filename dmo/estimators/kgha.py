@@ -455,13 +455,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             ridges = model._ridges(list(kernels))
             own = model._label_ridge(ridges)
             labels = LinearSmoother(Y - mean if model.center else Y, own)
-            views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
-            smoothers, how = [view.smoother for view in views], (model.tol, model.max_iter, model.random_state)
+            views = {name: shared.view(name, ridge, model.center) for name, ridge in ridges.items()}
+            smoothers, how = [view.smoother for view in views.values()], (model.tol, model.max_iter, model.random_state)
             pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
-            for view in views:
+            for name, view in views.items():
                 coefficients = view.coefficients(pairs.vectors)
-                values += view.predict(coefficients) / len(views)
+                values += shared.predict(name, coefficients) / len(views)
                 if needs_loo:
                     loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
             return HeldOut(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)

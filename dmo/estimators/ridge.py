@@ -632,7 +632,7 @@ class MultiViewRidge(Incremental, Annotator):
                     # where some are unknown, one ridge serves all labels
                     own, mean = gaps.completed(view.smoother, targets[:, columns], weights, model.center)
                     found = view.coefficients(own)
-                    values[:, columns] += share * (view.predict(found) + (0.0 if mean is None else mean))
+                    values[:, columns] += share * (shared.predict(name, found) + (0.0 if mean is None else mean))
                     if needs_loo:
                         loo[:, columns] += share * view.leave_one_out(own, found)
             return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
