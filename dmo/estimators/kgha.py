@@ -284,6 +284,17 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
+        Y, gaps = self._read(views, y, sample_weight)
+        T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
+        labels, k = self._begin(views, T, gaps)
+        held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
+        self._learn_decisions(views, Y, V, gaps, held_out)
+        return self
+
+    def _read(
+        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
+    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+        """Labels (n x L), and what of them and of the views is known."""
         learned = self.kernel == "product" and learns(self.weights)
         Y, gaps = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
         if self.class_weight is not None and self.multilabel_:
@@ -296,17 +307,17 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 f"weights={self.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
         self._forget_pass()
-        T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
+        return Y, gaps
+
+    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[np.ndarray, int]:
+        """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
         if self.kernel == "product" and not self.is_exact:
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         labels = self._complete_labels(views, T, gaps)
         used = labels if gaps.complete else labels[gaps.weights.labels > 0]
-        k = self._count_components(T.shape[1], label_rank(used), len(T))
-        held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
-        self._learn_decisions(views, Y, V, gaps, held_out)
-        return self
+        return labels, self._count_components(T.shape[1], label_rank(used), len(T))
 
     def _learn_decisions(
         self,

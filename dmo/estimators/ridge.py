@@ -289,6 +289,17 @@ class MultiViewRidge(Incremental, Annotator):
         """
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
+        Y, gaps = self._read(views, y, sample_weight)
+        self._learn_weights(views, Y)
+        self.approximation_ = self._choose_engine(views, Y)
+        left_out = self._engine(views, Y, gaps)(views, Y, gaps)
+        self._learn_decisions(views, Y, gaps, left_out)
+        return self
+
+    def _read(
+        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
+    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+        """Labels (n x L), and what of them and of the views is known."""
         learned = learns(self.weights)
         dense = {
             "learning weights": learned,
@@ -300,15 +311,17 @@ class MultiViewRidge(Incremental, Annotator):
         self._check_label_ridges(gaps)
         if learned and not gaps.complete:
             raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
-        self._learn_weights(views, Y)
-        self.approximation_ = self._choose_engine(views, Y)
-        if self.kernel == "product" and not self.is_exact:
+        return Y, gaps
+
+    def _engine(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> Callable[..., _LeftOut]:
+        """The way to the regressions of the chosen approximation."""
+        if self.is_exact:
+            return self._fit_exact
+        if self.kernel == "product":
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        fit = self._fit_exact if self.is_exact else self._fit_moments
-        if not self.is_exact and self._takes_gradients(list(views), Y, gaps):
-            fit = self._fit_gradients
-        self._learn_decisions(views, Y, gaps, fit(views, Y, gaps))
-        return self
+        return self._fit_gradients if self._takes_gradients(list(views), Y, gaps) else self._fit_moments
 
     def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
         names = list(views)
