@@ -523,8 +523,8 @@ def _one_by_one(
 
 def _fits_of(model: Any, X: Any, y: Any, tried: Sequence[Mapping[str, Any]], real: bool) -> Iterator[Any]:
     """The estimator fitted under each setting; each is used before the next is made."""
-    if tried and hasattr(model, "fits"):
-        yield from clone(model).fits(X, y, tried)
+    if tried and hasattr(model, "_fits"):
+        yield from clone(model)._fits(X, y, tried)
         return
     for setting in tried:
         fitted = with_setting(model, setting)

@@ -276,7 +276,7 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         engines.lowrank._SAMPLES engines.relations._SHARE engines.row_sums._IN_TASK engines.row_sums._PARTS
-        engines.row_sums._SEGMENT estimators.kgha._KEPT estimators.label_gaps._KEPT estimators.shared_fits._MEMORY
+        engines.row_sums._SEGMENT estimators.label_gaps._KEPT estimators.shared_fits._MEMORY
         graphs.search._PAIRS kernels.threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.tiles._FAN_IN linalg.tiles._PER_THREAD methods.svr.admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.resources.LARGEST workflows.resources.MOST_WORKERS workflows.resources.SCHEDULER
@@ -319,7 +319,7 @@ OTHERS = {
         kernels.portable._ENTRIES labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES lowrank.clusters._STRIP
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.svr.frames._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
-        workflows.comparison._ENTRIES workflows.images.BATCH
+        validation.parameters._ROWS workflows.comparison._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """
         estimators.out_of_fold.SOME_ROWS estimators.out_of_fold.SOLVED_SOME estimators.out_of_fold._RUN

@@ -25,10 +25,7 @@ BESIDE = {
     "dmo.estimators.sweep_result": ("SweepResult",),
 }
 """What documented names take and give, which has no page of its own."""
-SHARED = {
-    *("prepare_moments", "fit_moments", "fit_together", "exact_runner", "swept_labels", "fits"),
-    *("count_components", "lazy_scores", "scores_and_sets"),
-}
+SHARED = {"lazy_scores", "scores_and_sets"}
 """Methods that other rooms call, and users do not."""
 INTERNAL_LINES = 4
 CHECKS = {

@@ -17,7 +17,7 @@ from dmo.blocks import Rows, double, numbered, rows
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError, amount
-from dmo.functions import Expansion, LinearExpansion
+from dmo.functions import Expansion, KernelExpansion, LinearExpansion
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import Kernel, Linear, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
@@ -103,6 +103,20 @@ class FittedKernel:
     kernel: MultiKernel  # fitted, over one or several views
     operator: Operator  # the n x n kernel
     dtype: np.dtype  # precision of its entries
+
+    def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
+        """The operator, centered where that is wanted, of rows that count `weights` times."""
+        if weights is not None:  # their own mean is taken off: that of all rows alike would not be blind to it
+            return self.operator.weighted(weights, center)
+        return self.operator.centered() if center else self.operator
+
+    def expansion(
+        self, sources: Mapping[str, Rows], operator: Operator, coefficients: np.ndarray, shift: np.ndarray | float = 0.0
+    ) -> KernelExpansion:
+        """The function of new rows that coefficients (n x k) on the columns of the placed operator stand for."""
+        dual, offset = operator.expansion(coefficients)
+        # in the order that a store gives it back, so that a loaded model is the same to the bit
+        return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
 
 
 def rounding_floor(kernel: Kernel, source: Rows) -> float:

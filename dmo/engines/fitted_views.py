@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dmo.blocks import Rows, Subset
-from dmo.engines.exact import Exact, FittedKernel, Storage, build, linear_expansions
+from dmo.blocks import Rows, Subset, rows
+from dmo.engines.exact import Exact, FittedKernel, Storage, build, choose_storage, linear_expansions
 from dmo.errors import UserError
-from dmo.functions import Expansion, KernelExpansion
+from dmo.functions import Expansion, LinearExpansion
+from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.direct import SpectralSolver, Spectrum
 from dmo.linalg.operators import Centered, Congruent, Operator
@@ -65,9 +66,28 @@ class FittedView(Protocol):
         ...
 
 
+class ViewOperator(Protocol):
+    """What a projection needs of a view that is known by products."""
+
+    @property
+    def operator(self) -> Operator:
+        """The n x n kernel."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Precision of the operator's entries."""
+
+    def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
+        """Make the function of new rows.
+
+        coefficients (n, k) -> values (n, k)
+        """
+        ...
+
+
 @dataclass
-class KernelView:
-    """A view known by the entries of its kernel: coefficients are dual ones, (K + c I)^-1 B.
+class KernelProducts:
+    """A view known by products with its kernel, whose tiles are wherever the exact engine put them.
 
     sources (n, d)
     """
@@ -76,11 +96,55 @@ class KernelView:
     built: FittedKernel  # the kernel as it was built
     sources: Mapping[str, Rows]  # (n, d): the training rows by view
     operator: Operator  # the kernel, centered where that is wanted
-    smoother: Smoother  # K (K + c I)^-1
+
+    @classmethod
+    def build(
+        cls,
+        engine: Exact,
+        view: str,
+        X: Rows,
+        kernel: Any,
+        ridge: float,
+        center: bool,
+        random_state: int | None,
+        weights: np.ndarray | None = None,
+    ) -> Self:
+        """Fit the kernel and put its tiles in place.
+
+        X (n, d); weights (n,)
+        """
+        sources, storage = {view: X}, choose_storage(engine, X.shape[0], 1)
+        built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state, weights)
+        return cls(view, built, sources, built.placed(center, weights))
 
     @property
     def n(self) -> int:
         return self.operator.n
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.built.dtype)
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows.
+
+        coefficients (n, k)
+        """
+        return {self.name: self.built.expansion(self.sources, self.operator, coefficients)}
+
+    def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
+        """Make the function of new rows.
+
+        coefficients (n, k) -> values (n, k)
+        """
+        return self.expansions(coefficients)[self.name], self.operator @ coefficients
+
+
+@dataclass
+class KernelView(KernelProducts):
+    """The same under a ridge: coefficients are dual ones, (K + c I)^-1 B."""
+
+    smoother: Smoother  # K (K + c I)^-1
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Work out dual coefficients, (K + c I)^-1 B.
@@ -88,15 +152,6 @@ class KernelView:
         B (n, k) -> (n, k)
         """
         return self.smoother.dual(B)
-
-    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Make the function of new rows.
-
-        coefficients (n, k)
-        """
-        dual, offset = self.operator.expansion(coefficients)
-        rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
-        return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
 
     def leave_one_out(
         self,
@@ -164,6 +219,38 @@ class LinearView:
     ) -> np.ndarray:
         found = self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part)
         return found if where is None else found[where]
+
+
+@dataclass(frozen=True)
+class DualView:
+    """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
+
+    view: str  # name of the view
+    operator: RowGram  # X X' of (centered) rows
+
+    @classmethod
+    def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
+        """Read the rows into memory, sparse ones as they are.
+
+        X (n, d); weights (n,)
+        """
+        return cls(view, RowGram.of(rows(X), center, weights))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the products."""
+        return self.operator.dtype
+
+    def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
+        """Make the function of new rows.
+
+        coefficients (n, k) -> values (n, k)
+        """
+        factor = self.operator.factor
+        # W first, and the values from W: they are then those of the function, and X X' is not formed
+        W = factor.t_dot(coefficients)
+        offset = np.zeros(W.shape[1]) if factor.mean is None else -(factor.mean @ W)
+        return LinearExpansion(self.view, W, offset), factor.dot(W)
 
 
 @dataclass
@@ -269,9 +356,7 @@ def view_of(
 
     sources (n, d); weights (n,)
     """
-    operator = built.operator.centered() if center else built.operator
-    if weights is not None:
-        operator = built.operator.weighted(weights, center)
+    operator = built.placed(center, weights)
     if built.dtype == np.float64:
         tol = min(tol, EXACT)
     if method == "auto" and isinstance(built.operator, Tiles):

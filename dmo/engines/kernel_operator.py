@@ -12,7 +12,7 @@ from dmo.blocks import Rows, rows
 from dmo.engines.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
 from dmo.engines.lowrank import fit_maps, is_exact
 from dmo.errors import UserError
-from dmo.functions import Expansion, FactorExpansion, KernelExpansion, KernelFunction
+from dmo.functions import Expansion, FactorExpansion, KernelFunction
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import LowRank, Operator
@@ -62,9 +62,7 @@ def prepare_kernel(
         return _linear(built, views)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
-        inner, shift = built.operator.expansion(coefficients)
-        expansion = KernelExpansion(built.kernel, dict(views), inner, offset + shift, built.dtype)
-        return KernelFunction({"all": expansion})
+        return KernelFunction({"all": built.expansion(views, built.operator, coefficients, offset)})
 
     return Fitted(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
 

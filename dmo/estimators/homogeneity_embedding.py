@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -14,7 +15,8 @@ from dmo.blocks import Rows, Subset
 from dmo.cluster import current_client
 from dmo.engines.exact import choose_storage, exact_engine
 from dmo.engines.fitted_views import FittedView, fit_view
-from dmo.engines.lowrank import decided, fit_maps, is_exact
+from dmo.engines.lowrank import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
+from dmo.engines.moments import LABELS, ScoreSums
 from dmo.engines.passes import FeatureRows, passive_moments
 from dmo.estimators.arguments import Inputs
 from dmo.estimators.base import Estimator
@@ -26,19 +28,47 @@ from dmo.kernels.threads import in_threads
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
 from dmo.lowrank import FeatureMap
-from dmo.methods.homogeneity.moments import HomogeneityFit, RotatedMoments
+from dmo.methods.homogeneity.moments import HomogeneityFit, Rotated, RotatedMoments, RotatedRows
 from dmo.methods.homogeneity.operators import HomogeneityMap, alternating_least_squares, krylov
 from dmo.progress import stage
 from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, SampleWeights, check_views, one_of, per_view, sample_count
 
+Fold: TypeAlias = tuple[Rotated, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]
+"""All samples but a fold's, and coefficients, offset -> the sums of the fold's scores."""
 
-def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width: int) -> dict[str, np.ndarray] | None:
-    """Factor rows of all views in memory (n x rank each) where they, and `width` columns more, outnumber the samples: their
-    moments would be larger. None elsewhere."""
-    n = next(iter(views.values())).shape[0]
-    if n >= width + sum(feature_map.rank for feature_map in maps.values()):
-        return None
-    return dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
+
+@dataclass(frozen=True)
+class FactorRows:
+    """What a fit needs of factor rows and labels, those of all samples and of all but each fold's."""
+
+    maps: Mapping[str, FeatureMap]
+    rotated: Rotated
+    folds: Iterable[Fold] = ()
+
+    @classmethod
+    def of_pass(cls, done: LowRankPass, center: bool) -> Self:
+        """From the moments of a pass."""
+        folds = ((RotatedMoments.of(done.total - part, center), part.of_scores) for part in done.folds)
+        return cls(done.maps, RotatedMoments.of(done.total, center), folds if len(done.folds) > 1 else ())
+
+    @classmethod
+    def of_rows(
+        cls, maps: Mapping[str, FeatureMap], groups: Mapping[str, np.ndarray], fold: np.ndarray, center: bool
+    ) -> Self:
+        """From the rows themselves (n x rank each, and labels), of fewer samples than columns; fold (n,)."""
+
+        def of_fold(number: int) -> Fold:
+            own = {view: groups[view][fold == number] for view in maps}
+
+            def sums(coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
+                scores = sum(own[view] @ B for view, B in coefficients.items()) + offset
+                return ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0))
+
+            rest = {name: rows[fold != number] for name, rows in groups.items()}
+            return RotatedRows.of(rest, center), sums
+
+        numbers = range(int(fold.max()) + 1 if fold.any() else 0)
+        return cls(maps, RotatedRows.of(groups, center), map(of_fold, numbers))
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -117,7 +147,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         self,
         groups: Sequence[FittedView],
         shares: Sequence[float],
-        weights: Sequence[np.ndarray] | None,
+        weights: Sequence[np.ndarray],
         k: int,
         start: np.ndarray | None,
     ) -> np.ndarray:
@@ -156,20 +186,37 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         self.expansions_ = {name: part for expansions, _ in found for name, part in expansions.items()}
         return sum(left for _, left in found) / len(found) if loo else None  # type: ignore[return-value]
 
-    def _rotated(
+    def _read_rows(
         self,
-        maps: Mapping[str, FeatureMap],
-        raw: FeatureRows,
+        views: Mapping[str, Rows],
         Y: np.ndarray | None,
-        groups: Mapping[str, np.ndarray],
+        weights: SampleWeights,
         shares: Sequence[float],
-    ) -> RotatedMoments:
-        """Moments of groups that lack samples, labels `Y` among them; `groups`: weights (n) of their samples."""
+        n_folds: int = 1,
+    ) -> FactorRows:
+        """Low-rank kernels, and one pass over their rows and labels Y (n x L): of views that lack samples, or whose samples
+        count more than once, as those that take no part; `shares` of the views, and of labels, in the space."""
+        if not weights.ones:
+            return self._read_passive(views, Y, weights, shares)
+        maps, n = self._maps(views), sample_count(views)
+        width = 0 if Y is None else Y.shape[1]
+        if n >= width + sum(feature_map.rank for feature_map in maps.values()):
+            return FactorRows.of_pass(pass_of(maps, views, Y, n_folds, self.random_state), self.center)
+        # their moments would be larger than the rows
+        rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
+        labels = {} if Y is None else {LABELS: Y.astype(np.float64)}
+        return FactorRows.of_rows(maps, rows | labels, folds_of(n, n_folds, self.random_state), self.center)
+
+    def _read_passive(
+        self, views: Mapping[str, Rows], Y: np.ndarray | None, weights: SampleWeights, shares: Sequence[float]
+    ) -> FactorRows:
+        maps = self._partial_maps(views, weights)
+        groups = weights.views | ({} if Y is None else {LABELS: weights.labels})
         mass = np.sum([share / sum(shares) * D for share, D in zip(shares, groups.values(), strict=True)], axis=0)
-        joint, own = passive_moments(raw, Y, groups, mass, current_client())
+        joint, own = passive_moments(FeatureRows(views, maps), Y, groups, mass, current_client())
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         own = {name: part.mixed(mixings) for name, part in own.items()}
-        return RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center)
+        return FactorRows(maps, RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center))
 
     def _partial_maps(self, views: Mapping[str, Rows], weights: SampleWeights) -> dict[str, FeatureMap]:
         """The low-rank kernels of the samples that every view has."""

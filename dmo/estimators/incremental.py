@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from dmo.engines.moments import Moments
 from dmo.errors import UserError
 from dmo.estimators.arguments import Inputs, Outputs, RowWeights
 from dmo.estimators.real_outputs import Targets, read_real
+from dmo.methods.decoding import ScoreRule
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import (
     check_labels,
@@ -25,6 +26,8 @@ from dmo.validation import (
     sample_count,
 )
 
+Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Mean and deviation of every label's held-out scores."""
 _ENOUGH = 100
 """Rows of a further batch from which label sets are learned anew."""
 
@@ -43,16 +46,28 @@ class Incremental:
     approximation: Any
     kernel: Any
     standardize: float
+    intercept: bool
+    prior_power: float
+    propensity: bool
     center: bool
     random_state: int | None
     targets: Targets
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
+    rule_: ScoreRule
     decoding_: Any
 
     def _fit_pass(self, done: LowRankPass) -> None:
         """Learn from the moments of all rows."""
         raise NotImplementedError
+
+    def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None) -> None:
+        """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
+        mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
+        # scores without label means would lose what weights of classes say
+        intercept = self.intercept or getattr(self, "class_weight", None) is not None
+        powers = self.standardize if held_out else 0.0, self.prior_power, self.propensity
+        self.rule_ = ScoreRule.of(frequency, n_train, mean, deviation, intercept, *powers)
 
     @available_if(_of_low_rank)
     @named

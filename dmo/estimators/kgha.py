@@ -12,9 +12,8 @@ import scipy.sparse
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact
 from dmo.engines.fitted_views import SOLVED_ROWS, fit_view
-from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, folds_of, pass_of
-from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
-from dmo.engines.passes import FeatureRows
+from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided
+from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
@@ -30,27 +29,25 @@ from dmo.estimators.arguments import (
     Weights,
 )
 from dmo.estimators.filling import filled_labels
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
-from dmo.estimators.incremental import Incremental
-from dmo.estimators.label_gaps import LabelGaps
+from dmo.estimators.homogeneity_embedding import FactorRows, HomogeneityEmbedding
+from dmo.estimators.incremental import Incremental, Statistics
+from dmo.estimators.label_gaps import LabelGaps, directions, read_labels
 from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part, out_of_fold_scores
-from dmo.estimators.real_outputs import Targets, read_real
+from dmo.estimators.real_outputs import Targets
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import single_blas
-from dmo.labels.kernels import label_directions
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
-from dmo.methods.calibration import row_counts
+from dmo.methods.calibration import mean_and_deviation, row_counts
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.homogeneity.moments import (
     HomogeneityFit,
     Rotated,
     RotatedMoments,
-    RotatedRows,
     SharedHomogeneity,
     homogeneity,
 )
@@ -65,23 +62,14 @@ from dmo.validation import (
     Columns,
     Gaps,
     Need,
-    SampleWeights,
     Scales,
-    check_many_labels,
     check_parameters,
-    check_partial_labels,
     check_views,
-    check_weights,
     count_components,
     label_rank,
     one_of,
     optional,
-    sample_count,
-    with_class_weights,
 )
-
-_KEPT = 2**30
-"""Bytes of factor rows that are kept for the next pass of this process."""
 
 
 def _embedding(fit: HomogeneityFit) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
@@ -296,120 +284,87 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
-        n = sample_count(views)
-        self.outputs_ = None
-        many = check_many_labels(self, y, n)
-        if many is not None:
-            self._fit_many(views, many, check_weights(sample_weight, views))
-            return self
-        given = check_weights(sample_weight, views)
-        often = None if given is None else given.labels
-        Y, known = read_real(self, y, n, weights=often) or check_partial_labels(self, y, n)
-        given = with_class_weights(given, self.class_weight, self, Y)
+        Y, gaps = self._read(views, y, sample_weight)
+        T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
+        labels, k = self._begin(views, T, gaps)
+        held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
+        self._learn_decisions(views, Y, V, gaps, held_out)
+        return self
+
+    def _read(
+        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
+    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+        """Labels (n x L), and what of them and of the views is known."""
+        learned = self.kernel == "product" and learns(self.weights)
+        Y, gaps = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
                 "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
                 "samples, or take MultiViewRidge"
             )
-        gaps = LabelGaps.of(known, given, list(views), n, passive=True)
-        self._forget_pass()
-        if gaps is not None and self.kernel == "product" and learns(self.weights):
+        if learned and not gaps.complete:
             raise UserError(
                 f"weights={self.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
-        self._learn_weights(views, Y)
-        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))), self.kernel)
-        if gaps is not None:
-            self._fit_gaps(views, Y, gaps)
-        elif self.is_exact:
-            held = self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
-            rule = self.intercept, self.standardize, self.prior_power, self.propensity
-            self.rule_ = ScoreRule.learn(Y.mean(axis=0), n, held, *rule)
-        else:
-            self._fit_low_rank(views, Y)
-        self.decoding_ = None
-        self._learn_held_out(views, Y, gaps)
-        return self
-
-    def _fit_many(self, views: Mapping[str, Rows], Y: scipy.sparse.csr_array, given: SampleWeights | None) -> None:
-        """Very many sparse labels, in the directions in which they vary most: nothing of n x L or L x L is formed."""
-        for what, asked in (
-            ("a decoder", self.decoder is not None),
-            ("standardize", bool(self.standardize)),
-            ("class_weight", self.class_weight is not None),
-            ("learning weights", self.kernel == "product" and learns(self.weights)),
-        ):
-            if asked:
-                raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
         self._forget_pass()
-        components = self.n_components if isinstance(self.n_components, int) else 0
-        V = label_directions(Y, components, self.random_state)
-        T = np.asarray(Y @ V)
-        self._learn_weights(views, T)
-        self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))))
-        counts = np.ones(len(T)) if given is None else given.labels
-        k = self.count_components(T.shape[1], label_rank(T[counts > 0]), len(T))
-        if self.is_exact:
-            self._fit_exact(views, T, k, given)
-        elif given is not None:
-            self._fit_moment_gaps(views, given, T, k)
-        else:
-            self._fit_low_rank(views, T)
-        self.decoding_, self.decoder_ = None, self.decoder_ @ V.T
-        total = counts.sum()
-        self.rule_ = ScoreRule.learn(
-            Y.T @ counts / total, total, None, self.intercept, 0.0, self.prior_power, self.propensity
-        )
+        return Y, gaps
 
-    def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[np.ndarray, int]:
+        """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
+        self._learn_weights(views, T)
+        self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
+        if self.kernel == "product" and not self.is_exact:
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        labels = self._complete_labels(views, T, gaps)
+        used = labels if gaps.complete else labels[gaps.weights.labels > 0]
+        return labels, self._count_components(T.shape[1], label_rank(used), len(T))
+
+    def _learn_decisions(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray | scipy.sparse.csr_array,
+        V: np.ndarray | None,
+        gaps: LabelGaps,
+        held_out: Statistics | None,
+    ) -> None:
+        """Rule and label sets; of very many labels, whose directions V (L x q) the space has seen, the rule alone."""
+        self.decoding_ = None
+        if V is not None:
+            self.decoder_ = self.decoder_ @ V.T
+        if self.standardize and held_out is None:
+            rows = gaps.labeled
+            loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
+            held_out = mean_and_deviation(loo, row_counts(counts))
+        self._learn_rule(gaps.frequency(Y), gaps.n_labeled, held_out)
+        if isinstance(Y, np.ndarray):
+            self._learn_held_out(views, Y, gaps)
+
+    def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
         """Decisions, from other fits: scores in the sample have seen its labels through the embedding."""
-        rows = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight & (gaps.weights.labels > 0))
+        rows = gaps.labeled
         if self.decoder is not None:
             held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
         elif not self._skips_sets:
-            found = held_out_part(
-                self, views, Y, rows, HELD_OUT_ROWS, gaps, self._fitted_maps() if gaps is None else None
-            )
+            maps = self._fitted_maps() if gaps.complete else None
+            found = held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
             if found is None:
                 return
             rows, held = found
         else:
             return
-        counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
-        self._learn_decoder(self.decoder, [held], Y[rows], counts)
+        self._learn_decoder(self.decoder, [held], Y[rows], gaps.decided(rows, Y.shape[1]))
 
     def _fitted_maps(self) -> dict[str, FeatureMap]:
         """The low-rank kernels of the views; empty of exact kernels."""
         return {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
 
-    def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
-        """Missing samples are passive; unknown labels of labeled samples are filled."""
-        if self.kernel == "product" and not self.is_exact:
-            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        labels = Y.astype(np.float64)
-        if gaps.known is not None:
-            labels = self.swept_labels(views, labels, gaps)
-        labeled = gaps.weights.labels > 0
-        k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
-        if self.is_exact:
-            self._fit_exact(views, labels, k, gaps.weights)
-        else:
-            self._fit_moment_gaps(views, gaps.weights, labels, k)
-        loo = counts = None
-        if self.standardize:
-            rows = np.flatnonzero(labeled & gaps.any_weight)
-            loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
-        frequency = gaps.frequency(Y)
-        # scores without label means would lose what weights of classes say
-        intercept = self.intercept or self.class_weight is not None
-        powers = self.standardize, self.prior_power, self.propensity
-        self.rule_ = ScoreRule.learn(frequency, gaps.n_labeled, loo, intercept, *powers, row_counts(counts))
-
-    def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+    def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.
 
         views (n, d); Y (n, L) -> (n, L)
         """
+        if gaps.known is None:
+            return Y
         if not hasattr(self, "view_weights_"):  # in a sweep
             self._learn_weights(views, Y)
         regression = MultiViewRidge(
@@ -420,111 +375,58 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             gamma=self.gamma,
             weights=self.view_weights_ if self.kernel == "product" else None,
         )
-        known = np.ones(Y.shape, bool) if gaps.known is None else gaps.known
-        return filled_labels(regression, views, Y, known, gaps.weights)
+        return filled_labels(regression, views, Y, gaps.known, gaps.weights)
 
-    def _fit_moment_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
-        maps = self._partial_maps(views, weights)
-        groups = weights.views | {LABELS: weights.labels}
-        rotated = self._rotated(maps, FeatureRows(views, maps, _KEPT), Y, groups, self._weights(len(maps)))
-        self._learn_low_rank(maps, self._solve(rotated, k))
-
-    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        if self.kernel == "product":
-            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        with single_blas():
-            maps, n_folds = self._maps(views), FOLDS if self.standardize else 1
-            rows = factor_rows(maps, views, Y.shape[1])
-            if rows is None:
-                self._fit_pass(pass_of(maps, views, Y, n_folds, self.random_state))
-            else:
-                self._fit_rows(maps, rows | {LABELS: Y.astype(np.float64)}, n_folds)
-
-    def _fit_exact(
-        self, views: Mapping[str, Rows], Y: np.ndarray, k: int, weights: SampleWeights | None = None
-    ) -> np.ndarray | None:
-        """Learn the space and its decoder; returns left-out scores (n x L) of samples that all count once, to standardize."""
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
+        """Learn the space and its decoder; of the left-out scores what standardizes, where they have a closed form."""
+        Y, weights, counts = Y.astype(np.float64), gaps.weights, gaps.weights.labels
         fitted = self._fit_views(views, weights)
-        own, counts, mean = None, None, Y.mean(axis=0)
-        if weights is not None:
-            kernels, counts = self._kernels(list(views)).values(), weights.labels
-            own = [*(weights.of_views(list(kernel.kernels)) for kernel in kernels), counts]
-            mean = counts @ Y / counts.sum()
+        own = [weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
         ridge, linear = self._label_ridge(self._ridges(list(fitted))), MultiKernel.of(LABELS, Linear())
         seed = self.random_state
         labels = fit_view(
             Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
         )
-        start = Y - mean if counts is None else np.where(counts[:, None] > 0, Y - mean, 0.0)
-        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), own, k, start)
+        start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
+        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], k, start)
         self.decoder_ = decoder(labels.coefficients(X))
         # without a factor a solve per row is dear
         solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
-        standardize = bool(self.standardize) and weights is None
-        loo = self._expand_views(fitted, X, standardize and not solved)
-        if standardize and solved:
-            return out_of_fold_scores(self, views, Y)
-        return None if loo is None else loo @ self.decoder_
+        loo = self._expand_views(fitted, X, bool(self.standardize) and gaps.complete and not solved)
+        return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
+
+    def _fit_moments(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
+        """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
+        n_folds = FOLDS if self.standardize and gaps.complete else 1
+        with single_blas():
+            read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
+            return self._learn_rows(read, k)
 
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centered_gram(LABELS)
-        k = self.count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
-        self._learn_low_rank(done.maps, self._solve(RotatedMoments.of(done.total, self.center), k))
-        mean, deviation = np.zeros(len(labels)), np.ones(len(labels))
-        if self.standardize:
-            held = []
-            for part in done.folds:
-                # to the tolerance of the fit itself: what sweeps share between settings is solved less closely
-                rest = SharedHomogeneity(RotatedMoments.of(done.total - part, self.center), residual=self.tol)
-                coefficients, offset, loadings = self.fit_moments(rest, k)
-                D = decoder(loadings)
-                held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
-            mean, deviation = pooled(held)
-        rule = self.intercept, self.standardize, self.prior_power, self.propensity
-        self.rule_ = ScoreRule.of(done.frequency, done.total.n, mean, deviation, *rule)
+        k = self._count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
+        held_out = self._learn_rows(FactorRows.of_pass(done, self.center), k)
+        self._learn_rule(done.frequency, done.total.n, held_out)
+
+    def _learn_rows(self, read: FactorRows, k: int) -> Statistics | None:
+        fit = self._solve(read.rotated, k)
+        self._learn(fit.pairs)
+        self._expand(read.maps, fit)
+        self.decoder_ = decoder(fit.coefficients[LABELS])
+        held = []
+        for rest, sums in read.folds:
+            coefficients, offset, loadings = _embedding(self._solve(rest, k))
+            D = decoder(loadings)
+            held.append(sums({view: B @ D for view, B in coefficients.items()}, offset @ D))
+        return pooled(held) if held else None
 
     def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
         weights, ridges = self._weighting(rotated)
         return homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
 
-    def _learn_low_rank(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
-        self._learn(fit.pairs)
-        self._expand(maps, fit)
-        self.decoder_ = decoder(fit.coefficients[LABELS])
-
-    def _fit_rows(self, maps: Mapping[str, FeatureMap], groups: dict[str, np.ndarray], n_folds: int) -> None:
-        """What `_fit_pass` learns, from fewer rows than columns: of the views' factors, and of the labels."""
-        n, n_labels = groups[LABELS].shape
-        k = self.count_components(n_labels, label_rank(groups[LABELS]), n)
-        self._learn_low_rank(maps, self._solve(RotatedRows.of(groups, self.center), k))
-        mean, deviation = np.zeros(n_labels), np.ones(n_labels)
-        if n_folds > 1:
-            fold, held = folds_of(n, n_folds, self.random_state), []
-            for number in range(n_folds):
-                known = {name: rows[fold != number] for name, rows in groups.items()}
-                fit = self._solve(RotatedRows.of(known, self.center), k)
-                parts = [groups[view][fold == number] @ fit.coefficients[view] + fit.offsets[view] for view in maps]
-                scores = sum(parts) / len(parts) @ decoder(fit.coefficients[LABELS])
-                held.append(ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0)))
-            mean, deviation = pooled(held)
-        frequency = groups[LABELS].mean(axis=0)
-        rule = self.intercept, self.standardize, self.prior_power, self.propensity
-        self.rule_ = ScoreRule.of(frequency, n, mean, deviation, *rule)
-
-    def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
-        """Prepare what the fits of all ridges and balances share."""
-        return SharedHomogeneity(RotatedMoments.of(moments, center))
-
-    def fit_moments(self, prepared: SharedHomogeneity, k: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Fit from prepared moments, for a sweep.
-
-        -> coefficients (rank of the view, k); offset (k,); loadings (L, k)
-        """
-        weights, ridges = self._weighting(prepared.rotated)
-        return _embedding(prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state))
-
-    def fit_together(self, prepared: SharedHomogeneity, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
-        """Fit settings from prepared moments, those of the same ridges in their subspace where it is the smaller."""
+    def _fit_together(self, moments: Moments, center: bool, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
+        """Fit settings from moments, for a sweep, those of the same ridges in their subspace where it is the smaller."""
+        prepared = SharedHomogeneity(RotatedMoments.of(moments, center))
         found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
         for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
             solved = [(j, model, weights, prepared.solve(weights, ridges, k)) for j, model, weights, _ in group]
@@ -540,14 +442,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 coefficients, offset, loadings = _embedding(fit)
                 yield SharedFit(coefficients, offset, [(j, None, loadings)])
 
-    def exact_runner(
+    def _exact_runner(
         self,
         old: Mapping[str, Rows],
         new: Mapping[str, Rows],
         Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
-        gaps: LabelGaps | None = None,
+        gaps: LabelGaps,
         factorizations: float = 1.0,
     ) -> Callable[[KGHA], HeldOut]:
         """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
@@ -558,19 +460,19 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         kernels = self._kernels(list(old))
         shared, search = SharedViews(self, kernels, old, new, factorizations), SharedKrylov(Y)
         k, mean = max(components.values()), Y.mean(axis=0)
-        frequency = mean if gaps is None else gaps.frequency(Y)
+        frequency = gaps.frequency(Y)
 
         def run(model: KGHA) -> HeldOut:
             ridges = model._ridges(list(kernels))
             own = model._label_ridge(ridges)
             labels = LinearSmoother(Y - mean if model.center else Y, own)
-            views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
-            smoothers, how = [view.smoother for view in views], (model.tol, model.max_iter, model.random_state)
+            views = {name: shared.view(name, ridge, model.center) for name, ridge in ridges.items()}
+            smoothers, how = [view.smoother for view in views.values()], (model.tol, model.max_iter, model.random_state)
             pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
-            for view in views:
+            for name, view in views.items():
                 coefficients = view.coefficients(pairs.vectors)
-                values += view.predict(coefficients) / len(views)
+                values += shared.predict(name, coefficients) / len(views)
                 if needs_loo:
                     loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
             return HeldOut(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
@@ -609,7 +511,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """The labels' own ridge, or the smallest of the views'."""
         return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
-    def count_components(self, n_labels: int, rank: int, n: int) -> int:
+    def _count_components(self, n_labels: int, rank: int, n: int) -> int:
         """Count the components for labels of a rank; warns where they are more than that."""
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:

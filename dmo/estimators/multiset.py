@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from dmo.engines.lowrank import choose_engine, pass_of
-from dmo.engines.passes import FeatureRows
+import numpy as np
+
+from dmo.engines.lowrank import choose_engine
 from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
-from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
+from dmo.methods.homogeneity.moments import homogeneity
 from dmo.validation import (
     Columns,
     Gaps,
+    SampleWeights,
     Scales,
     check_parameters,
     check_views,
@@ -134,26 +136,18 @@ class MultiSetCCA(HomogeneityEmbedding):
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
-        given = check_weights(sample_weight, views)
+        weights = check_weights(sample_weight, views) or SampleWeights(dict.fromkeys(views, np.ones(n)), np.ones(n))
         k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
         shares = [1.0] * len(views)
         if self.is_exact:
-            fitted = self._fit_views(views, given)
-            own = None if given is None else [given.views[view] for view in fitted]
+            fitted = self._fit_views(views, weights)
+            own = [weights.views[view] for view in fitted]
             self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
             return self
-        maps = self._maps(views) if given is None else self._partial_maps(views, given)
-        rows = factor_rows(maps, views, 0) if given is None else None
-        rotated: Rotated
-        if given is not None:
-            rotated = self._rotated(maps, FeatureRows(views, maps), None, given.views, shares)
-        elif rows is None:
-            rotated = RotatedMoments.of(pass_of(maps, views, None, 1, self.random_state).total, self.center)
-        else:
-            rotated = RotatedRows.of(rows, self.center)
-        weights, ridges = dict.fromkeys(views, 1.0), self._ridges(list(views))
-        fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+        read, ridges = self._read_rows(views, None, weights, shares), self._ridges(list(views))
+        how = self.tol, self.max_iter, self.random_state
+        fit = homogeneity(read.rotated, dict.fromkeys(views, 1.0), ridges, k, *how)
         self._learn(fit.pairs)
-        self._expand(maps, fit)
+        self._expand(read.maps, fit)
         return self

@@ -114,13 +114,10 @@ class NeighborVotes(OnBase):
         UserError
             For parameters, views or labels that do not fit together, and for a base that takes no decoder.
         """
-        return next(self.fits(X, y, [{}]))
+        return next(self._fits(X, y, [{}]))
 
-    def fits(self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]) -> Iterator[Self]:
-        """Fit under several settings, of the same fits of the base.
-
-        y (n, L)
-        """
+    def _fits(self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]) -> Iterator[Self]:
+        """Fits under several settings, of the same fits of the base."""
         check_parameters(self)
         base = self._take_base(MultiViewRidge())
         views = check_views(self, X, reset=True)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import Rows, Subset
+from dmo.engines.exact import exact_engine
+from dmo.engines.fitted_views import DualView, KernelProducts, ViewOperator
 from dmo.engines.krylov import Krylov, subspaces
 from dmo.engines.lowrank import choose_engine, is_exact
 from dmo.engines.moments import LABELS, ROWS, Moments
 from dmo.engines.relations import relation_features
 from dmo.engines.view_moments import FactorColumns, FeatureColumns, SubspaceColumns, ViewColumns, collect_view
-from dmo.engines.view_operators import DualView, KernelView, ViewOperator
 from dmo.errors import UserError
 from dmo.functions import Expansion
 from dmo.graphs.rows import read
@@ -102,8 +103,8 @@ def _by_kernel(
     if not is_exact(options.approximation):
         columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed, samples.weights)
         return _by_moments(task, columns, X, samples, k, learn)
-    built = KernelView.build(
-        options.approximation, view, X, options.kernel, task.ridge, task.center, seed, samples.weights
+    built = KernelProducts.build(
+        exact_engine(options.approximation), view, X, options.kernel, task.ridge, task.center, seed, samples.weights
     )
     if built.dtype == np.float32:
         options = replace(options, tol=max(options.tol, _SINGLE))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.engines.krylov import Krylov
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.filling import filled_labels
+from dmo.estimators.label_gaps import directions
 from dmo.estimators.projector import ProjectionOptions, project
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.labels.kernels import LabelKernel, label_directions
+from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import FORMS, Form
 from dmo.methods.embeddings.samples import Options
 from dmo.methods.embeddings.tasks import FormTask
@@ -67,13 +67,17 @@ class RegularizedProjection(DecodingProjection):
         k = count_components(self.n_components, 1, n, n)
         weights = check_row_weights(sample_weight, n)
         many = check_many_labels(self, y, n) if self.label_kernel == "linear" else None
+        V = known = None
         if many is not None:
-            self._fit_many(view, source, many, weights, k, center, options, scaled)
-            return
-        labels, known = check_label_factor(self, y, n, self.label_kernel, weights)
-        given = labels if known is None else np.where(known, labels, 0.0)
-        self._learn_outputs(given, y, weights)
-        self.label_means_ = np.average(labels, axis=0, weights=weights)
+            labels, V = directions(many, k, options.random_state)
+            counts = np.ones(n) if weights is None else weights
+            self.n_labeled_, self.has_labels_, self.flat_ = float(counts.sum()), True, False
+            self.label_means_ = many.T @ counts / self.n_labeled_
+        else:
+            labels, known = check_label_factor(self, y, n, self.label_kernel, weights)
+            given = labels if known is None else np.where(known, labels, 0.0)
+            self._learn_outputs(given, y, weights)
+            self.label_means_ = np.average(labels, axis=0, weights=weights)
         if known is not None:
             engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
             regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
@@ -84,26 +88,8 @@ class RegularizedProjection(DecodingProjection):
         self._learn(project(task, view, source, labels, k, options, weights, learn))
         if classes and not hasattr(self, "decoder_"):
             self._learn_decoder(view, source, labels, weights)
-
-    def _fit_many(
-        self,
-        view: str,
-        source: Rows,
-        Y: scipy.sparse.csr_array,
-        weights: np.ndarray | None,
-        k: int,
-        center: bool,
-        options: ProjectionOptions,
-        scaled: bool,
-    ) -> None:
-        """Very many sparse labels, in the directions in which they vary most: nothing of n x L or L x L is formed."""
-        V = label_directions(Y, k, options.random_state)
-        counts = np.ones(Y.shape[0]) if weights is None else weights
-        self.n_labeled_ = float(counts.sum())
-        self.label_means_, self.has_labels_, self.flat_ = Y.T @ counts / self.n_labeled_, True, False
-        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
-        self._learn(project(task, view, source, np.asarray(Y @ V), k, options, weights))
-        self.decoder_, self.decoder_offset_ = self.decoder_ @ V.T, self.decoder_offset_ @ V.T
+        if V is not None:
+            self.decoder_, self.decoder_offset_ = self.decoder_ @ V.T, self.decoder_offset_ @ V.T
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

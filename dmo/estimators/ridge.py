@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,7 +22,6 @@ from dmo.engines.lowrank import (
     decided,
     fit_maps,
     is_exact,
-    left_out_scores,
     low_rank_pass,
 )
 from dmo.engines.moments import LABELS, Moments, label_groups, pooled
@@ -39,8 +39,8 @@ from dmo.estimators.arguments import (
     RowWeights,
     Weights,
 )
-from dmo.estimators.incremental import Incremental
-from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
+from dmo.estimators.incremental import Incremental, Statistics
+from dmo.estimators.label_gaps import LabelGaps, PartialRidge, read_labels
 from dmo.estimators.landmark_regression import landmark_regression
 from dmo.estimators.out_of_fold import (
     PASSED_ROWS,
@@ -51,7 +51,7 @@ from dmo.estimators.out_of_fold import (
     some_rows,
     takes_folds,
 )
-from dmo.estimators.real_outputs import Targets, read_real
+from dmo.estimators.real_outputs import Targets
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import Linear, parse
@@ -59,7 +59,7 @@ from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import single_blas
 from dmo.linalg.solve import COEFFICIENTS, SCORES
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.calibration import row_counts
+from dmo.methods.calibration import mean_and_deviation, row_counts
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.ridge import ridge
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
@@ -77,20 +77,37 @@ from dmo.validation import (
     Need,
     SampleWeights,
     Scales,
-    check_many_labels,
     check_parameter,
     check_parameters,
-    check_partial_labels,
     check_views,
-    check_weights,
     one_of,
     per_view,
-    sample_count,
-    with_class_weights,
-    with_label_weights,
 )
 
 _COLUMNS = 512  # whose coefficients are worked out at a time
+
+
+@dataclass
+class _LeftOut:
+    """Scores of some samples by regressions that have not seen them: sums over the views that a sample has.
+
+    rows (m,); scores (m, L); seen (m, 1): the views' weights
+    """
+
+    how: str  # "left out" by a closed form, "folds", "part" of the samples, or "": no scores are needed
+    rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    scores: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
+    statistics: Statistics | None = None  # of all samples' scores, where moments of folds say them
+
+    def begin(self, rows: np.ndarray, n_labels: int) -> None:
+        self.rows, self.scores, self.seen = rows, np.zeros((len(rows), n_labels)), np.zeros((len(rows), 1))
+
+    def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
+        """Scores by a view of weight `share`: of all rows, or of those that it `has`."""
+        where = slice(None) if has.all() else np.flatnonzero(has)
+        self.scores[where] += share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
+        self.seen[where] += share
 
 
 class MultiViewRidge(Incremental, Annotator):
@@ -272,136 +289,135 @@ class MultiViewRidge(Incremental, Annotator):
         """
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
-        n = sample_count(views)
-        self.outputs_ = None
-        many = check_many_labels(self, y, n)
-        if many is not None:
-            self._fit_many(views, many, check_weights(sample_weight, views))
-            return self
-        given = check_weights(sample_weight, views, by_entry=True)
-        often = None if given is None else given.labels
-        Y, known = read_real(self, y, n, weights=often) or check_partial_labels(self, y, n)
-        given = with_class_weights(given, self.class_weight, self, Y)
-        given = with_label_weights(given, self.class_weight, self, Y, known)
-        gaps = LabelGaps.of(known, given, list(views), n)
-        self._forget_pass()
-        self._check_label_ridges(gaps)
-        if gaps is not None and learns(self.weights):
-            raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
+        Y, gaps = self._read(views, y, sample_weight)
         self._learn_weights(views, Y)
-        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))), self.kernel)
-        self.decoding_ = None
-        if self.is_exact:
-            self._fit_exact(views, Y, gaps)
-        elif self.kernel == "product":
-            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        else:
-            self._fit_low_rank(views, Y, gaps)
+        self.approximation_ = self._choose_engine(views, Y)
+        left_out = self._engine(views, Y, gaps)(views, Y, gaps)
+        self._learn_decisions(views, Y, gaps, left_out)
         return self
 
-    def _fit_many(self, views: Mapping[str, Rows], Y: scipy.sparse.csr_array, given: SampleWeights | None) -> None:
-        """Very many sparse labels, from products of the rows with them: nothing of n x L or L x L is formed."""
-        names = list(views)
-        for what, asked in (
-            ("a decoder", self.decoder is not None),
-            ("standardize", bool(self.standardize)),
-            ("learning weights", learns(self.weights)),
-            ("a ridge per label", self._ridge_by_label),
-            ("class_weight", self.class_weight is not None),
-            ("a product of kernels", self.kernel == "product" or self.combine == "product"),
-        ):
-            if asked:
-                raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
-        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
-        linear = all(isinstance(kernel, Linear) for kernel in kernels.values())
-        if linear and (self.approximation == "auto" or is_exact(self.approximation)):
-            self.approximation_ = Nystrom(
-                rank=max(source.shape[1] for source in views.values())
-            )  # the features themselves
-        else:
-            self.approximation_ = choose_engine(self.approximation, Y.shape[0], len(names))
+    def _read(
+        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
+    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+        """Labels (n x L), and what of them and of the views is known."""
+        learned = learns(self.weights)
+        dense = {
+            "learning weights": learned,
+            "a ridge per label": self._ridge_by_label,
+            "a product of kernels": self.kernel == "product" or self.combine == "product",
+        }
+        Y, gaps = read_labels(self, views, y, sample_weight, dense)
+        self._forget_pass()
+        self._check_label_ridges(gaps)
+        if learned and not gaps.complete:
+            raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
+        return Y, gaps
+
+    def _engine(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> Callable[..., _LeftOut]:
+        """The way to the regressions of the chosen approximation."""
         if self.is_exact:
+            return self._fit_exact
+        if self.kernel == "product":
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        return self._fit_gradients if self._takes_gradients(list(views), Y, gaps) else self._fit_moments
+
+    def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
+        names = list(views)
+        if isinstance(Y, np.ndarray):
+            return choose_engine(self.approximation, len(Y), len(self._kernels(names)), self.kernel)
+        kernels = per_view("kernel", self.kernel, names).values()
+        linear = all(isinstance(parse(kernel), Linear) for kernel in kernels)
+        if linear and (self.approximation == "auto" or is_exact(self.approximation)):
+            return Nystrom(rank=max(source.shape[1] for source in views.values()))  # the features themselves
+        engine = choose_engine(self.approximation, Y.shape[0], len(names))
+        if is_exact(engine):
             raise UserError(
                 f"an exact kernel has {Y.shape[0]} x {Y.shape[1]} coefficients; take approximation=Nystrom(...), or a linear "
                 f"kernel, for so many labels"
             )
-        self._forget_pass()
-        self.decoding_, self.expansions_ = None, {}
-        self.view_weights_ = given_weights(self.weights, names)
-        joined = self.combine == "kernels"
-        ridges = self._ridges(names, ["all"] if joined else names)
-        engines = per_view("approximation", self.approximation_, names)
-        labels = np.ones(Y.shape[0]) if given is None else given.labels
-        for group in [names] if joined else [[view] for view in names]:
-            weights = None if given is None else given.of_views(group)
-            index = np.arange(Y.shape[0]) if weights is None else np.flatnonzero(weights)
-            sources = {view: views[view] if weights is None else Subset(views[view], index) for view in group}
-            own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
-            counts = None if weights is None else dict.fromkeys(group, weights[index])
-            maps = fit_maps(*own, sources, self.random_state, self.center, counts)
-            part = Y if weights is None else scipy.sparse.csr_array(Y[index])
-            shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
-            self.expansions_ |= many_label_expansions(
-                maps,
-                sources,
-                part,
-                None if weights is None else weights[index],
-                shares,
-                ridges["all" if joined else group[0]],
-                self.center,
-                1.0 if joined else self.view_weights_[group[0]],
-            )
-        total = labels.sum()
-        self.rule_ = ScoreRule.learn(
-            Y.T @ labels / total, total, None, self.intercept, 0.0, self.prior_power, self.propensity
-        )
+        return engine
 
-    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
-        if self._by_gradients(list(views)) or self._may_choose(list(views), gaps):
-            self._fit_gradients(views, Y, gaps)
-            return
-        if gaps is not None:
-            self._fit_gaps(views, Y, gaps)
-            return
-        n_folds = FOLDS if self.standardize else 1
+    def _fit_moments(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> _LeftOut:
+        """From moments of factor rows: of one pass where samples count alike, else of the rows that a regression has."""
+        left = _LeftOut(self._held_out(gaps) if isinstance(Y, np.ndarray) else "")
         with single_blas():
-            done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
-            self._fit_pass(done)
-            if learned_columns(self):
-                self._learn_rules(views, Y, done.frequency, np.zeros((0, Y.shape[1])), np.zeros((0, 1)), None)
+            if gaps.complete and isinstance(Y, np.ndarray):
+                folds = FOLDS if self.standardize and left.how == "left out" else 1
+                how = self.random_state, self.center
+                done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
+                fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
-                self._learn_from_pass(done, views, Y)
+                fitted = self._of_rows(views, Y, gaps)
+            if left.how == "left out":
+                whole = self.decoder is not None or (self.standardize and left.statistics is None)
+                some = None if whole else rows_in_runs(Y.shape[0])
+                left.begin(np.arange(Y.shape[0]) if some is None else some, Y.shape[1])
+            self._learn_functions(fitted, left, views, Y, gaps)
+        return left
 
-    def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
-        """From weighted moments of the rows that every view, or all views of one kernel, have."""
-        names, joined = list(views), self.combine == "kernels"
-        frequency = gaps.frequency(Y)
-        targets = Y - frequency if self.center else Y.astype(np.float64)
-        if self.combine == "product":
-            raise UserError("a product of kernels has no low-rank form; take approximation='exact'")
-        kernels = per_view("kernel", self.kernel, names)
-        engines = per_view("approximation", self.approximation_, names)
-        ridges = self._ridges(names, ["all"] if joined else names)
-        held_out = self._held_out(gaps)
-        loo, seen = np.zeros(Y.shape), np.zeros((len(Y), 1))
+    def _learn_functions(
+        self,
+        fitted: Iterable[tuple[PartialRidge, float]],
+        left: _LeftOut,
+        views: Mapping[str, Rows],
+        Y: np.ndarray | scipy.sparse.csr_array,
+        gaps: LabelGaps,
+    ) -> None:
+        """The functions of regressions and their shares, and the scores of the rows that `left` asks for."""
         self.expansions_ = {}
-        for group in [names] if joined else [[view] for view in names]:
-            weights, share = gaps.weights.of_views(group), 1.0 if joined else self.view_weights_[group[0]]
+        wanted = left.how == "left out" and (left.statistics is None or self._decides)
+        for regression, share in fitted:
+            if wanted:
+                names = list(regression.shares)
+                weights, part = gaps.weights.of_views(names)[left.rows], gaps.weights.share_left_out(names)
+                has = weights > 0
+                own, out = left.rows[has], weights[has] if part is None else weights[has] * part[left.rows[has]]
+                sources, labels = views, Y
+                if len(own) < Y.shape[0]:
+                    sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
+                left.add(share, has, regression.left_out(sources, labels, out))
+            self.expansions_ |= regression.expansions(share)
+
+    def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
+        """The regressions of a pass over all views, and their shares."""
+        for shares, c, share in self._regressions(list(done.maps)):
+            yield PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency), share
+
+    def _of_rows(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> Iterator[tuple[PartialRidge, float]]:
+        """Regressions of passes over the rows that every view, or all views of one kernel, have, and their shares."""
+        kernels, engines = (per_view(name, getattr(self, name), list(views)) for name in ("kernel", "approximation_"))
+        frequency = gaps.frequency(Y)
+        for shares, c, share in self._regressions(list(views)):
+            weights = gaps.weights.of_views(list(shares))
             index = np.flatnonzero(weights)
-            sources = {view: Subset(views[view], index) for view in group}
-            own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
-            often = dict.fromkeys(group, weights[index])
+            sources = {view: Subset(views[view], index) for view in shares}
+            own = {view: engines[view] for view in shares}, {view: kernels[view] for view in shares}
+            often = dict.fromkeys(shares, weights[index])
             maps = fit_maps(*own, sources, self.random_state, self.center, often)
-            shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
             counts = None if gaps.counts is None else gaps.counts[index]
-            c = ridges["all" if joined else group[0]]
-            fitted = PartialRidge.fit(maps, sources, targets[index], counts, weights[index], shares, c, self.center)
-            self.expansions_ |= fitted.expansions(share)
-            if held_out == "left out":
-                part = gaps.weights.rows(index).share_left_out(group)
-                loo[index] += share * fitted.left_out(sources, targets[index], part)
-                seen[index] += share
-        self._learn_rules(views, Y, frequency, loo, seen, gaps)
+            given = counts, weights[index], shares, c, self.center, frequency
+            yield PartialRidge.fit(maps, sources, Y[index], *given), share
+
+    def _regressions(self, names: list[str]) -> list[tuple[dict[str, float], Any, float]]:
+        """Of every regression the weights of its views' kernels, its ridge, and its own weight."""
+        if self.combine == "product" or self.kernel == "product":
+            raise UserError(
+                "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
+            )
+        if not learns(self.weights):
+            self.view_weights_ = given_weights(self.weights, names)
+        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
+            raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
+        ridges = self._ridges(names, list(self._kernels(names)))
+        if self.combine == "kernels":
+            return [(self.view_weights_, next(iter(ridges.values())), 1.0)]
+        return [({view: 1.0}, ridges[view], self.view_weights_[view]) for view in names]
 
     def _by_gradients(self, names: list[str]) -> bool:
         """Whether regressions on kernel values at landmarks are asked for."""
@@ -410,31 +426,33 @@ class MultiViewRidge(Incremental, Annotator):
             raise UserError("views have approximations with solver='cg' and without; give all of them the same")
         return True in asked
 
-    def _may_choose(self, names: list[str], gaps: LabelGaps | None) -> bool:
-        """Whether solver="auto" is asked for, and nothing else that moments of factor rows are for."""
+    def _takes_gradients(self, names: list[str], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps) -> bool:
+        """Whether solver="cg" is asked for, or solver="auto" and nothing that moments of factor rows are for."""
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
-        return (
-            all(chooses_solver(own) for own in engines.values())
-            and not any(isinstance(parse(own), Linear) for own in kernels.values())
-            and (self.combine == "predictions" or len(names) == 1)
-            and gaps is None
-            and self._skips_sets
-            and not (self._ridge_by_label or self.standardize or self.decoder is not None)
-            and current_client() is None
+        return isinstance(Y, np.ndarray) and (
+            self._by_gradients(names)
+            or (
+                all(chooses_solver(own) for own in engines.values())
+                and not any(isinstance(parse(own), Linear) for own in kernels.values())
+                and (self.combine == "predictions" or len(names) == 1)
+                and gaps.complete
+                and self._skips_sets
+                and not (self._ridge_by_label or self.standardize or self.decoder is not None)
+                and current_client() is None
+            )
         )
 
-    def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+    def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
         """A regression per view on kernel values at its landmarks."""
         names = list(views)
-        if gaps is not None or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
+        if not gaps.complete or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
             raise UserError(
                 "solver='cg' takes all labels and views of all samples, each once, one ridge for all labels, and "
                 "combine='predictions'; take Nystrom(solver='direct') for others"
             )
         kernels = per_view("kernel", self.kernel, names)
         engines = per_view("approximation", self.approximation_, names)
-        frequency = Y.mean(axis=0, dtype=np.float64)
         self.expansions_ = {}
         for view, c in self._ridges(names, names).items():
             values = engines[view].landmark_map(kernels[view], views[view], self.random_state)
@@ -442,114 +460,88 @@ class MultiViewRidge(Incremental, Annotator):
             found, B, offset = landmark_regression(values, views[view], Y, c, self.center, choose)
             share = self.view_weights_[view]
             self.expansions_[view] = FactorExpansion.of(view, found, share * B, share * offset)
-        self._learn_rules(views, Y, frequency, np.zeros((0, Y.shape[1])), np.zeros((0, 1)), None)
+        return _LeftOut(self._held_out(gaps))
 
-    def _held_out(self, gaps: LabelGaps | None, takes_folds: bool = False) -> str:
+    def _held_out(self, gaps: LabelGaps, takes_folds: bool = False) -> str:
         """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none; all of them
         by folds where `takes_folds`."""
         needed = self.standardize or self.decoder is not None
-        if not needed and self._skips_sets:
+        if not (needed or self._decides):
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together, and where no scale of
         # the columns has seen it
         if needed and takes_folds:
             return "folds"
         by_gradients = not self.is_exact and self._by_gradients(list(self.view_weights_))
-        if (gaps is None or gaps.counts is None) and not by_gradients and not learned_columns(self):
+        if gaps.counts is None and not by_gradients and not learned_columns(self):
             return "left out"
         return "folds" if needed else "part"
 
-    def _learn_rules(
-        self,
-        views: Mapping[str, Rows],
-        Y: np.ndarray,
-        frequency: np.ndarray,
-        loo: np.ndarray,
-        seen: np.ndarray,
-        gaps: LabelGaps | None,
-        some: np.ndarray | None = None,
-        takes_folds: bool = False,
+    @property
+    def _decides(self) -> bool:
+        """Whether label sets, probabilities or what a decoder says are learned."""
+        return self.decoder is not None or not self._skips_sets
+
+    def _learn_decisions(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps, left: _LeftOut
     ) -> None:
-        """Rule and decisions from left-out scores `loo` of all samples, or `some`: sums over the views that a sample has,
-        of weights `seen` (n x 1)."""
-        rows, held_out = np.arange(len(Y)) if some is None else some, self._held_out(gaps, takes_folds)
-        if held_out == "part":
-            labeled = np.flatnonzero(gaps.any_weight) if gaps is not None else rows
-            found = held_out_part(self, views, Y, labeled, PASSED_ROWS, gaps)
-            rows, loo = (rows[:0], loo[:0]) if found is None else found
-        elif held_out == "folds" and gaps is None:
-            loo = out_of_fold_scores(self, views, Y)
-        elif held_out and gaps is not None:
-            if held_out == "folds":
-                loo, seen = out_of_fold_scores(self, views, Y, gaps=gaps), 1.0 * gaps.any_weight[:, None]
-            has = seen[:, 0] > 0
-            rows, loo = rows[has], loo[has] / seen[has]
-        counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
-        # scores without label means would lose what weights of classes say
-        intercept = self.intercept or self.class_weight is not None
-        n_train = len(Y) if gaps is None else gaps.n_labeled
-        powers = self.standardize, self.prior_power, self.propensity
-        self.rule_ = ScoreRule.learn(frequency, n_train, loo, intercept, *powers, row_counts(counts))
-        if self.decoder is not None or not self._skips_sets:
+        """Rule and decisions, from scores of samples that the fit has not seen."""
+        if left.how == "part":
+            found = held_out_part(self, views, Y, np.flatnonzero(gaps.any_weight), PASSED_ROWS, gaps)
+            left.rows, left.scores = found or (left.rows[:0], np.zeros((0, Y.shape[1])))
+        elif left.how == "folds":
+            left.rows, left.seen = np.arange(len(Y)), 1.0 * gaps.any_weight[:, None]
+            left.scores = out_of_fold_scores(self, views, Y, gaps=gaps)
+        rows, loo, counts = left.rows, left.scores, None
+        if left.how in ("left out", "folds"):
+            has = left.seen[:, 0] > 0
+            rows, loo, seen = (rows, loo, left.seen) if has.all() else (rows[has], loo[has], left.seen[has])
+            loo /= seen
+        if left.how:
+            counts = gaps.decided(rows, Y.shape[1])
+        if self.standardize and left.statistics is None:
+            left.statistics = mean_and_deviation(loo, row_counts(counts))
+        self._learn_rule(gaps.frequency(Y), gaps.n_labeled, left.statistics)
+        self.decoding_ = None
+        if left.how and self._decides:
             self._learn_decoder(self.decoder, [loo], Y[rows], counts)
 
-    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
-        n = len(Y)
-        frequency = Y.mean(axis=0, dtype=np.float64) if gaps is None else gaps.frequency(Y)
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
+        n, frequency = len(Y), gaps.frequency(Y)
         targets = Y - frequency if self.center else Y.astype(np.float64)
         engine = exact_engine(self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
-        by_folds = takes_folds(n, storage, kernels.values())
-        held_out = self._held_out(gaps, by_folds)
-        expansions: dict[str, Expansion] = {}
-        whole = held_out != "left out" or self.standardize or self.decoder is not None
+        left = _LeftOut(self._held_out(gaps, takes_folds(n, storage, kernels.values())))
+        whole = left.how != "left out" or self.standardize or self.decoder is not None
         some = None if whole else some_rows(n, storage == "memory")
-        m = n if some is None else len(some)
-        loo, seen = np.zeros((m, Y.shape[1])), np.zeros((m, 1))
-        left_out = some if held_out == "left out" else np.arange(0)
+        if left.how == "left out":
+            left.begin(np.arange(n) if some is None else some, Y.shape[1])
+        columns = targets.shape[1] if gaps.complete and (some is not None or not left.how) else None
+        self.expansions_ = {}
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
-                weights = np.ones(n) if gaps is None else gaps.weights.of_views(list(kernel.kernels))
+                weights, share = gaps.weights.of_views(list(kernel.kernels)), self._share(name)
+                part = gaps.weights.share_left_out(list(kernel.kernels))
                 if isinstance(ridges[name], np.ndarray):
-                    part, left = self._fit_by_label(
-                        engine, name, kernel, views, targets, ridges[name], storage, left_out
+                    rows = some if left.how == "left out" else left.rows
+                    found, scores = self._fit_by_label(
+                        engine, name, kernel, views, targets, ridges[name], storage, rows
                     )
-                    expansions |= part
-                    if held_out == "left out":
-                        loo += self._share(name) * left
-                        seen += self._share(name)
-                    advance(1)
-                    continue
-                view = fit_view(
-                    engine,
-                    name,
-                    kernel,
-                    views,
-                    ridges[name],
-                    self.center,
-                    storage,
-                    "auto",
-                    self.random_state,
-                    None if (held_out and some is None) or gaps is not None else targets.shape[1],
-                    None if gaps is None else weights,
-                    COEFFICIENTS,
-                )
-                own, mean = (
-                    (targets, None) if gaps is None else gaps.completed(view.smoother, targets, weights, self.center)
-                )
-                found, share = view.coefficients(own), self._share(name)
-                expansions |= shifted(view.expansions(share * found), None if mean is None else share * mean)
-                if held_out == "left out":
-                    out_of = None if gaps is None else gaps.weights.share_left_out(list(kernel.kernels))
-                    left = view.leave_one_out(own, found, some, out_of) + (0.0 if mean is None else mean)
-                    has = (weights > 0)[slice(None) if some is None else some, None]
-                    loo += share * has * left
-                    seen += share * has
+                    self.expansions_ |= found
+                else:
+                    own = engine, name, kernel, views, ridges[name], self.center, storage
+                    view = fit_view(*own, "auto", self.random_state, columns, weights, COEFFICIENTS)
+                    full, mean = gaps.completed(view.smoother, targets, weights, self.center)
+                    dual = view.coefficients(full)
+                    self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
+                    if left.how == "left out":
+                        scores = view.leave_one_out(full, dual, some, part) + (0.0 if mean is None else mean)
+                if left.how == "left out":
+                    left.add(share, weights[left.rows] > 0, scores)
                 advance(1)
-        self.expansions_: Mapping[str, Expansion] = expansions
-        self._learn_rules(views, Y, frequency, loo, seen, gaps, some, by_folds)
+        return left
 
     def _fit_by_label(
         self,
@@ -579,111 +571,58 @@ class MultiViewRidge(Incremental, Annotator):
         return view.expansions(self._share(name) * found), left
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        coefficients, offset, _ = self.fit_moments(done.total)
-        first = next(iter(done.maps))
-        self.expansions_ = {
-            view: FactorExpansion.of(view, done.maps[view], B, offset if view == first else np.zeros_like(offset))
-            for view, B in coefficients.items()
-        }
-        mean, deviation = np.zeros_like(offset), np.ones_like(offset)
-        if self.standardize:
-            held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
-            mean, deviation = pooled(held)
-        rule = self.intercept, self.standardize, self.prior_power, self.propensity
-        self.rule_ = ScoreRule.of(done.frequency, done.total.n, mean, deviation, *rule)
+        self._learn_rule(done.frequency, done.total.n, self._statistics(done) if self.standardize else None)
+        self.expansions_ = {}
+        for regression, share in self._of_pass(done):
+            self.expansions_ |= regression.expansions(share)
+
+    def _statistics(self, done: LowRankPass) -> Statistics:
+        """Of every fold's scores by regressions on the others."""
+        return pooled([part.of_scores(*self._solve(done.total - part)) for part in done.folds])
 
     def _learn_from_pass(
         self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray | None = None
     ) -> None:
-        if self._skips_sets and self.decoder is None:
+        if not self._decides:
             return
-        some = rows_in_runs(len(Y)) if self.decoder is None else None
-        counts, part = None, None
-        if weights is not None:
-            some = np.flatnonzero(weights) if some is None else some[weights[some] > 0]
-            weights = weights[some]
-            counts = np.broadcast_to(weights[:, None], (len(some), Y.shape[1]))
-            part = SampleWeights({"all": weights}, weights).share_left_out(["all"])
-        if some is not None:
-            views, Y = {view: Subset(source, some) for view, source in views.items()}, Y[some]
-        self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y, weights, part)], Y, counts)
+        given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
+        gaps, some = LabelGaps.of(None, given, list(views), len(Y)), rows_in_runs(len(Y))
+        rows = np.arange(len(Y)) if some is None else some
+        left = _LeftOut("left out")
+        left.begin(rows[gaps.weights.labels[rows] > 0], Y.shape[1])
+        self._learn_functions(self._of_pass(done), left, views, Y, gaps)
+        left.scores /= left.seen
+        self._learn_decoder(None, [left.scores], Y[left.rows], gaps.decided(left.rows, Y.shape[1]))
 
-    def _leave_one_out(
-        self,
-        done: LowRankPass,
-        views: Mapping[str, Rows],
-        Y: np.ndarray,
-        counts: np.ndarray | None,
-        part: np.ndarray | None,
-    ) -> np.ndarray:
-        """Scores of every training row by the regressions that have not seen it: one more pass over the rows.
+    def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Coefficients (rank of the view, L) and offset (L) of all regressions together, from moments."""
+        coefficients: dict[str, np.ndarray] = {}
+        total = np.zeros(moments.widths[LABELS])
+        for shares, c, share in self._regressions([view for view in moments.widths if view != LABELS]):
+            part, offset = ridge(moments, shares, c, self.center)
+            coefficients |= {view: share * B for view, B in part.items()}
+            total += share * offset
+        return coefficients, total
 
-        Rows count `counts` times (n; None: once), of which `part` is left out (n; None: all).
-        """
-        counts = counts if part is None or counts is None else counts * part
-        total = done.total
-        groups = [list(done.maps)] if self.combine == "kernels" else [[view] for view in done.maps]
-        ridges = self._ridges(list(done.maps), ["all"] if self.combine == "kernels" else list(done.maps))
-        scores = np.zeros(Y.shape)
-        for group in groups:
-            weights = {view: self.view_weights_[view] if self.combine == "kernels" else 1.0 for view in group}
-            c = ridges["all" if self.combine == "kernels" else group[0]]
-            B, offset = ridge(total, weights, c, self.center)
-            share = 1.0 if self.combine == "kernels" else self.view_weights_[group[0]]
-            scores += share * left_out_scores(total, done.maps, views, Y, weights, c, B, offset, self.center, counts)
-        return scores
-
-    def prepare_moments(self, moments: Moments, center: bool) -> Moments:
-        """Prepare what the fits of all ridges share: the moments themselves."""
-        return moments
-
-    def fit_moments(self, moments: Moments, k: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, None]:
-        """Fit from moments, for a sweep.
-
-        -> coefficients (rank of the view, L); offset (L,)
-        """
-        views = [view for view in moments.widths if view != LABELS]
-        if self.combine == "product" or self.kernel == "product":
-            raise UserError(
-                "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
-            )
-        if not learns(self.weights):
-            self.view_weights_ = given_weights(self.weights, views)
-        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
-            raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
-        kernels = self._kernels(views)
-        ridges = self._ridges(views, list(kernels))
-        if self.combine == "kernels":
-            coefficients, offset = ridge(moments, self.view_weights_, next(iter(ridges.values())), self.center)
-            return coefficients, offset, None
-        coefficients, total = {}, np.zeros(moments.widths[LABELS])
-        for view in views:
-            share = self.view_weights_[view]
-            part, offset = ridge(moments, {view: 1.0}, ridges[view], self.center)
-            coefficients[view], total = share * part[view], total + share * offset
-        return coefficients, total, None
-
-    def fit_together(self, moments: Moments, models: Sequence[MultiViewRidge], k: int) -> Iterator[SharedFit]:
+    def _fit_together(
+        self, moments: Moments, center: bool, models: Sequence[MultiViewRidge], k: int
+    ) -> Iterator[SharedFit]:
         """Fit settings from moments, for a sweep."""
         for j, model in enumerate(models):
-            coefficients, offset, _ = model.fit_moments(moments)
-            yield SharedFit(coefficients, offset, [(j, None, None)])
+            yield SharedFit(*model._solve(moments), [(j, None, None)])
 
-    def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
-        """Prepare labels of which some are unknown for the fits of all ridges: each solves for them itself.
-
-        views (n, d); Y (n, L) -> (n, L)
-        """
+    def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+        """Labels of which some are unknown as they are: each fit of a sweep solves for them itself."""
         return Y
 
-    def exact_runner(
+    def _exact_runner(
         self,
         old: Mapping[str, Rows],
         new: Mapping[str, Rows],
         Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
-        gaps: LabelGaps | None = None,
+        gaps: LabelGaps,
         factorizations: float = 1.0,
     ) -> Callable[[MultiViewRidge], HeldOut]:
         """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
@@ -693,7 +632,7 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_weights(old, Y)
         kernels, weights = self._kernels(list(old)), np.ones(len(Y))
         shared = SharedViews(self, kernels, old, new, factorizations, SCORES)
-        frequency = Y.mean(axis=0) if gaps is None else gaps.frequency(Y)
+        frequency = gaps.frequency(Y)
 
         def run(model: MultiViewRidge) -> HeldOut:
             targets = Y - frequency if model.center else Y
@@ -703,11 +642,10 @@ class MultiViewRidge(Incremental, Annotator):
             for name, ridges in model._ridges(list(old), list(kernels)).items():
                 for c, columns in label_groups(ridges, Y.shape[1]):
                     view, share = shared.view(name, c, model.center), model._share(name)
-                    own, mean = targets[:, columns], None
-                    if gaps is not None:  # then one ridge serves all labels
-                        own, mean = gaps.completed(view.smoother, targets, weights, model.center)
+                    # where some are unknown, one ridge serves all labels
+                    own, mean = gaps.completed(view.smoother, targets[:, columns], weights, model.center)
                     found = view.coefficients(own)
-                    values[:, columns] += share * (view.predict(found) + (0.0 if mean is None else mean))
+                    values[:, columns] += share * (shared.predict(name, found) + (0.0 if mean is None else mean))
                     if needs_loo:
                         loo[:, columns] += share * view.leave_one_out(own, found)
             return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
@@ -786,8 +724,8 @@ class MultiViewRidge(Incremental, Annotator):
         )
         return any(np.ndim(c) for c in own)
 
-    def _check_label_ridges(self, gaps: LabelGaps | None) -> None:
-        if gaps is not None and self._ridge_by_label:
+    def _check_label_ridges(self, gaps: LabelGaps) -> None:
+        if not gaps.complete and self._ridge_by_label:
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
@@ -121,46 +121,16 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
     (n, n_labels), rank = labels.shape, label_rank(labels)
-    return {value: clone(model).set_params(n_components=value).count_components(n_labels, rank, n) for value in wanted}
-
-
-@dataclass
-class SharedView:
-    """One kernel of one fold under one ridge, and its functions of the held-out rows."""
-
-    # `cross`: kernel of the held-out rows and the training rows, with the operator's own means not yet taken off;
-    # None for linear kernels, whose functions take the held-out rows `new` themselves.
-
-    view: FittedView
-    new: Mapping[str, Rows]
-    cross: np.ndarray | None
-
-    @property
-    def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
-        return self.view.smoother
-
-    def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Of the function that smooths the columns of B."""
-        return self.view.coefficients(B)
-
-    def predict(self, coefficients: np.ndarray) -> np.ndarray:
-        """Its values at the held-out rows (m x k)."""
-        if not isinstance(self.view, KernelView):
-            return np.asarray(sum(part(self.new) for part in self.view.expansions(coefficients).values()))
-        assert self.cross is not None
-        dual, offset = self.view.operator.expansion(coefficients)
-        return self.cross @ dual.astype(self.cross.dtype, copy=False) + offset
-
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Its values at every training row, had that row been left out."""
-        return self.view.leave_one_out(B, coefficients)
+    return {value: clone(model).set_params(n_components=value)._count_components(n_labels, rank, n) for value in wanted}
 
 
 class SharedViews:
     """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
 
-    # `factorizations`: what Cholesky would take for all ridges to come, in factorizations; where that is more than
-    # the eigenpairs of a kernel take, these serve all ridges. `tol`: relative residual of solutions.
+    # Kernels of held-out rows and training rows are there beside them, the operator's own means not yet taken off, but of
+    # linear kernels, whose functions take the rows themselves. `factorizations`: what Cholesky would take for all
+    # ridges to come, in factorizations; where that is more than the eigenpairs of a kernel take, these serve all
+    # ridges. `tol`: relative residual of solutions.
 
     def __init__(
         self,
@@ -187,21 +157,29 @@ class SharedViews:
                 x = built.kernel.prepare(new, slice(None), built.dtype)
                 cross = built.kernel.tile(x, built.kernel.prepare(old, slice(None), built.dtype))
             self._parts[name] = (built, cross)
-        self._last: dict[str, tuple[tuple[float, bool], SharedView]] = {}
+        self._last: dict[str, tuple[tuple[float, bool], FittedView]] = {}
 
-    def view(self, name: str, ridge: float, center: bool) -> SharedView:
+    def view(self, name: str, ridge: float, center: bool) -> FittedView:
         """The view under a ridge; the factor is kept until another ridge is asked for."""
         key = (ridge, center)
         if name not in self._last or self._last[name][0] != key:
-            built, cross = self._parts[name]
+            built, _ = self._parts[name]
             sources = {view: self.old[view] for view in built.kernel.kernels}
             single = built.dtype == np.float32 and self._tol > EXACT  # then most factors are made in float32
             price = 2 * EIGENPAIRS if single else EIGENPAIRS
             spectrum = partial(self._spectrum, name, center) if price < self._factorizations else None
             self._last.pop(name, None)  # its factor first makes room
             view = view_of(name, built, sources, ridge, center, "direct", None, spectrum=spectrum, tol=self._tol)
-            self._last[name] = (key, SharedView(view, self.new, cross))
+            self._last[name] = (key, view)
         return self._last[name][1]
+
+    def predict(self, name: str, coefficients: np.ndarray) -> np.ndarray:
+        """The function of these coefficients at the held-out rows (m x k), by the view as it was last asked for."""
+        view, cross = self._last[name][1], self._parts[name][1]
+        if cross is None or not isinstance(view, KernelView):
+            return np.asarray(sum(part(self.new) for part in view.expansions(coefficients).values()))
+        dual, offset = view.operator.expansion(coefficients)
+        return cross @ dual.astype(cross.dtype, copy=False) + offset
 
     def _spectrum(self, name: str, center: bool, operator: Operator) -> Spectrum:
         if (name, center) not in self._spectra:
@@ -322,13 +300,13 @@ class ExactFolds(_Folds):
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in self.held_out:
             old, new, labels, units = self.split(number)
-            known, gaps = ~np.isnan(labels), None
-            if not known.all():
-                gaps = LabelGaps.of(known, None, list(old), len(labels))
-                labels = self.model.swept_labels(old, np.where(known, labels, 0.0), gaps)
+            known = ~np.isnan(labels)
+            gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
+            if gaps.known is not None:
+                labels = self.model._complete_labels(old, np.where(known, labels, 0.0), gaps)
             components = components_of(self.model, self.decoders, labels)
             taken = factorizations(self.algebra, self.needs_loo)
-            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
+            runner = self.model._exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
             for i, setting in enumerate(self.algebra):
                 yield number, i, replace(runner(clone(self.model).set_params(**setting)), units=units)
 
@@ -433,10 +411,9 @@ class MomentFolds(_Folds):
         def one(number: int) -> _FoldFits:
             fits = _FoldFits(mixings)
             for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
-                prepared = self.model.prepare_moments(trainings[number], center)
                 alike = [i for i in chosen if bool(self.algebra[i].get("center", self.model.center)) == center]
                 models = [clone(self.model).set_params(**self.algebra[i]) for i in alike]
-                for fit in self.model.fit_together(prepared, models, most[number]):
+                for fit in self.model._fit_together(trainings[number], center, models, most[number]):
                     fits.put(alike, fit)
             return fits.stacked()
 

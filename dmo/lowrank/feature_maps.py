@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,14 @@ from dmo.linalg.operators import LowRank, Operator
 
 BLOCK = 4096
 """Rows that a map works on at a time."""
+
+
+def multiplied(values: Any, factors: Sequence[np.ndarray]) -> np.ndarray:
+    """Multiply rows of any library, dense or block-sparse, by factors in float64, one after the other."""
+    if (xp := foreign(values)) is not None:
+        wide = xp.astype(values, xp.float64)
+        return np.asarray(to_numpy(reduce(xp.matmul, [placed(factor, wide) for factor in factors], wide)))
+    return np.asarray(reduce(lambda rows, factor: rows.dot(factor), factors, values))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,10 +107,7 @@ class FeatureMap:
             raw(X) B, all that comes after the kernel values in float64: what multiplies them is large and of both signs,
             and sums in float32 lose ten times what the rounding of the values does.
         """
-        raw: Any = self.raw(X)
-        if (xp := foreign(raw)) is not None:
-            return np.asarray(to_numpy(xp.matmul(xp.astype(raw, xp.float64), placed(coefficients, raw))))
-        return np.asarray(raw.dot(coefficients))
+        return multiplied(self.raw(X), [coefficients])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"

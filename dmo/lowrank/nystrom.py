@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import array_api_compat
@@ -20,12 +20,12 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
-from dmo.devices import foreign, placed, to_numpy
+from dmo.devices import foreign, placed
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 from dmo.kernels.base import BandwidthKernel
 from dmo.lowrank.errors import error_rows, sampled_error
-from dmo.lowrank.feature_maps import BLOCK, FeatureMap
+from dmo.lowrank.feature_maps import BLOCK, FeatureMap, multiplied
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
 from dmo.lowrank.rank_selection import Rank, fit_rank
 from dmo.lowrank.sampling import SampledRows, check_finite, check_rows, draw, gather, learning_rows
@@ -128,31 +128,16 @@ class NystromMap(FeatureMap):
         return out
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Multiply factor rows by coefficients.
-
-        Parameters
-        ----------
-        X : ndarray, csr_array, or array of another library, of shape (m, d)
-            Rows.
-        coefficients : ndarray of shape (rank, k), float64
-            B.
-
-        Returns
-        -------
-        ndarray of shape (m, k), float64
-            k(X, Z) P B, see `FeatureMap.times`.
-        """
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
         if block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
             factors = [self.projection @ coefficients]
-        if (xp := foreign(block)) is not None:
+        if foreign(block) is not None:
             tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
-            wide = xp.astype(tile, xp.float64)
-            return np.asarray(to_numpy(reduce(xp.matmul, [placed(factor, wide) for factor in factors], wide)))
+            return multiplied(tile, factors)
         out = np.empty((block.shape[0], coefficients.shape[1]))
         for where in self._strips(block):
-            out[where] = reduce(np.matmul, factors, self._tile(block[where]))
+            out[where] = multiplied(self._tile(block[where]), factors)
         return out
 
     def _strips(self, block: Any) -> list[slice]:

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from dmo.blocks import row_blocks
 from dmo.errors import UserError
+
+_ROWS = 65536  # of labels that are multiplied at a time
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,13 @@ def label_rank(Y: np.ndarray) -> int:
 
     Y (n, L)
     """
-    if len(Y) > Y.shape[1] and ((Y == 0) | (Y == 1)).all():
+    blocks = row_blocks(len(Y), _ROWS)
+    if len(Y) > Y.shape[1] and all(((Y[where] == 0) | (Y[where] == 1)).all() for where in blocks):
         # sums of whole numbers are exact, and of 0 and 1 no two columns are so near that squares could not tell them
         # apart: a tenth of the time of singular values
-        Y = Y.astype(np.float64)
-        return int(np.linalg.matrix_rank(Y.T @ Y - np.outer(Y.sum(axis=0), Y.mean(axis=0)), hermitian=True))
+        gram, sums = np.zeros((Y.shape[1], Y.shape[1])), Y.sum(axis=0, dtype=np.float64)
+        for where in blocks:
+            part = Y[where].astype(np.float64)
+            gram += part.T @ part
+        return int(np.linalg.matrix_rank(gram - np.outer(sums, sums / len(Y)), hermitian=True))
     return int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))

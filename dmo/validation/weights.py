@@ -30,6 +30,11 @@ class SampleWeights:
     before: SampleWeights | None = None
 
     @property
+    def ones(self) -> bool:
+        """Whether every sample counts once, in every view and for every label."""
+        return self.entries is None and all((own == 1).all() for own in (self.labels, *self.views.values()))
+
+    @property
     def plain(self) -> SampleWeights:
         """Without the weights of classes."""
         return self if self.before is None else self.before

@@ -633,13 +633,24 @@ def test_a_sweep_over_unknown_labels_shares_kernels_and_scores_as_single_fits_do
     assert len({row["mean"] for row in shared}) > 1
 
 
-def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> None:
+@pytest.mark.parametrize("combine", ["kernels", "predictions"])
+@pytest.mark.parametrize("weights", [None, WEIGHTS, {"labels": WEIGHTS}], ids=["", "weights", "weights of labels"])
+def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels(combine: Any, weights: Any) -> None:
     places = np.random.default_rng(2).choice(30, N) * 200
     many = csr_array((np.ones(N), (np.arange(N), places)), shape=(N, 6000))
     seen = np.unique(places)
-    model = MultiViewRidge(RBF(3.0), ridge=0.1, combine="kernels", approximation=Nystrom(rank=20))
-    wanted = model.fit(VIEWS, many[:, seen].toarray()).decision_function(NEW)
-    assert_allclose(model.fit(VIEWS, many).decision_function(NEW)[:, seen], wanted, atol=1e-5)
+    model = MultiViewRidge(RBF(3.0), ridge=0.1, combine=combine, approximation=Nystrom(rank=20), intercept=True)
+    views = VIEWS if combine == "kernels" else with_gaps()[0]
+    wanted = model.fit(views, many[:, seen].toarray(), sample_weight=weights).decision_function(NEW)
+    found = model.fit(views, many, sample_weight=weights).decision_function(NEW)
+    assert_allclose(found[:, seen], wanted, atol=1e-5)
+
+
+def test_low_rank_regressions_stand_in_for_a_view_that_new_samples_lack_as_exact_ones_do() -> None:
+    lacking = {"a": NEW["a"] * np.where(np.arange(7) < 3, np.nan, 1.0)[:, None], "b": NEW["b"]}
+    models = [MultiViewRidge("linear", ridge=0.5, approximation=how) for how in ("exact", Nystrom(rank=120))]
+    exact, low = (model.fit(VIEWS, Y).decision_function(lacking) for model in models)
+    assert_allclose(low, exact, atol=1e-4)
 
 
 MANY = {
