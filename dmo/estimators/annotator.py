@@ -21,9 +21,11 @@ from dmo.decoders import Calibration, FittedDecoder, as_decoder
 from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.base import Estimator
+from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.lazy import row_by_row
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
 from dmo.estimators.real_outputs import RealOutputs
+from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import rated, top_label_sets
 from dmo.persistence import load, with_prefix, without_prefix
@@ -68,21 +70,15 @@ class LazyScores:
         return self.model._label_scores({view: Subset(source, index) for view, source in self.views.items()})
 
 
-def _gives_probabilities(estimator: Any) -> bool:
-    """Of classes all annotators do; of labels those that learn them, or have a decoder."""
-    learns = estimator._learns_sets or getattr(estimator, "decoder", None) is not None
-    return _scores_labels(estimator) and (learns or not getattr(estimator, "multilabel_", False))
-
-
-def _scores_labels(estimator: Any) -> bool:
-    """Of real outputs there are values, no scores."""
-    return estimator.outputs_ is None and getattr(estimator, "targets", "auto") != "real"
+def _of_labels(estimator: Any) -> bool:
+    return bool(estimator._scores_labels)
 
 
 class Annotator(Estimator):
-    """decision_function, predict and score of an estimator that scores labels. Needs `_raw_scores` and `rule_`.
+    """What an estimator that predicts says of samples: scores, label sets, probabilities, classes, numbers.
 
-    A classifier to scikit-learn: of a vector of classes, or of many labels.
+    Subclasses say `_raw_scores` and learn `rule_`; their fit ends with `_learn_decisions`, or where they know held-out
+    scores with `_learn_decoder`. A classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
     """
 
     rule_: ScoreRule
@@ -90,9 +86,15 @@ class Annotator(Estimator):
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
-    _learns_sets = False  # whether a fit has held-out scores to learn label sets and probabilities from
     _only_scores = False  # of a fit inside another: nobody will ask for more
+    _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
+    _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
     outputs_: RealOutputs | None = None
+
+    @property
+    def _scores_labels(self) -> bool:
+        """Whether there are scores of labels: of real outputs there are values."""
+        return self.outputs_ is None and getattr(self, "targets", "auto") != "real"
 
     @property
     def _skips_sets(self) -> bool:
@@ -108,6 +110,8 @@ class Annotator(Estimator):
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""
+        if method == "transform":
+            return super()._row_shape(method)
         if self.outputs_ is not None:
             names = np.asarray(getattr(self, "label_names_", np.arange(len(self.outputs_.scale))))
             return None if self.outputs_.flat else names, np.dtype(np.float64)
@@ -118,7 +122,7 @@ class Annotator(Estimator):
         binary = method == "decision_function" and self._is_binary
         return None if binary else self.classes_, np.dtype(np.float64)
 
-    @available_if(_scores_labels)
+    @available_if(_of_labels)
     @named
     @row_by_row
     def decision_function(self, X: Inputs) -> np.ndarray:
@@ -167,7 +171,7 @@ class Annotator(Estimator):
         """Probabilities of labels as they are, of classes scaled to sum 1 (m x L)."""
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
-    @available_if(_gives_probabilities)
+    @available_if(_of_labels)
     @row_by_row
     def predict_proba(self, X: Inputs) -> np.ndarray:
         """Give the probabilities of all labels, each for itself; of classes they sum to 1.
@@ -202,7 +206,8 @@ class Annotator(Estimator):
                     "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
                 )
             raise UserError(
-                "too few samples to learn probabilities from; fit on more of them, or take decision_function"
+                "too few samples to learn probabilities from, or a fit of an earlier version; fit on more of them, or take "
+                "decision_function"
             )
         scores = self._scores(self._checked(X))
         return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
@@ -224,30 +229,58 @@ class Annotator(Estimator):
             return
         self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, counts), held_out[0]
 
-    def _learn_probabilities(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Of classes, without a decoder: from a fit on some of the samples, whose scores of others are held out."""
-        if self.multilabel_ or self._only_scores:
+    def _learn_decisions(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        gaps: LabelGaps | None = None,
+        rows: np.ndarray | None = None,
+        maps: Mapping[str, FeatureMap] | None = None,
+    ) -> None:
+        """Learn decisions from held-out scores: with a decoder of all `rows` of known labels, else of some of them; `maps`:
+        low-rank kernels for it."""
+        self.decoding_, decoder = None, getattr(self, "decoder", None)
+        if decoder is None and self._skips_sets:
             return
-        found = held_out_part(self, views, Y, np.arange(len(Y)), HELD_OUT_ROWS)
+        rows = np.arange(len(Y)) if rows is None else rows
+        rows = rows if gaps is None else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
+        try:
+            found = self._held_out(views, Y, rows, gaps, maps, decoder is not None)
+        except UserError:
+            if decoder is not None:
+                raise
+            return  # a part of the samples is too small for the parameters
         if found is not None:
-            self._learn_decoder(None, [found[1]], Y[found[0]])
+            rows, held = found
+            self._learn_decoder(decoder, [held], Y[rows], None if gaps is None else gaps.decided(rows, Y.shape[1]))
 
-    def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The decoder for a model store; empty where there is none."""
-        if self.decoding_ is None:
-            return {}, {}
-        arrays, meta = self.decoding_.to_arrays()
-        return with_prefix("decoding", arrays), {"decoding": meta}
+    def _held_out(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        rows: np.ndarray,
+        gaps: LabelGaps | None,
+        maps: Mapping[str, FeatureMap] | None,
+        whole: bool,
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers of the `whole` or some of the rows and their raw scores by fits on others; None where there are too few."""
+        if whole:
+            return rows, out_of_fold_scores(self, views, Y, gaps=gaps, rows=rows)[rows]
+        return held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
 
-    def _outputs_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The units of real outputs for a model store; empty for labels."""
-        if self.outputs_ is None:
-            return {}, {}
-        arrays, meta = self.outputs_.to_arrays()
-        return with_prefix("outputs", arrays), {"outputs": meta}
+    def _decision_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Rule, decisions and units of real outputs for a model store."""
+        arrays, meta = {}, {"multilabel": self.multilabel_}
+        for name, part in (("rule", self.rule_), ("decoding", self.decoding_), ("outputs", self.outputs_)):
+            if part is not None:
+                found, meta[name] = part.to_arrays()
+                arrays |= with_prefix(name, found)
+        return arrays, meta
 
-    def _restore_decoding(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_decoding_arrays` and `_outputs_arrays` described."""
+    def _restore_decisions(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """What `_decision_arrays` described."""
+        self.multilabel_ = meta["multilabel"]
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         if "outputs" in meta:
             self.outputs_ = RealOutputs.from_arrays(without_prefix("outputs", arrays), meta["outputs"])
         if "decoding" in meta:
@@ -362,7 +395,7 @@ class Annotator(Estimator):
         """Outputs of m samples (m x L, or m) in the units of the fit."""
         check_is_fitted(self)
         raw = self._raw_scores(self._checked(X))
-        taken_off = self.rule_.frequency if getattr(self, "center", False) else 0.0  # the mean of the scaled outputs
+        taken_off = self.rule_.frequency if self._centers and self.center else 0.0  # the mean of the scaled outputs
         return units.restored(raw + taken_off)
 
     @property
@@ -396,11 +429,11 @@ class Annotator(Estimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        if _scores_labels(self):
+        if self._scores_labels:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_label=True)
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = True
+            tags.target_tags.multi_output = tags.target_tags.single_output = True
         return tags
 
     def fit(self, X: Inputs, y: Outputs) -> Self:

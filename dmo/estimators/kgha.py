@@ -33,7 +33,7 @@ from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part, out_of_fold_scores
+from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
@@ -56,7 +56,6 @@ from dmo.methods.homogeneity.moments import (
 )
 from dmo.methods.homogeneity.operators import SharedKrylov, decoder
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
-from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import (
     CLASS_WEIGHT,
     FLAG,
@@ -196,7 +195,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     [2, 2, 2]
     """
 
-    _learns_sets = True
+    _centers = True
     decoder_: np.ndarray
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
@@ -327,8 +326,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             self.rule_ = ScoreRule.learn(Y.mean(axis=0), n, held, *rule)
         else:
             self._fit_low_rank(views, Y)
-        self.decoding_ = None
-        self._learn_held_out(views, Y, gaps)
+        # scores in the sample have seen its labels through the embedding
+        self._learn_decisions(views, Y, gaps, maps=self._fitted_maps() if gaps is None else None)
         return self
 
     def _fit_many(self, views: Mapping[str, Rows], Y: scipy.sparse.csr_array, given: SampleWeights | None) -> None:
@@ -360,23 +359,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.rule_ = ScoreRule.learn(
             Y.T @ counts / total, total, None, self.intercept, 0.0, self.prior_power, self.propensity
         )
-
-    def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
-        """Decisions, from other fits: scores in the sample have seen its labels through the embedding."""
-        rows = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight & (gaps.weights.labels > 0))
-        if self.decoder is not None:
-            held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
-        elif not self._skips_sets:
-            found = held_out_part(
-                self, views, Y, rows, HELD_OUT_ROWS, gaps, self._fitted_maps() if gaps is None else None
-            )
-            if found is None:
-                return
-            rows, held = found
-        else:
-            return
-        counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
-        self._learn_decoder(self.decoder, [held], Y[rows], counts)
 
     def _fitted_maps(self) -> dict[str, FeatureMap]:
         """The low-rank kernels of the views; empty of exact kernels."""
@@ -633,22 +615,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = HomogeneityEmbedding._arrays(self)
-        rule, rule_meta = self.rule_.to_arrays()
         kept, kept_meta = self._pass_arrays()
-        units, units_meta = self._outputs_arrays()
-        decoding, decoding_meta = self._decoding_arrays()
-        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept | decoding | units
+        decided, decided_meta = self._decision_arrays()
         meta |= {"view_weights": self.view_weights_} if self.kernel == "product" else {}
-        return arrays, meta | {
-            "rule": rule_meta,
-            "multilabel": self.multilabel_,
-        } | kept_meta | decoding_meta | units_meta
+        return arrays | {"decoder": self.decoder_} | kept | decided, meta | kept_meta | decided_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         HomogeneityEmbedding._restore(self, arrays, meta)
-        self.decoder_, self.multilabel_ = arrays["decoder"], meta["multilabel"]
+        self.decoder_ = arrays["decoder"]
         if "view_weights" in meta:
             self.view_weights_ = dict(meta["view_weights"])
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
-        self._restore_decoding(arrays, meta)
+        self._restore_decisions(arrays, meta)
