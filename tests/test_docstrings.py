@@ -27,7 +27,7 @@ BESIDE = {
 """What documented names take and give, which has no page of its own."""
 SHARED = {
     *("prepare_moments", "fit_moments", "fit_together", "exact_runner", "swept_labels", "fits"),
-    *("count_components", "lazy_scores", "scores_and_sets"),
+    *("count_components", "lazy_scores", "decide", "most_labels"),
 }
 """Methods that other rooms call, and users do not."""
 INTERNAL_LINES = 4

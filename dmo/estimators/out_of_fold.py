@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import clone
 
 from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
@@ -37,12 +38,13 @@ def out_of_fold_scores(
     gaps: LabelGaps | None = None,
     model: Any = None,
     rows: np.ndarray | None = None,
+    fold: np.ndarray | None = None,
 ) -> np.ndarray:
     """Score the labels of every sample, or of `rows`, by the fit on the other folds of these.
 
     views (n, d), as the estimator prepared them; Y (n, L) -> (n, L)
     """
-    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model, rows)[0]
+    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model, rows, fold)[0]
 
 
 def out_of_fold_matrices(
@@ -53,6 +55,7 @@ def out_of_fold_matrices(
     gaps: LabelGaps | None = None,
     model: Any = None,
     rows: np.ndarray | None = None,
+    fold: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """All the score matrices (n x L each) that the estimator's decoder takes, by the fits on the other folds."""
     scores: dict[int, np.ndarray] = {}
@@ -60,7 +63,7 @@ def out_of_fold_matrices(
     index = rows
     if index is None:
         index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
-    fold = stratified_folds(Y[index], min(folds, len(index)))
+    fold = stratified_folds(Y[index], min(folds, len(index))) if fold is None else fold
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = index[fold != number], index[fold == number]
@@ -148,13 +151,27 @@ def held_out_part(
         warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell
         known = None if gaps is None else gaps.rows(train)
         if few:
-            folds = max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // len(rows)))
-            scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], folds, known, model)
+            fold = folds_of_rows(read, Y[train])
+            scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], gaps=known, model=model, fold=fold)
         else:
             _fit(model, _part(read, places[0]), Y[train], known)
             scores = _scored(model, _part(read, places[1]))[0]
         advance(1)
     return test, scores
+
+
+def folds_of_rows(views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
+    """Folds of few rows (n) that follow from what the rows are: the same in any order, and of rows that are repeated."""
+    keys = np.zeros(len(Y))
+    for source in views.values():
+        X: Any = (source.source if isinstance(source, PartialRows) else source)[:]
+        draw = np.random.default_rng(0).standard_normal(X.shape[1])
+        # sums row by row: those of matrix products depend on where a row stands
+        sums = X.multiply(draw).sum(axis=1) if scipy.sparse.issparse(X) else (np.nan_to_num(X) * draw).sum(axis=1)
+        keys += np.asarray(sums).ravel()
+    distinct, place = np.unique(np.column_stack([Y, keys]), axis=0, return_inverse=True)
+    folds = max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // len(distinct)))
+    return stratified_folds(distinct[:, :-1], min(folds, len(distinct)))[place.ravel()]
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:

@@ -220,7 +220,7 @@ class LabelPropagation(Annotator):
         sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
         return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
 
-    def _held_out(
+    def _held_out_scores(
         self,
         views: Mapping[str, Rows],
         Y: np.ndarray,
