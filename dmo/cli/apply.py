@@ -101,8 +101,7 @@ def annotate(
 ) -> None:
     """Write the labels that a model gives to samples (default: the test split, else all) as a result store.
 
-    They are those of `predict`: the sets that the model learned, or with --top so many a sample. Of a model of real targets
-    its numbers are written.
+    They are those of `predict`; of a model of real targets its numbers are written.
     """
     # Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
     # changed images are described, and the output is CSV or JSON where it ends so. Run again on a feature store, it

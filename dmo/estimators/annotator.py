@@ -100,11 +100,10 @@ def _has_outputs(estimator: Any) -> bool:
 
 
 class Annotator(Estimator):
-    """What an estimator that predicts says of samples: scores, label sets, probabilities, classes, numbers.
+    """What an estimator that predicts says of samples: scores, label sets, probabilities, classes, numbers."""
 
-    Subclasses say `_raw_scores` and learn `rule_`; their fit ends with `_learn_decisions`, or where they know held-out
-    scores with `_learn_decoder`. A classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
-    """
+    # Subclasses say `_raw_scores` and learn `rule_`; their fit ends with `_learn_decisions`, or where they know held-out
+    # scores with `_learn_decoder`. A classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
 
     rule_: ScoreRule
     classes_: np.ndarray
@@ -546,8 +545,7 @@ def predicts(model: Any) -> bool:
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Score all labels, or give the real outputs, by any fitted model: one of another library by its decision function, or
-    by the outputs that it predicts.
+    """Score all labels by any fitted model, one of another library by its decision function; or give the outputs predicted.
 
     -> (m, L)
     """

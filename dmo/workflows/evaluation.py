@@ -110,7 +110,7 @@ def judge_together(
     judged = tuple(judge(path, features, split, top) for path in paths)
     counts = {int(each.measures["top"]) for each in judged if "top" in each.measures}
     if len(counts) > 1:
-        judged = tuple(judge(path, features, split, min(counts)) for path in paths)
+        judged = tuple(judge(path, features, split, top, count=min(counts)) for path in paths)
     sizes = {(each.applied.split, each.applied.n) for each in judged}
     if len(sizes) > 1:
         has = ", ".join(f"{each.name} {each.applied.n}" for each in judged)
@@ -123,16 +123,20 @@ def judge_together(
     return judged
 
 
-def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
-    """Load a model and score the samples of a store with it, here or on workers."""
+def judge(
+    path: str, features: str, split: str | None, top: int | None, cv: int | None = None, count: int | None = None
+) -> EvaluatedModel:
+    """Load a model and score the samples of a store with it, here or on workers; `count` labels a sample in the figures of so
+    many, where not `top` is asked for."""
+    count = count if top is None else top
     if stores.describe(path)["kind"] == "results":
-        return _judge_results(path, features, split, top)
+        return _judge_results(path, features, split, count)
     applied = open_applied(path, features, split, "test", SCORES)
     Y = known_labels(applied, features)
     real = applied.store.real_labels
     if real and not learned_values(applied.model):
         raise UserError(f"{features} has real targets, {path} scores labels; fit a model on real targets")
-    count = 0 if real else label_count(top, applied.model) if top is not None else _suitable(applied.model, Y)
+    shown = 0 if real else label_count(count, applied.model) if count is not None else _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
     asked = None if real else checked_top(top, applied.model)
@@ -144,8 +148,8 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     if real:
         measures = regression_figures(Y, scores)
     else:
-        measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
-        measures["psp"] = _propensity_scored(Y, scores, count, trained)
+        measures = figures(Y, scores, shown) | set_figures(applied.model, Y, scores, sets, shown)
+        measures["psp"] = _propensity_scored(Y, scores, shown, trained)
     if applied.store.class_labels:
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
@@ -252,7 +256,7 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
     """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
     if not (isinstance(model, Annotations) and model.multilabel_):
         return label_count(None, model)
-    return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), label_count(Y.shape[1], model))
+    return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
 
 
 def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:

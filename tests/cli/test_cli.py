@@ -209,7 +209,7 @@ def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["ridge", "morp", "lltsvr", "propagation"])
+@pytest.mark.parametrize("name", ["ridge", "morp", "lltsvr", "labelpropagation"])
 def test_every_door_gives_a_sample_the_labels_that_predict_gives(name, tmp_path):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(160, 5))
@@ -421,22 +421,22 @@ def test_annotate_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
     whole = ("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "whole.zarr", "--block", 8, "--top", TOP)
     run(*whole)
     again = [str(tmp_path / "part.zarr") if a == tmp_path / "whole.zarr" else a for a in whole]
-    score, calls = KGHA.decision_function, []
+    score, calls = KGHA.decide, []
 
-    def dies(self, X):
+    def dies(self, X, top=None):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return score(self, X)
+        return score(self, X, top)
 
-    monkeypatch.setattr(KGHA, "decision_function", dies)
+    monkeypatch.setattr(KGHA, "decide", dies)
     stopped = run(*again, code=130)
     assert stopped.stderr.rstrip().endswith("the same command goes on or starts again")
     blocks = len(row_blocks(N_TEST, 8))
     assert f"{blocks - 2} of {blocks} blocks" in run("info", tmp_path / "part.zarr").stdout
     run("evaluate", tmp_path / "part.zarr", work / "f.zarr", code=2)
     calls.clear()
-    monkeypatch.setattr(KGHA, "decision_function", lambda self, X: calls.append(1) or score(self, X))
+    monkeypatch.setattr(KGHA, "decide", lambda self, X, top=None: calls.append(1) or score(self, X, top))
     assert f"2 of {blocks} blocks are there already" in run(*again).stderr
     assert len(calls) == blocks - 2
     np.testing.assert_array_equal(
@@ -871,9 +871,7 @@ def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp
     folder, X, Y = nameless
     store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
     run("fit", method, store, model)
-    learned = 2.0 * Y - 1 if method.endswith("svr") else Y
-    fitted = kind().fit(X.astype(np.float32), learned)
-    scores = fitted.predict(X) if method.endswith("svr") else fitted.decision_function(X)
+    scores = kind().fit(X.astype(np.float32), Y).decision_function(X)
     assert record("evaluate", model, store)["auc_macro"] == pytest.approx(auc_scores(Y, scores).macro, abs=1e-3)
     run("annotate", model, store, tmp_path / "s.zarr", "--scores")
     np.testing.assert_allclose(stores.open_results(tmp_path / "s.zarr")[:], scores, atol=1e-4)
