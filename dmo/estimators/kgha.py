@@ -281,7 +281,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             learned from the 512 directions (or twice the components) in which they vary most.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view and for "labels", 0 where one lacks the sample. Probabilities come from
-            fits on folds of samples, each of them whole in one: those of repeated rows differ as those of other folds do.
+            fits on folds of samples; of at most 1000 samples those of repeated rows are the same.
 
         Returns
         -------
