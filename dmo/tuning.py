@@ -22,7 +22,7 @@ from sklearn.utils import _safe_indexing, get_tags
 import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows
 from dmo.errors import UserError
-from dmo.estimators.annotator import targets
+from dmo.estimators.annotator import Annotator, targets
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.estimators.output_svr import OutputSVR
@@ -170,7 +170,7 @@ class _Problem:
                 probe.set_params(impute="mean")
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
             labels, real = searched_labels(probe, Y, sample_count(views))
-        if not real and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
+        if not (real or isinstance(probe, Annotator)) and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
             Y = labels  # a column for each of the names
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), real)

@@ -54,7 +54,7 @@ TUNED_ON = 600
 
 def pair(kernel: Any, kappa: int, **more: float) -> dict[str, LLTSVR]:
     """Both regressions, alike but for the coordinates of the loss."""
-    common: dict[str, Any] = {"tol": 1e-5, "max_iter": 20_000, "target_scale": "none"} | more
+    common: dict[str, Any] = {"tol": 1e-5, "max_iter": 20_000, "target_scale": "none", "label_sets": False} | more
     return {NAIVE: LLTSVR(kernel, frame="identity", **common), LLT: LLTSVR(kernel, n_neighbors=kappa, **common)}
 
 
@@ -125,14 +125,14 @@ def table4(arguments: argparse.Namespace) -> None:
         X, Y = (np.concatenate(part) for part in zip(*labeled(arguments.data, name)))
         folds = list(KFold(10, shuffle=True, random_state=0).split(X))
         width, cost, epsilon = tuned(X[folds[0][0][:TUNED_ON]], Y[folds[0][0][:TUNED_ON]])
-        common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "target_scale": "none"}
+        common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "target_scale": "none", "label_sets": False}
         models = pair(RBF(scale=width), arguments.kappa, **common) | {COUPLED: CoupledSVR(RBF(scale=width), **common)}
         found: dict[str, list[float]] = {}
         with stage(f"{name}: folds", len(folds)) as advance:
             for learn, test in folds[: max(2, round(arguments.trials / 10))]:
                 for method, model in models.items():
                     model.set_params(tol=1e-4)
-                    score = accuracy(Y[test], model.fit(X[learn], Y[learn]).predict(X[test]))
+                    score = accuracy(Y[test], model.fit(X[learn], Y[learn]).decision_function(X[test]))
                     found.setdefault(method, []).append(score)
                 advance(1)
         for method, values in found.items():
@@ -149,7 +149,7 @@ def tuned(X: np.ndarray, Y: np.ndarray) -> tuple[float, float, float]:
     folds = list(KFold(2, shuffle=True, random_state=0).split(X))
     for setting in product((0.25, 0.5, 1.0), (1.0, 10.0), (0.1, 0.5)):
         model = pair(RBF(scale=setting[0]), 6, C=setting[1], epsilon=setting[2], tol=1e-3)[NAIVE]
-        parts = [accuracy(Y[held], model.fit(X[learn], Y[learn]).predict(X[held])) for learn, held in folds]
+        parts = [accuracy(Y[held], model.fit(X[learn], Y[learn]).decision_function(X[held])) for learn, held in folds]
         scores[setting] = float(np.mean(parts))
     return max(scores, key=scores.__getitem__)
 
@@ -162,7 +162,7 @@ def figure5(arguments: argparse.Namespace) -> None:
         for kappa in KAPPAS[: max(2, arguments.trials)]:
             models = pair("linear", kappa, C=1.0, epsilon=0.1, tol=1e-3)
             for method in (LLT, NAIVE) if kappa == KAPPAS[0] else (LLT,):
-                score = accuracy(truth, models[method].fit(X, Y).predict(new))
+                score = accuracy(truth, models[method].fit(X, Y).decision_function(new))
                 curve = {"curve": f"a: {name}", "value": kappa, "method": method}
                 rows.append(curve | {"accuracy or l1": score, "accuracy or l1_std": None})
     for size in SIZES:

@@ -25,7 +25,7 @@ BESIDE = {
     "dmo.estimators.sweep_result": ("SweepResult",),
 }
 """What documented names take and give, which has no page of its own."""
-SHARED = {"lazy_scores", "scores_and_sets"}
+SHARED = {"lazy_scores", "decide", "most_labels"}
 """Methods that other rooms call, and users do not."""
 INTERNAL_LINES = 4
 CHECKS = {

@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "annotate": Lazy(
         "dmo.cli.apply:annotate",
-        "Write the best labels of samples (default: the test split, else all) as a result store of label numbers.",
+        "Write the labels that a model gives to samples (default: the test split, else all) as a result store.",
     ),
     "evaluate": Lazy(
         "dmo.cli.evaluate:evaluate",

@@ -16,18 +16,21 @@ from dmo.cli.options import Block, DryRun, Features, Json, Model, Overwrite, Sch
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
-from dmo.methods.decoding import top_labels
 from dmo.workflows.apply import (
     ALL,
     BLOCK,
     OTHER_CSV,
     SCORES,
+    Columns,
     as_csv,
+    chances,
     check_rows_output,
+    checked_top,
     finished_rows,
-    label_count,
     label_words,
+    learned_values,
     open_applied,
+    rows_of,
     write_csv,
     write_rows,
 )
@@ -78,9 +81,12 @@ def annotate(
     top: Top = None,
     split: Split = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Write the scores of all labels instead of the best labels.")
+        bool, typer.Option("--scores", help="Write the scores of all labels instead of the labels given.")
     ] = False,
     csv: Annotated[str | None, typer.Option(help="Also write the labels as text, one sample a line.")] = None,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Write a column of probabilities for every label into the CSV.")
+    ] = False,
     unreadable: Annotated[
         Literal["skip", "refuse"], typer.Option(help="Images that cannot be read: skip or refuse.")
     ] = "skip",
@@ -93,7 +99,10 @@ def annotate(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the best labels of samples (default: the test split, else all) as a result store of label numbers."""
+    """Write the labels that a model gives to samples (default: the test split, else all) as a result store.
+
+    They are those of `predict`; of a model of real targets its numbers are written.
+    """
     # Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
     # changed images are described, and the output is CSV or JSON where it ends so. Run again on a feature store, it
     # goes on where it was interrupted; a store and a CSV that are complete are left.
@@ -102,7 +111,7 @@ def annotate(
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
             raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
         annotate_folder(
-            Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json), scheduler
+            Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json, proba), scheduler
         )
         return
     with session(json) as run, connect(scheduler):
@@ -112,32 +121,48 @@ def annotate(
         if csv is not None:
             stores.check_output_file(csv)
         applied = open_applied(model, features, split, "test", SCORES)
-        names = applied.label_names()
-        count = label_count(top, applied.model)
+        names, real = applied.label_names(), learned_values(applied.model)
+        asked = checked_top(top, applied.model)
+        if proba and (csv is None or real):
+            cure = "leave it out: there are numbers, no labels" if real else "pass --csv too"
+            raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
+        values, width = real or scores, 0 if real else applied.model.most_labels(asked)
 
-        def best(views: Mapping[str, Rows]) -> np.ndarray:
-            found = applied.scores(views)
-            return found if scores else top_labels(found, count).astype(np.int32)
+        def numbers(views: Mapping[str, Rows]) -> np.ndarray:
+            return np.asarray(applied.model.decide(views, asked).numbers(width))
+
+        def row(views: Mapping[str, Rows]) -> np.ndarray:
+            return np.asarray(applied.model.decide(views, asked).scores) if values else numbers(views)
 
         record = write_rows(
             run,
             applied,
-            best,
+            row,
             out,
-            names if scores else count,
-            "scores" if scores else "labels",
+            names if values else width,
+            "values" if real else "scores" if scores else "labels",
             parents=(model, features),
-            dtype="float32" if scores else "int32",
-            attributes={"split": applied.split, "top": count, "label_names": names},
+            dtype="float64" if real else "float32" if scores else "int32",
+            attributes={"split": applied.split, "top": asked, "label_names": names},
             block=block,
             overwrite=overwrite,
             dry_run=dry_run,
         )
         if not dry_run:
-            words = label_words(out, names, count, applied.n if csv is not None else _SHOWN)
+            found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
+            columns = Columns(names, found) if real else None
+            if real:
+                words: list[list[str]] = [[] for _ in found]
+            elif scores and csv is None:
+                words = label_words(numbers(applied.batch(slice(0, _SHOWN))), names)
+            else:
+                words = label_words(rows_of(applied, numbers) if scores else found, names)
+            if proba:
+                chance = rows_of(applied, lambda views: np.asarray(applied.model.predict_proba(views)), "probabilities")
+                columns = Columns(chances(names), chance)
             record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
-                write_csv(Path(csv), as_csv(applied.ids(), words, count, "\r\n"), overwrite)
+                write_csv(Path(csv), as_csv(applied.ids(), words, "\r\n", columns), overwrite)
                 record["csv"] = csv
     _show_rows(record, "annotation", json, run.verbose)
 
@@ -185,7 +210,7 @@ def annotate_folder(request: Folder, scheduler: str | None) -> None:
 
 def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("images", str(record["n_images"])), ("new or changed", str(record["new"]))]
-    rows.append(("labels each", str(record["top"])))
+    rows.append(("labels each", "as learned" if record["top"] is None else str(record["top"])))
     if record.get("unreadable"):
         rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
     seconds = record.get("stages", {}).get("annotate images")

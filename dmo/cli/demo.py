@@ -23,7 +23,7 @@ from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
 from dmo.estimators import KGHA, MultiViewRidge, NeighborVotes
 from dmo.methods.decoding import top_labels
-from dmo.metrics import precision_recall_curves
+from dmo.metrics import precision_recall_curves, top_label_sets
 from dmo.progress import stage
 from dmo.report.page import Part
 from dmo.workflows.apply import origin
@@ -212,7 +212,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         Y,
         model.predict_proba({view: source[:] for view, source in held.items()}),
         {"votes": best},
-        by_quality(Y, votes.scores, TOP),
+        by_quality(Y, votes.scores, top_label_sets(votes.scores, TOP)),
         _plane(Z, kgha.model),
         AXES,
         "probability",

@@ -16,6 +16,4 @@ Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the
 Block = Annotated[int, typer.Option(min=1, help="Rows of a block, the unit that is written and resumed.")]
 Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
 Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote.")]
-Top = Annotated[
-    int | None, typer.Option(min=1, help="Labels per sample (default: about as many as a training sample has).")
-]
+Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: the sets that the model learned).")]

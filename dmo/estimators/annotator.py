@@ -21,15 +21,18 @@ from dmo.decoders import Calibration, FittedDecoder, as_decoder
 from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.base import Estimator
+from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.lazy import row_by_row
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part
-from dmo.estimators.real_outputs import RealOutputs
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
+from dmo.estimators.real_outputs import RealOutputs, refuse_for_real
+from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import rated, top_label_sets
 from dmo.persistence import load, with_prefix, without_prefix
 from dmo.validation import (
     Columns,
     Gaps,
+    SampleWeights,
     are_many,
     check_partial_labels,
     check_row_weights,
@@ -68,31 +71,59 @@ class LazyScores:
         return self.model._label_scores({view: Subset(source, index) for view, source in self.views.items()})
 
 
-def _gives_probabilities(estimator: Any) -> bool:
-    """Of classes all annotators do; of labels those that learn them, or have a decoder."""
-    learns = estimator._learns_sets or getattr(estimator, "decoder", None) is not None
-    return _scores_labels(estimator) and (learns or not getattr(estimator, "multilabel_", False))
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a model says of m samples."""
+
+    scores: np.ndarray  # (m, L): what ranks the labels; of real outputs their values
+    sets: np.ndarray | None = None  # (m, L), bool: the labels given, of classes one; None of real outputs
+    probabilities: np.ndarray | None = None  # (m, L): None where the fit learned none
+
+    def numbers(self, width: int) -> np.ndarray:
+        """Numbers of the labels given, best first, and -1 after the last.
+
+        -> (m, width)
+        """
+        assert self.sets is not None  # of labels
+        order = np.argsort(np.where(self.sets, -self.scores, np.inf), axis=1, kind="stable")[:, :width]
+        return np.where(np.take_along_axis(self.sets, order, axis=1), order, -1).astype(np.int32)
 
 
-def _scores_labels(estimator: Any) -> bool:
-    """Of real outputs there are values, no scores."""
-    return estimator.outputs_ is None and getattr(estimator, "targets", "auto") != "real"
+def _of_labels(estimator: Any) -> bool:
+    return _has_outputs(estimator) and bool(estimator._scores_labels)
+
+
+def _has_outputs(estimator: Any) -> bool:
+    if not estimator._decodes:
+        raise AttributeError("there are no outputs with columns to score; learn from the coordinates")
+    return True
 
 
 class Annotator(Estimator):
-    """decision_function, predict and score of an estimator that scores labels. Needs `_raw_scores` and `rule_`.
+    """What an estimator that predicts says of samples: scores, label sets, probabilities, classes, numbers."""
 
-    A classifier to scikit-learn: of a vector of classes, or of many labels.
-    """
+    # Subclasses say `_raw_scores` and learn `rule_`; their fit ends with `_learn_decisions`, or where they know held-out
+    # scores with `_learn_decoder`. A classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
 
     rule_: ScoreRule
     classes_: np.ndarray
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
-    _learns_sets = False  # whether a fit has held-out scores to learn label sets and probabilities from
     _only_scores = False  # of a fit inside another: nobody will ask for more
+    _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
+    _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
     outputs_: RealOutputs | None = None
+
+    @property
+    def _decodes(self) -> bool:
+        """Whether there are outputs with columns to say something of."""
+        return True
+
+    @property
+    def _scores_labels(self) -> bool:
+        """Whether there are scores of labels: of real outputs there are values."""
+        return self._decodes and self.outputs_ is None and getattr(self, "targets", "auto") != "real"
 
     @property
     def _skips_sets(self) -> bool:
@@ -108,6 +139,8 @@ class Annotator(Estimator):
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""
+        if method == "transform":
+            return super()._row_shape(method)
         if self.outputs_ is not None:
             names = np.asarray(getattr(self, "label_names_", np.arange(len(self.outputs_.scale))))
             return None if self.outputs_.flat else names, np.dtype(np.float64)
@@ -118,7 +151,7 @@ class Annotator(Estimator):
         binary = method == "decision_function" and self._is_binary
         return None if binary else self.classes_, np.dtype(np.float64)
 
-    @available_if(_scores_labels)
+    @available_if(_of_labels)
     @named
     @row_by_row
     def decision_function(self, X: Inputs) -> np.ndarray:
@@ -167,7 +200,8 @@ class Annotator(Estimator):
         """Probabilities of labels as they are, of classes scaled to sum 1 (m x L)."""
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
-    @available_if(_gives_probabilities)
+    @available_if(_of_labels)
+    @named
     @row_by_row
     def predict_proba(self, X: Inputs) -> np.ndarray:
         """Give the probabilities of all labels, each for itself; of classes they sum to 1.
@@ -202,10 +236,10 @@ class Annotator(Estimator):
                     "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
                 )
             raise UserError(
-                "too few samples to learn probabilities from; fit on more of them, or take decision_function"
+                "too few samples to learn probabilities from, or a fit of an earlier version; fit on more of them, or take "
+                "decision_function"
             )
-        scores = self._scores(self._checked(X))
-        return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
+        return self._probabilities(self._scores(self._checked(X)))  # type: ignore[return-value]
 
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
         """The score matrices that `decoding_` learned from: raw ones where it ranks, else those that rank."""
@@ -224,35 +258,84 @@ class Annotator(Estimator):
             return
         self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, counts), held_out[0]
 
-    def _learn_probabilities(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Of classes, without a decoder: from a fit on some of the samples, whose scores of others are held out."""
-        if self.multilabel_ or self._only_scores:
+    def _learn_row_decisions(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        weights: np.ndarray | None = None,
+        known: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+    ) -> None:
+        """`_learn_decisions` of samples that count `weights` times (n) and whose labels are `known` (n x L)."""
+        self.decoding_, gaps = None, None
+        if self.outputs_ is not None:
+            refuse_for_real(self)
             return
-        found = held_out_part(self, views, Y, np.arange(len(Y)), HELD_OUT_ROWS)
+        if weights is not None or known is not None:
+            own = np.ones(len(Y)) if weights is None else weights
+            gaps = LabelGaps.of(known, SampleWeights(dict.fromkeys(views, own), own), list(views), len(Y))
+        self._learn_decisions(views, Y.astype(np.uint8, copy=False), gaps, rows)
+
+    def _learn_decisions(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        gaps: LabelGaps | None = None,
+        rows: np.ndarray | None = None,
+        maps: Mapping[str, FeatureMap] | None = None,
+    ) -> None:
+        """Learn decisions from held-out scores: with a decoder of all `rows` of known labels, else of some of them; `maps`:
+        low-rank kernels for it."""
+        self.decoding_, decoder = None, getattr(self, "decoder", None)
+        if decoder is None and self._skips_sets:
+            return
+        rows = np.arange(len(Y)) if rows is None else rows
+        rows = rows if gaps is None else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
+        try:
+            found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
+        except UserError:
+            if decoder is not None:
+                raise
+            return  # a part of the samples is too small for the parameters
         if found is not None:
-            self._learn_decoder(None, [found[1]], Y[found[0]])
+            rows, held = found
+            self._learn_decoder(decoder, [held], Y[rows], None if gaps is None else gaps.decided(rows, Y.shape[1]))
 
-    def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The decoder for a model store; empty where there is none."""
-        if self.decoding_ is None:
-            return {}, {}
-        arrays, meta = self.decoding_.to_arrays()
-        return with_prefix("decoding", arrays), {"decoding": meta}
+    def _held_out_scores(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        rows: np.ndarray,
+        gaps: LabelGaps | None,
+        maps: Mapping[str, FeatureMap] | None,
+        whole: bool,
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers of the `whole` or some of the rows and their raw scores by fits on others; None where there are too few."""
+        if whole:
+            return rows, out_of_fold_scores(self, views, Y, gaps=gaps, rows=rows)[rows]
+        return held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
 
-    def _outputs_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The units of real outputs for a model store; empty for labels."""
-        if self.outputs_ is None:
-            return {}, {}
-        arrays, meta = self.outputs_.to_arrays()
-        return with_prefix("outputs", arrays), {"outputs": meta}
+    def _decision_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Rule, decisions and units of real outputs for a model store."""
+        arrays: dict[str, Any] = {}
+        meta: dict[str, Any] = {"multilabel": self.multilabel_}
+        for name, part in (("rule", self.rule_), ("decoding", self.decoding_), ("outputs", self.outputs_)):
+            if part is not None:
+                found, meta[name] = part.to_arrays()
+                arrays |= with_prefix(name, found)
+        return arrays, meta
 
-    def _restore_decoding(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_decoding_arrays` and `_outputs_arrays` described."""
+    def _restore_decisions(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """What `_decision_arrays` described."""
+        self.multilabel_ = meta["multilabel"]
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         if "outputs" in meta:
             self.outputs_ = RealOutputs.from_arrays(without_prefix("outputs", arrays), meta["outputs"])
         if "decoding" in meta:
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
+    @available_if(_has_outputs)
+    @named
     @row_by_row
     def predict(self, X: Inputs, top: int | None = None, as_names: bool = False) -> Any:
         """Choose the labels of some samples.
@@ -287,15 +370,13 @@ class Annotator(Estimator):
         if top is not None and not 1 <= top <= len(self.classes_):
             raise UserError(f"top = {top}, but there are {len(self.classes_)} labels")
         if not as_names and self._predicts_sparse:
-            count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
-            best, _ = self.top_labels(X, min(count, self.n_seen_labels_))
+            best, _ = self.top_labels(X, self.most_labels(top))
             places = np.repeat(np.arange(len(best)), best.shape[1]), best.ravel()
             shape = (len(best), len(self.rule_.frequency))
             return scipy.sparse.csr_array((np.ones(best.size, np.uint8), places), shape=shape)
-        found = self._scores(self._checked(X))
+        labels = self._label_sets(self._scores(self._checked(X)), top)
         if top is None and not self.multilabel_:
-            return self.classes_[self._ranked(found).argmax(axis=1)]
-        labels = self._label_sets(found) if top is None else self._best(found, top)
+            return self.classes_[labels.argmax(axis=1)]
         if not as_names:
             return labels.astype(getattr(self, "label_dtype_", labels.dtype), copy=False)
         names = getattr(self, "label_names_", self.classes_)
@@ -340,29 +421,47 @@ class Annotator(Estimator):
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
-    def scores_and_sets(self, X: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        """Score and choose the labels of some samples at once, for who needs both.
+    def decide(self, X: Inputs, top: int | None = None) -> Decision:
+        """Say all that there is to say of samples: what every command shows and writes of them.
 
-        -> scores, sets (m, L)
+        views (m, d)
         """
         check_is_fitted(self)
+        if self.outputs_ is not None:
+            return Decision(self._real_values(X, self.outputs_).reshape(-1, len(self.outputs_.scale)))
         found = self._scores(self._checked(X))
-        ranking = self._ranked(found)
-        return ranking, self._label_sets(found) if self.multilabel_ else top_label_sets(ranking, 1)
+        return Decision(self._ranked(found), self._label_sets(found, top) > 0, self._probabilities(found))
 
-    def _label_sets(self, scores: list[np.ndarray]) -> np.ndarray:
+    def _probabilities(self, scores: list[np.ndarray]) -> np.ndarray | None:
+        """Probabilities of labels (m x L); None where the fit learned none."""
         if self.decoding_ is None:
-            return self._best(scores, max(1, round(float(self.rule_.frequency.sum()))))
-        return self.decoding_.sets(self._calibrated(scores))
+            return None
+        return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
 
-    def _best(self, scores: list[np.ndarray], top: int) -> np.ndarray:
-        return top_label_sets(self._ranked(scores), min(top, self.n_seen_labels_))
+    @property
+    def _learned_sets(self) -> bool:
+        """Whether label sets are those that the fit learned."""
+        return self.multilabel_ and self.decoding_ is not None and not self._predicts_sparse
+
+    def most_labels(self, top: int | None = None) -> int:
+        """Count the labels that a sample is given, at most."""
+        seen = self.n_seen_labels_
+        if top is None and self._learned_sets:
+            return seen
+        mean = round(float(self.rule_.frequency.sum())) if self.multilabel_ else 1
+        return min(max(1, mean) if top is None else top, seen)
+
+    def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
+        """Labels given (m x L), 0/1: of classes one."""
+        if top is None and self._learned_sets:
+            return self.decoding_.sets(self._calibrated(scores))  # type: ignore[union-attr]
+        return top_label_sets(self._ranked(scores), self.most_labels(top))
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
         """Outputs of m samples (m x L, or m) in the units of the fit."""
         check_is_fitted(self)
         raw = self._raw_scores(self._checked(X))
-        taken_off = self.rule_.frequency if getattr(self, "center", False) else 0.0  # the mean of the scaled outputs
+        taken_off = self.rule_.frequency if self._centers and self.center else 0.0  # the mean of the scaled outputs
         return units.restored(raw + taken_off)
 
     @property
@@ -370,6 +469,8 @@ class Annotator(Estimator):
         """Number of labels that a training sample carries: no other is ever predicted."""
         return int(self.rule_.seen.sum())
 
+    @available_if(_has_outputs)
+    @named
     def score(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> float:
         """Rate by what `dmo.tune` chooses by: "ranking" of labels (mean of LRAP and macro AUC), accuracy, R2 of outputs.
 
@@ -396,11 +497,14 @@ class Annotator(Estimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        if _scores_labels(self):
+        if not self._decodes:
+            tags.target_tags.required = False
+        elif self._scores_labels:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_label=True)
+            tags.target_tags.multi_output = False  # of several vectors of classes
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = True
+            tags.target_tags.multi_output = tags.target_tags.single_output = True
         return tags
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
@@ -435,29 +539,19 @@ class OnBase(Annotator):
         return prepare_views(self.base_, views, reset=False)
 
 
-def best_labels(scores: np.ndarray, top: int, seen: int, names: list[Any] | None) -> Any:
-    """Give every sample its labels of highest score.
-
-    scores (m, L) -> (m, L)
-    """
-    if not 1 <= top <= scores.shape[1]:
-        raise UserError(f"top = {top}, but there are {scores.shape[1]} labels")
-    labels = top_label_sets(scores, min(top, seen))
-    return labels if names is None else MultiLabelBinarizer(classes=names).fit([]).inverse_transform(labels)
-
-
-def scores_labels(model: Any) -> bool:
-    """Tell whether `label_scores` works."""
-    return hasattr(model, "decision_function") or is_regressor(model)
+def predicts(model: Any) -> bool:
+    """Tell whether a fitted model of dmo says something of labels or outputs."""
+    return isinstance(model, Annotator) and model._decodes
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Score all labels by a fitted model: by its decision function, or by the outputs that it predicts.
+    """Score all labels by any fitted model, one of another library by its decision function; or give the outputs predicted.
 
     -> (m, L)
     """
-    if isinstance(model, Annotator) and model._is_binary:
-        return model._label_scores(X)
+    if isinstance(model, Annotator):
+        real = model.outputs_
+        return model._label_scores(X) if real is None else model._real_values(X, real).reshape(-1, len(real.scale))
     if hasattr(model, "decision_function"):
         scores = np.asarray(model.decision_function(X))
         return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
@@ -465,11 +559,11 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
     return predicted[:, None] if predicted.ndim == 1 else predicted
 
 
-def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
-    """Turn labels of 0 and 1 into what a model learns: a regression learns +1 and -1, and real outputs as they are.
+def targets(model: Any, Y: Any) -> Any:
+    """Turn labels of 0 and 1 into what a regression of another library learns, +1 and -1; all else as it is.
 
     Y (n, L) -> (n, L)
     """
-    if Y is None or not is_regressor(model) or not ((Y == 0) | (Y == 1) | np.isnan(Y)).all():
+    if Y is None or isinstance(model, Annotator) or not is_regressor(model):
         return Y
-    return 2.0 * Y - 1.0
+    return 2.0 * Y - 1.0 if ((Y == 0) | (Y == 1) | np.isnan(Y)).all() else Y

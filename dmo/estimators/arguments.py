@@ -73,6 +73,13 @@ _PARAGRAPHS = {
     "targets": """targets : {"auto", "labels", "real"}, default="auto"
     What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
     "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.""",
+    "decoder": """decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
+    Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
+    scores do.""",
+    "label_sets": """label_sets : bool, default=True
+    Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
+    2000 samples; of at most 1000 samples from four to ten fits, each on other folds. False: `predict` gives every sample
+    as many labels as a training sample has on average.""",
     "metric": """metric : {"euclidean", "cosine"}, default="euclidean"
     Distance by which neighbors are sought.""",
 }

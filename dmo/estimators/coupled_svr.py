@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.estimators.arguments import GivenEngine, KernelSpecs
+from dmo.estimators.arguments import Decoder, GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
@@ -39,6 +39,8 @@ class CoupledSVR(OutputSVR):
         Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
     approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
@@ -96,6 +98,8 @@ class CoupledSVR(OutputSVR):
         tol: float = 1e-6,
         max_iter: int = 5000,
         approximation: GivenEngine = "exact",
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         target_scale: Literal["auto", "standard", "none"] = "auto",
         views: Mapping[str, Columns] | None = None,
@@ -110,6 +114,8 @@ class CoupledSVR(OutputSVR):
         self.tol = tol
         self.max_iter = max_iter
         self.approximation = approximation
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.target_scale = target_scale
         self.views = views

@@ -13,7 +13,6 @@ from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.out_of_fold import learned_columns, out_of_fold_scores
 from dmo.methods.decoding import ScoreRule
-from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import COUNT, SEED, Need, check_labels, check_parameters, check_views, sample_count
 
 
@@ -60,7 +59,7 @@ class DistanceAnnotator(Annotator):
         if held_out is not None:
             self._learn_decoder(self.decoder, [held_out], self.labels_)
         else:
-            self._learn_probabilities(views, self.labels_)
+            self._learn_decisions(views, self.labels_)
         return self
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
@@ -80,13 +79,10 @@ class DistanceAnnotator(Annotator):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = self.distances_.to_arrays()
-        rule, rule_meta = self.rule_.to_arrays()
-        decoding, decoding_meta = self._decoding_arrays()
-        arrays |= {"labels": self.labels_} | with_prefix("rule", rule) | decoding
-        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | decoding_meta
+        decided, decided_meta = self._decision_arrays()
+        return arrays | {"labels": self.labels_} | decided, meta | decided_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        self.labels_, self.multilabel_ = arrays["labels"], meta["multilabel"]
+        self.labels_ = arrays["labels"]
         self.distances_ = ViewDistances.from_arrays(arrays, meta)
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-        self._restore_decoding(arrays, meta)
+        self._restore_decisions(arrays, meta)

@@ -11,7 +11,6 @@ from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import OnBase
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
-from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import Expansion
 from dmo.methods.decoding import ScoreRule
@@ -116,11 +115,7 @@ class FastTag(OnBase):
         residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
         known = Y.astype(np.float64)
         self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
-        self.decoding_ = None
-        if self.decoder is not None:
-            self._learn_decoder(self.decoder, [out_of_fold_scores(self, views, Y)], Y)
-        else:
-            self._learn_probabilities(views, Y)
+        self._learn_decisions(views, Y)
         return self
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
@@ -137,13 +132,10 @@ class FastTag(OnBase):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         base, description = described(self.base_)
-        rule, rule_meta = self.rule_.to_arrays()
-        decoding, decoding_meta = self._decoding_arrays()
-        arrays = {"enrichment": self.enrichment_} | with_prefix("base", base) | with_prefix("rule", rule) | decoding
-        return arrays, {"base": description, "rule": rule_meta, "multilabel": self.multilabel_} | decoding_meta
+        decided, meta = self._decision_arrays()
+        return {"enrichment": self.enrichment_} | with_prefix("base", base) | decided, meta | {"base": description}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-        self.enrichment_, self.multilabel_ = arrays["enrichment"], meta["multilabel"]
-        self._restore_decoding(arrays, meta)
+        self.enrichment_ = arrays["enrichment"]
+        self._restore_decisions(arrays, meta)

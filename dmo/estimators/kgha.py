@@ -32,7 +32,7 @@ from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import FactorRows, HomogeneityEmbedding
 from dmo.estimators.incremental import Incremental, Statistics
 from dmo.estimators.label_gaps import LabelGaps, directions, read_labels
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part, out_of_fold_scores
+from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.real_outputs import Targets
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
@@ -43,7 +43,6 @@ from dmo.kernels.threads import single_blas
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
 from dmo.methods.calibration import mean_and_deviation, row_counts
-from dmo.methods.decoding import ScoreRule
 from dmo.methods.homogeneity.moments import (
     HomogeneityFit,
     Rotated,
@@ -53,7 +52,6 @@ from dmo.methods.homogeneity.moments import (
 )
 from dmo.methods.homogeneity.operators import SharedKrylov, decoder
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
-from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import (
     CLASS_WEIGHT,
     FLAG,
@@ -184,7 +182,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     [2, 2, 2]
     """
 
-    _learns_sets = True
+    _centers = True
     decoder_: np.ndarray
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
@@ -270,7 +268,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             learned from the 512 directions (or twice the components) in which they vary most.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view and for "labels", 0 where one lacks the sample. Probabilities come from
-            fits on folds of samples, each of them whole in one: those of repeated rows differ as those of other folds do.
+            fits on folds of samples; of at most 1000 samples those of repeated rows are the same.
 
         Returns
         -------
@@ -288,7 +286,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         labels, k = self._begin(views, T, gaps)
         held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
-        self._learn_decisions(views, Y, V, gaps, held_out)
+        self._conclude(views, Y, V, gaps, held_out)
         return self
 
     def _read(
@@ -319,7 +317,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         used = labels if gaps.complete else labels[gaps.weights.labels > 0]
         return labels, self._count_components(T.shape[1], label_rank(used), len(T))
 
-    def _learn_decisions(
+    def _conclude(
         self,
         views: Mapping[str, Rows],
         Y: np.ndarray | scipy.sparse.csr_array,
@@ -336,23 +334,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
             held_out = mean_and_deviation(loo, row_counts(counts))
         self._learn_rule(gaps.frequency(Y), gaps.n_labeled, held_out)
-        if isinstance(Y, np.ndarray):
-            self._learn_held_out(views, Y, gaps)
-
-    def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
-        """Decisions, from other fits: scores in the sample have seen its labels through the embedding."""
-        rows = gaps.labeled
-        if self.decoder is not None:
-            held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
-        elif not self._skips_sets:
-            maps = self._fitted_maps() if gaps.complete else None
-            found = held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
-            if found is None:
-                return
-            rows, held = found
-        else:
-            return
-        self._learn_decoder(self.decoder, [held], Y[rows], gaps.decided(rows, Y.shape[1]))
+        if isinstance(Y, np.ndarray):  # scores in the sample have seen its labels through the embedding
+            self._learn_decisions(views, Y, gaps, maps=self._fitted_maps() if gaps.complete else None)
 
     def _fitted_maps(self) -> dict[str, FeatureMap]:
         """The low-rank kernels of the views; empty of exact kernels."""
@@ -535,22 +518,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = HomogeneityEmbedding._arrays(self)
-        rule, rule_meta = self.rule_.to_arrays()
         kept, kept_meta = self._pass_arrays()
-        units, units_meta = self._outputs_arrays()
-        decoding, decoding_meta = self._decoding_arrays()
-        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept | decoding | units
+        decided, decided_meta = self._decision_arrays()
         meta |= {"view_weights": self.view_weights_} if self.kernel == "product" else {}
-        return arrays, meta | {
-            "rule": rule_meta,
-            "multilabel": self.multilabel_,
-        } | kept_meta | decoding_meta | units_meta
+        return arrays | {"decoder": self.decoder_} | kept | decided, meta | kept_meta | decided_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         HomogeneityEmbedding._restore(self, arrays, meta)
-        self.decoder_, self.multilabel_ = arrays["decoder"], meta["multilabel"]
+        self.decoder_ = arrays["decoder"]
         if "view_weights" in meta:
             self.view_weights_ = dict(meta["view_weights"])
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
-        self._restore_decoding(arrays, meta)
+        self._restore_decisions(arrays, meta)

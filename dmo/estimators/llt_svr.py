@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.estimators.arguments import GivenEngine, KernelSpecs
+from dmo.estimators.arguments import Decoder, GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.methods.svr.frames import Neighbors, neighborhood_frames
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
@@ -46,6 +46,8 @@ class LLTSVR(OutputSVR):
         Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
     approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
@@ -110,6 +112,8 @@ class LLTSVR(OutputSVR):
         tol: float = 1e-6,
         max_iter: int = 5000,
         approximation: GivenEngine = "exact",
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         target_scale: Literal["auto", "standard", "none"] = "auto",
         views: Mapping[str, Columns] | None = None,
@@ -126,6 +130,8 @@ class LLTSVR(OutputSVR):
         self.tol = tol
         self.max_iter = max_iter
         self.approximation = approximation
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.target_scale = target_scale
         self.views = views

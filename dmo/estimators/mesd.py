@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
 from dmo.errors import UserError
-from dmo.estimators.arguments import Engine, Inputs, KernelSpec, Outputs
+from dmo.estimators.arguments import Decoder, Engine, Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import check_has_features, embed
 from dmo.methods.embeddings.catalog import METHODS, parameters
@@ -24,11 +24,12 @@ from dmo.validation import (
     Need,
     Scales,
     check_known_labels,
-    check_one_view,
     check_parameters,
     check_row_weights,
+    check_views,
     count_components,
     one_of,
+    only_view,
     unused,
 )
 
@@ -76,6 +77,8 @@ class MESD(DecodingProjection):
         Share of the variance of the projected rows that is kept by a PCA step first. None: no such step.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     %(scale)s
     %(impute)s
@@ -102,7 +105,7 @@ class MESD(DecodingProjection):
     (200, 2)
     """
 
-    _needs: ClassVar[dict[str, Need]] = {
+    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "method": one_of(*DISCRIMINANTS),
         "weighted": FLAG,
         "n_components": COUNT,
@@ -128,6 +131,8 @@ class MESD(DecodingProjection):
         n_landmarks: int | None = None,
         variance: float | None = None,
         approximation: Engine = "exact",
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         scale: Scales = "auto",
         impute: Gaps = None,
@@ -147,6 +152,8 @@ class MESD(DecodingProjection):
         self.n_landmarks = n_landmarks
         self.variance = variance
         self.approximation = approximation
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.scale = scale
         self.impute = impute
@@ -177,14 +184,17 @@ class MESD(DecodingProjection):
         check_parameters(self)
         unused(self, _OPTIONS, METHODS[self.method].parameters)
         chosen = Options.of(self)
-        view, source = check_one_view(self, X, reset=True)
+        views = check_views(self, X, reset=True)
+        view, source = only_view(views)
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         Y, labeled = check_known_labels(self, y, n)
-        classes = int(Y.any(axis=0).sum())
+        weights = check_row_weights(sample_weight, n)
+        classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
+        if classes < 2 and not self.multilabel_ and self.method == "fda":
+            raise UserError("method 'fda' parts classes, and y has one class; pass samples of two at least")
         if self.method == "fda" and classes > 1:  # the means of so many span one direction less
             k = self._fewer("n_components", k, classes - 1)
-        weights = check_row_weights(sample_weight, n)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(
                 f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
@@ -202,7 +212,8 @@ class MESD(DecodingProjection):
         self._learn(embed(problem_of, view, source, k, *options, weights=weights))
         own = 1.0 * labeled if weights is None else weights * labeled
         self._learn_outputs(Y[labeled], y, own[labeled])
-        self._learn_decoder(view, source, Y, own)
+        self._fit_decoder(view, source, Y, own)
+        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
         return self
 
     @property

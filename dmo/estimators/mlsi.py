@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from dmo.estimators.arguments import Inputs, LinearEngine, Outputs, RowWeights
+from dmo.estimators.arguments import Decoder, Inputs, LinearEngine, Outputs, RowWeights
 from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Gaps, Need, Scales, check_one_view, check_parameters, one_of
+from dmo.validation import FLAG, Gaps, Need, Scales, check_parameters, check_views, one_of
 
 
 class MLSI(RegularizedProjection):
@@ -47,6 +47,8 @@ class MLSI(RegularizedProjection):
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="none"
         As in `KGHA`; by default none, since the lengths of rows and columns are what is analyzed.
@@ -105,6 +107,8 @@ class MLSI(RegularizedProjection):
         approximation: LinearEngine = "auto",
         tol: float = 1e-6,
         max_iter: int = 300,
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         scale: Scales = "none",
         impute: Gaps = None,
@@ -119,6 +123,8 @@ class MLSI(RegularizedProjection):
         self.approximation = approximation
         self.tol = tol
         self.max_iter = max_iter
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.scale = scale
         self.impute = impute
@@ -147,10 +153,10 @@ class MLSI(RegularizedProjection):
             For parameters, rows or labels that do not fit together.
         """
         check_parameters(self)
-        view, source = check_one_view(self, X, reset=True)
+        views = check_views(self, X, reset=True)
         dual = None if self.dual == "auto" else bool(self.dual)
         options = ProjectionOptions(
             "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
         )
-        self._fit_form(view, source, y, sample_weight, False, options, self.scaled)
+        self._fit_form(views, y, sample_weight, False, options, self.scaled)
         return self

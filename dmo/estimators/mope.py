@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import Inputs, KernelSpec, Outputs
+from dmo.estimators.arguments import Decoder, Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import Projected, check_has_features
 from dmo.functions import KernelExpansion, LinearExpansion
@@ -40,10 +40,11 @@ from dmo.validation import (
     Need,
     Scales,
     check_known_labels,
-    check_one_view,
     check_parameters,
+    check_views,
     count_components,
     one_of,
+    only_view,
     optional,
 )
 
@@ -126,6 +127,8 @@ class MOPE(DecodingProjection):
         Relative residual of the iteration that is used where there are more than 6000 samples and features.
     max_iter : int, default=300
         Steps of that iteration.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     %(scale)s
     %(impute)s
@@ -159,7 +162,7 @@ class MOPE(DecodingProjection):
     ((200, 2), (200, 200))
     """
 
-    _needs: ClassVar[dict[str, Need]] = {
+    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "a": POSITIVE,
         "b": POSITIVE,
         "beta": NOT_NEGATIVE,
@@ -222,6 +225,8 @@ class MOPE(DecodingProjection):
         unsupervised: Literal["pca", "olpp"] = "olpp",
         tol: float = 1e-6,
         max_iter: int = 300,
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         scale: Scales = "auto",
         impute: Gaps = None,
@@ -257,6 +262,8 @@ class MOPE(DecodingProjection):
         self.unsupervised = unsupervised
         self.tol = tol
         self.max_iter = max_iter
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.scale = scale
         self.impute = impute
@@ -285,14 +292,16 @@ class MOPE(DecodingProjection):
         check_has_features(self.kernel, "MOPE")
         if self.ridge and self.constraint != "embedding":
             raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
-        view, source = check_one_view(self, X, reset=True)
+        views = check_views(self, X, reset=True)
+        view, source = only_view(views)
         n = source.shape[0]
         Y, known = check_known_labels(self, y, n)
         k = count_components(self.n_components, 1, n, n)
         X = rows(source)
         self._solve(view, X, Y, k)
         self._learn_outputs(Y[known], y)
-        self._learn_decoder(view, X, Y, 1.0 * known)
+        self._fit_decoder(view, X, Y, 1.0 * known)
+        self._learn_row_decisions(views, Y, rows=np.flatnonzero(known))
         return self
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:

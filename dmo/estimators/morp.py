@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from dmo.estimators.arguments import Engine, Inputs, KernelSpec, Outputs, RowWeights
+from dmo.estimators.arguments import Decoder, Engine, Inputs, KernelSpec, Outputs, RowWeights
 from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Gaps, Need, Scales, check_one_view, check_parameters
+from dmo.validation import FLAG, Gaps, Need, Scales, check_parameters, check_views
 
 
 class MORP(RegularizedProjection):
@@ -48,6 +48,8 @@ class MORP(RegularizedProjection):
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     %(scale)s
     %(impute)s
@@ -98,6 +100,8 @@ class MORP(RegularizedProjection):
         approximation: Engine = "auto",
         tol: float = 1e-6,
         max_iter: int = 300,
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         scale: Scales = "auto",
         impute: Gaps = None,
@@ -112,6 +116,8 @@ class MORP(RegularizedProjection):
         self.approximation = approximation
         self.tol = tol
         self.max_iter = max_iter
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.scale = scale
         self.impute = impute
@@ -140,7 +146,7 @@ class MORP(RegularizedProjection):
             For parameters, rows or outputs that do not fit together; for form="regularized" on a kernel without full rank.
         """
         check_parameters(self)
-        view, source = check_one_view(self, X, reset=True)
+        views = check_views(self, X, reset=True)
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._fit_form(view, source, y, sample_weight, bool(self.center), options)
+        self._fit_form(views, y, sample_weight, bool(self.center), options)
         return self

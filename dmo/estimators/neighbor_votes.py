@@ -80,7 +80,6 @@ class NeighborVotes(OnBase):
     (597, 14)
     """
 
-    _learns_sets = True
     _needs: ClassVar[dict[str, Need]] = {"sharpness": NOT_NEGATIVE, "visual": NOT_NEGATIVE}
 
     def __init__(
@@ -160,19 +159,15 @@ class NeighborVotes(OnBase):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         base, description = described(self.base_)
-        rule, rule_meta = self.rule_.to_arrays()
-        decoding, decoding_meta = self._decoding_arrays()
-        arrays = {"voters": self.voters_, "labels": self.labels_}
-        arrays |= with_prefix("base", base) | with_prefix("rule", rule) | decoding
+        decided, meta = self._decision_arrays()
+        arrays = {"voters": self.voters_, "labels": self.labels_} | with_prefix("base", base) | decided
         scale = None if self.distances_ is None else self.distances_.scale
-        meta = {"base": description, "rule": rule_meta} | decoding_meta
-        return arrays, meta | {"multilabel": self.multilabel_, "distance_scale": scale}
+        return arrays, meta | {"base": description, "distance_scale": scale}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-        self._restore_decoding(arrays, meta)
-        self.voters_, self.labels_, self.multilabel_ = arrays["voters"], arrays["labels"], meta["multilabel"]
+        self._restore_decisions(arrays, meta)
+        self.voters_, self.labels_ = arrays["voters"], arrays["labels"]
         scale = meta["distance_scale"]
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
 

@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import clone
 
 from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
-from dmo.engines.exact import Storage, exact_engine, is_linear
+from dmo.engines.exact import Exact, Storage, exact_engine, is_linear
 from dmo.engines.fitted_views import SOLVED_ROWS
 from dmo.engines.lowrank import FOLDS
 from dmo.estimators.label_gaps import LabelGaps
@@ -36,12 +37,14 @@ def out_of_fold_scores(
     folds: int = FOLDS,
     gaps: LabelGaps | None = None,
     model: Any = None,
+    rows: np.ndarray | None = None,
+    fold: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Score the labels of every sample by the fit on the other folds.
+    """Score the labels of every sample, or of `rows`, by the fit on the other folds of these.
 
     views (n, d), as the estimator prepared them; Y (n, L) -> (n, L)
     """
-    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model)[0]
+    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model, rows, fold)[0]
 
 
 def out_of_fold_matrices(
@@ -51,18 +54,22 @@ def out_of_fold_matrices(
     folds: int = FOLDS,
     gaps: LabelGaps | None = None,
     model: Any = None,
+    rows: np.ndarray | None = None,
+    fold: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """All the score matrices (n x L each) that the estimator's decoder takes, by the fits on the other folds."""
     scores: dict[int, np.ndarray] = {}
     views = _given(estimator, views)
-    index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
-    fold = stratified_folds(Y[index], min(folds, len(index)))
+    index = rows
+    if index is None:
+        index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
+    fold = stratified_folds(Y[index], min(folds, len(index))) if fold is None else fold
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = index[fold != number], index[fold == number]
             own = _scoring(estimator) if model is None else model
             _fit(own, _part(views, train), Y[train], None if gaps is None else gaps.rows(train))
-            for which, found in enumerate(own._scores(prepare_views(own, _part(views, test), reset=False))):
+            for which, found in enumerate(_scored(own, _part(views, test))):
                 scores.setdefault(which, np.zeros(Y.shape))[test] = found
             advance(1)
     return list(scores.values())
@@ -133,9 +140,10 @@ def held_out_part(
     kernels = per_view("kernel", getattr(getattr(estimator, "base_", estimator), "kernel", None), list(views))
     read = {name: _read(source, index, is_pairwise(kernels[name])) for name, source in _given(estimator, views).items()}
     model = _scoring(estimator)
-    if getattr(estimator, "is_exact", False):
+    engine = getattr(model, "approximation", None)
+    if getattr(estimator, "is_exact", isinstance(engine, Exact)):
         # few rows: their kernels need neither stores nor workers, but the precision that was asked for
-        model.set_params(approximation=replace(exact_engine(estimator.approximation_), storage="memory", path=None))
+        model.set_params(approximation=replace(exact_engine(engine), storage="memory", path=None))
     elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
     places = np.searchsorted(index, train), np.searchsorted(index, test)
@@ -143,13 +151,27 @@ def held_out_part(
         warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell
         known = None if gaps is None else gaps.rows(train)
         if few:
-            folds = max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // len(rows)))
-            scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], folds, known, model)
+            fold = folds_of_rows(read, Y[train])
+            scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], gaps=known, model=model, fold=fold)
         else:
             _fit(model, _part(read, places[0]), Y[train], known)
-            scores = model._raw_scores(prepare_views(model, _part(read, places[1]), reset=False))
+            scores = _scored(model, _part(read, places[1]))[0]
         advance(1)
     return test, scores
+
+
+def folds_of_rows(views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
+    """Folds of few rows (n) that follow from what the rows are: the same in any order, and of rows that are repeated."""
+    keys = np.zeros(len(Y))
+    for source in views.values():
+        X: Any = (source.source if isinstance(source, PartialRows) else source)[:]
+        draw = np.random.default_rng(0).standard_normal(X.shape[1])
+        # sums row by row: those of matrix products depend on where a row stands
+        sums = X.multiply(draw).sum(axis=1) if scipy.sparse.issparse(X) else (np.nan_to_num(X) * draw).sum(axis=1)
+        keys += np.asarray(sums).ravel()
+    distinct, place = np.unique(np.column_stack([Y, keys]), axis=0, return_inverse=True)
+    folds = max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // len(distinct)))
+    return stratified_folds(distinct[:, :-1], min(folds, len(distinct)))[place.ravel()]
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
@@ -184,6 +206,7 @@ def _scoring(estimator: Any) -> Any:
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
+    model._told_classes = estimator.classes_ if estimator._tells_classes and not estimator.multilabel_ else None
     if "approximation" in model.get_params(deep=False):
         model.set_params(approximation=getattr(estimator, "approximation_", estimator.approximation))
     return model
@@ -191,7 +214,22 @@ def _scoring(estimator: Any) -> Any:
 
 def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> Any:
     """The model, fitted on some rows, with their weights and unknown labels."""
+    y = Y if model._told_classes is None else model._told_classes[Y.argmax(axis=1)]
     if gaps is None:
-        return model.fit(views, Y)
-    known = Y if gaps.known is None else np.where(gaps.known, Y, np.nan)
-    return model.fit(views, known, sample_weight=gaps.weights)
+        return model.fit(views, y)
+    return model.fit(views, y if gaps.known is None else np.where(gaps.known, y, np.nan), sample_weight=gaps.weights)
+
+
+def _scored(model: Any, views: Mapping[str, Rows]) -> list[np.ndarray]:
+    """What its decoder takes of new rows; a class that its part of the samples lacks comes last."""
+    found: list[np.ndarray] = model._scores(prepare_views(model, views, reset=False))
+    if model._told_classes is None or len(model.classes_) == len(model._told_classes):
+        return found
+    there = np.isin(model._told_classes, model.classes_)
+    return [_widened(part, there) for part in found]
+
+
+def _widened(scores: np.ndarray, there: np.ndarray) -> np.ndarray:
+    out = np.repeat(scores.min(axis=1, keepdims=True), len(there), axis=1)
+    out[:, there] = scores
+    return out

@@ -1,4 +1,4 @@
-"""What the support vector regressions of many outputs share: the solver, prediction, models on disk."""
+"""What the support vector regressions of many outputs share: the outputs, the solver, models on disk."""
 
 from __future__ import annotations
 
@@ -6,51 +6,54 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
-from dmo.blocks import Subset
+from dmo.blocks import Rows, Subset
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
-from dmo.errors import UserError
-from dmo.estimators.arguments import Inputs, Outputs
-from dmo.estimators.base import Estimator
-from dmo.estimators.lazy import row_by_row
+from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.functions import KernelFunction, load_expansions, store_expansions
+from dmo.methods.decoding import ScoreRule
 from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
 from dmo.methods.svr.losses import loss_named
 from dmo.methods.svr.problem import Problem
+from dmo.persistence import without_prefix
 from dmo.validation import (
     COUNT,
+    FLAG,
     POSITIVE,
     SEED,
     Need,
+    as_views,
+    check_labels,
     check_outputs,
     check_parameter,
     check_parameters,
     check_row_weights,
     check_views,
+    is_label_sets,
     one_of,
     sample_count,
     warn_of_outputs,
 )
 
-NUMBERS = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
+NUMBERS = ("objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
 """What a model keeps of a fit besides arrays."""
 
 
 _OF_DATA = (
     *("view_widths_", "view_feature_names_", "n_features_in_", "feature_names_in_", "preparations_"),
-    *("flat_", "cardinality_", "label_means_", "n_labeled_", "label_names_", "frame_ranks_", "coupling_"),
+    *("outputs_", "rule_", "classes_", "multilabel_", "label_names_", "label_dtype_", "frame_ranks_", "coupling_"),
 )
 """What the fits of a path have in common."""
 
 
-class OutputSVR(RegressorMixin, Estimator):
-    """Validation, the shared solver, prediction and persistence; subclasses say how the outputs depend on each other.
+class OutputSVR(Annotator):
+    """Outputs, the shared solver and persistence; subclasses say how the outputs depend on each other.
 
     The base class of `LLTSVR` and `CoupledSVR`.
     """
@@ -60,6 +63,7 @@ class OutputSVR(RegressorMixin, Estimator):
         "target_scale": one_of("auto", "standard", "none"),
         "tol": POSITIVE,
         "max_iter": COUNT,
+        "label_sets": FLAG,
         "random_state": SEED,
     }
 
@@ -72,12 +76,15 @@ class OutputSVR(RegressorMixin, Estimator):
     approximation: Any
     random_state: int | None
     target_scale: str
-    cardinality_: float | None
-    """Labels of a training sample, on average; None of real outputs."""
-    label_means_: np.ndarray
-    n_labeled_: float
-    """Training samples, by their weights."""
+    decoder: Decoder
+    label_sets: bool
     _units: RealOutputs
+    _tells_classes = True  # two of them are one output
+
+    @property
+    def _scores_labels(self) -> bool:
+        """Of a fit of labels; before it the estimator is a regressor to scikit-learn."""
+        return hasattr(self, "rule_") and self.outputs_ is None
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """(frames n x L x L or None, coupling L x L or None) of the outputs Y and how often each counts."""
@@ -91,7 +98,8 @@ class OutputSVR(RegressorMixin, Estimator):
         X : rows of shape (n, d), or mapping of view to rows
             Samples, in chunks of whole rows; an n x n kernel with kernel="precomputed".
         y : array-like of shape (n, L) or (n,)
-            Outputs; of labels +1 and -1.
+            Real outputs; labels of 0 and 1, or of -1 and +1 (they are learned as -1 and +1); n lists of labels; or n classes:
+            words, or two of the numbers -1, 0 and 1.
         sample_weight : array-like of shape (n,) or None, default=None
             How often every sample counts. Bandwidths, and neighborhoods of outputs, take all samples of positive weight
             alike.
@@ -106,8 +114,9 @@ class OutputSVR(RegressorMixin, Estimator):
         UserError
             For parameters, rows or outputs that do not fit together.
         """
-        problem, factors, fitted = self._prepare(X, y, sample_weight)
+        problem, factors, fitted, (views, Y, weights) = self._prepare(X, y, sample_weight)
         self._solve(problem, factors, fitted, None)
+        self._learn_row_decisions(views, Y, weights)
         return self
 
     def path(
@@ -121,7 +130,7 @@ class OutputSVR(RegressorMixin, Estimator):
         """Fit a copy of this estimator for every epsilon and C.
 
         Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
-        the fastest order.
+        the fastest order. Label sets and probabilities are learned by `fit` alone.
 
         Parameters
         ----------
@@ -150,7 +159,7 @@ class OutputSVR(RegressorMixin, Estimator):
         >>> [model.C for model in models]
         [0.1, 1.0]
         """
-        problem, factors, fitted = self._prepare(X, y, sample_weight)
+        problem, factors, fitted, _ = self._prepare(X, y, sample_weight)
         models: list[Self] = []
         first: tuple[float, State] | None = None  # the start of the next epsilon's row
         for tube in [self.epsilon] if epsilon is None else epsilon:
@@ -168,8 +177,7 @@ class OutputSVR(RegressorMixin, Estimator):
     def _output_units(self, Y: np.ndarray, weights: np.ndarray | None) -> RealOutputs:
         """The units that the problem is solved in."""
         scaled = self.target_scale == "standard" or (self.target_scale == "auto" and not _two_valued(Y))
-        plain = RealOutputs(np.zeros(Y.shape[1]), np.ones(Y.shape[1]), False)
-        return RealOutputs.of(Y, False, weights) if scaled else plain
+        return RealOutputs.of(Y, False, weights) if scaled else RealOutputs.plain(Y.shape[1], False)
 
     def _adopt(self, other: Self) -> None:
         self._units = other._units
@@ -181,30 +189,42 @@ class OutputSVR(RegressorMixin, Estimator):
         check_parameters(self)
         return problem.with_loss(loss_named(self.loss, self.epsilon), float(self.C))
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, Factors, Fitted]:
+    def _read(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs as they are learned (n x q), and labels of 0 and 1 (n x L); of two classes q is 1."""
+        self.outputs_, self.decoding_ = None, None
+        labels = _labels_of(y)
+        if labels is not None:
+            Y = check_labels(self, labels, n, dtype=np.uint8)
+            return 2.0 * (Y[:, 1:] if self._is_binary else Y) - 1.0, Y
+        for name in ("classes_", "label_names_", "label_dtype_"):
+            self.__dict__.pop(name, None)
+        outputs, flat, names = check_outputs(y, n)
+        self.outputs_, self.multilabel_ = RealOutputs.plain(outputs.shape[1], flat), True
+        if names is not None:
+            self.label_names_ = names
+        return outputs, outputs
+
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Problem, Factors, Fitted, tuple[Mapping[str, Rows], np.ndarray, np.ndarray | None]]:
         check_parameters(self)
-        views = check_views(self, X, reset=True)
-        Y, self.flat_, names = check_outputs(y, sample_count(views))
-        weights = check_row_weights(sample_weight, len(Y))
+        given = views = check_views(self, X, reset=True)
+        Y, labels = self._read(y, sample_count(views))
+        counts = weights = check_row_weights(sample_weight, len(Y))
+        n_labeled = float(len(Y) if weights is None else weights.sum())
+        self.rule_ = ScoreRule.learn(np.average(labels > 0, axis=0, weights=weights), n_labeled, None, False)
         if weights is not None and not weights.all():
             rows = np.flatnonzero(weights)
             views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
-        self.__dict__.pop("label_names_", None)
-        if names is not None:
-            self.label_names_ = names
         cost = float(self.C)
         warn_of_outputs(self, Y)
-        labels = np.isin(Y, (-1, 0, 1)).all()
-        self.label_means_ = np.average(Y > 0, axis=0, weights=weights)
-        self.n_labeled_ = float(len(Y) if weights is None else weights.sum())
-        self.cardinality_ = float(self.label_means_.sum()) if labels else None
         self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y, weights)
         fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state, weights)
         problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling, weights)
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
-        return self._with_loss(problem), factors, fitted
+        return self._with_loss(problem), factors, fitted, (given, labels, counts)
 
     def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> AdmmFit:
         fit = admm(problem, factors, start, self.tol, self.max_iter)
@@ -223,77 +243,65 @@ class OutputSVR(RegressorMixin, Estimator):
         self.gap_, self.n_iter_, self.n_factorizations_ = fit.certificate.gap, fit.iterations, fit.factorizations
         return fit
 
-    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """See `row_by_row`."""
-        dtype = np.dtype(np.uint8 if method == "predict_labels" else np.float64)
-        names = np.asarray(getattr(self, "label_names_", np.arange(len(self.intercept_))))
-        return None if self.flat_ else names, dtype
-
-    @row_by_row
-    def predict(self, X: Inputs) -> np.ndarray:
-        """Predict the outputs of samples.
-
-        Parameters
-        ----------
-        X : rows of shape (m, d), or mapping of view to rows
-            Samples, in chunks of whole rows; with kernel="precomputed" their m x n kernel with the training samples.
-
-        Returns
-        -------
-        ndarray of shape (m, L) or (m,)
-            Outputs f(x); a vector where the model was fitted on one.
-        """
-        check_is_fitted(self)
-        outputs = self.function_(check_views(self, X, reset=False))
-        return outputs[:, 0] if self.flat_ else outputs
-
-    @row_by_row
-    def predict_labels(self, X: Inputs) -> np.ndarray:
-        """Predict labels by a model that was fitted on outputs +1 and -1.
-
-        Parameters
-        ----------
-        X : rows of shape (m, d), or mapping of view to rows
-            Samples, as in `predict`.
-
-        Returns
-        -------
-        ndarray of shape (m, L) or (m,), uint8
-            1 where f_j(x) > 0, else 0.
-
-        Raises
-        ------
-        UserError
-            Where the outputs of the fit were real.
-        """
-        if getattr(self, "cardinality_", 0.0) is None:
-            raise UserError(f"{type(self).__name__} learned real outputs, which are no labels; take predict")
-        return (self.predict(X) > 0).astype(np.uint8)
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        found: np.ndarray = self.function_(views)
+        return np.hstack([-found / 2, found / 2]) if self.outputs_ is None and self._is_binary else found
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.function_.expansions)
-        for key in ("dual_coef_", "intercept_", "support_", "label_means_"):
+        for key in ("dual_coef_", "intercept_", "support_"):
             arrays[f"fit/{key}"] = getattr(self, key)
         for key in ("frame_ranks_", "coupling_"):
             if getattr(self, key, None) is not None:
                 arrays[f"fit/{key}"] = getattr(self, key)
-        meta |= {"cardinality": self.cardinality_, "n_labeled": self.n_labeled_}
-        return arrays, meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
+        decided, decided_meta = self._decision_arrays()
+        return arrays | decided, meta | decided_meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.function_ = KernelFunction(load_expansions(arrays, meta))
-        for key, value in arrays.items():
-            if key.startswith("fit/"):
-                setattr(self, key.removeprefix("fit/"), value)
         for key in NUMBERS:
             setattr(self, key, meta["numbers"][key])
-        self.cardinality_, self.n_labeled_ = meta["cardinality"], meta["n_labeled"]
+        for key, value in without_prefix("fit", arrays).items():
+            if key != "label_means_":
+                setattr(self, key, value)
+        if "rule" in meta:
+            self._restore_decisions(arrays, meta)
+            return
+        # of a model saved before these learned label sets
+        means, flat, labels = (
+            arrays["fit/label_means_"],
+            bool(meta["numbers"]["flat_"]),
+            meta["cardinality"] is not None,
+        )
+        self.multilabel_ = not (flat and labels)
+        self.outputs_ = None if labels else RealOutputs.plain(len(means), flat)
+        if labels:
+            names = getattr(self, "label_names_", np.arange(len(means)))
+            self.classes_ = np.asarray(names) if self.multilabel_ else np.array([-1, 1])
+        frequency = means if self.multilabel_ else np.append(1 - means, means)
+        self.rule_ = ScoreRule.learn(frequency, meta["n_labeled"], None, False)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags
+
+def _labels_of(y: Any) -> Any:
+    """Labels or classes as `check_labels` reads them, a matrix of -1 and +1 as one of 0 and 1; None of real outputs."""
+    if y is None or as_views(y) is not None:
+        return y  # is refused there
+    if is_label_sets(y):
+        return y
+    given: Any = y.compute() if hasattr(y, "compute") else y
+    given = given.toarray() if scipy.sparse.issparse(given) else given
+    try:
+        values = np.asarray(given)
+        numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)
+    except (TypeError, ValueError):
+        return given  # words
+    if values.dtype.kind in "US":
+        return given
+    if np.isin(numbers, (0, 1)).all() and (numbers.ndim == 1 or numbers.any()):
+        return given
+    if np.isin(numbers, (-1, 1)).all():
+        return given if numbers.ndim == 1 else (given > 0).astype(numbers.dtype)
+    return None
 
 
 def _two_valued(Y: np.ndarray) -> bool:

@@ -10,17 +10,22 @@ import scipy.sparse
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
-from dmo.blocks import Rows, Subset, iterate, rows
+from dmo.blocks import Rows, iterate, rows
+from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Inputs, Outputs
+from dmo.estimators.arguments import Decoder, Inputs, Outputs
+from dmo.estimators.label_gaps import LabelGaps
+from dmo.estimators.out_of_fold import FEW_ROWS, LEAST
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
+from dmo.labels.stratification import stratified_folds
+from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule
-from dmo.methods.propagation import Propagation, propagate
-from dmo.persistence import with_prefix, without_prefix
+from dmo.methods.propagation import Propagated, Propagation, propagate
 from dmo.validation import (
     COUNT,
+    FLAG,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
@@ -74,6 +79,13 @@ class LabelPropagation(Annotator):
         Relative residual of the sparse systems.
     max_iter : int, default=10_000
         Steps of their iteration; a ConvergenceWarning says when they ran out.
+    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
+        What ranks the labels, learned from the scores of samples whose labels were left out of the propagation; None: their
+        own scores do.
+    label_sets : bool, default=True
+        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from four further propagations on
+        the same graph that leave a part of the known labels out each; above 1000 labeled samples from one. False, and of
+        weights given as a matrix: `predict` gives every sample as many labels as a training sample has on average.
     %(random_state)s
     %(scale)s
     %(impute)s
@@ -117,6 +129,7 @@ class LabelPropagation(Annotator):
         "local": COUNT,
         "tol": POSITIVE,
         "max_iter": COUNT,
+        "label_sets": FLAG,
         "random_state": SEED,
     }
 
@@ -137,6 +150,8 @@ class LabelPropagation(Annotator):
         local: int = 7,
         tol: float = 1e-8,
         max_iter: int = 10_000,
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         scale: Scales = "auto",
         impute: Gaps = None,
@@ -155,6 +170,8 @@ class LabelPropagation(Annotator):
         self.local = local
         self.tol = tol
         self.max_iter = max_iter
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.scale = scale
         self.impute = impute
@@ -183,9 +200,8 @@ class LabelPropagation(Annotator):
         view, source = check_one_view(self, X, reset=True)
         Y, known = check_known_labels(self, y, source.shape[0])
         self.rows_ = rows(source)
-        W = self._graph()
-        sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
-        found = propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
+        W, near = self._graph()
+        found = self._propagated(W, Y, known)
         if found.residual > 10 * self.tol:
             self._warn(
                 f"the systems stopped after {found.steps} steps with a residual of {found.residual:.1e}; raise max_iter, "
@@ -195,13 +211,39 @@ class LabelPropagation(Annotator):
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
         self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), known.sum(), None, False)
-        self.decoding_ = None
-        if isinstance(self.weight, str) and known.sum() > 2 * self.n_neighbors:
-            self._learn_probabilities({view: Subset(self.rows_, np.flatnonzero(known))}, Y[known])
+        self._left_out = None if near is None else (W, near)
+        self._learn_decisions({view: self.rows_}, Y, rows=np.flatnonzero(known))
+        del self._left_out
         return self
 
-    def _graph(self) -> csr_array:
-        """The weights, and what new rows need of them."""
+    def _propagated(self, W: csr_array, Y: np.ndarray, known: np.ndarray) -> Propagated:
+        sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
+        return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
+
+    def _held_out_scores(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        rows: np.ndarray,
+        gaps: LabelGaps | None,
+        maps: Mapping[str, FeatureMap] | None,
+        whole: bool,
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
+        if self._left_out is None or len(rows) < LEAST:
+            return None
+        (W, near), held, seen = self._left_out, np.zeros(Y.shape), []
+        fold = stratified_folds(Y[rows], FOLDS)
+        for number in range(FOLDS if whole or len(rows) <= FEW_ROWS else 1):
+            test, known = rows[fold == number], np.zeros(len(Y), bool)
+            known[rows[fold != number]] = True
+            held[test] = near[test] @ self._propagated(W, Y, known).scores
+            seen.append(test)
+        found = np.sort(np.concatenate(seen))
+        return found, held[found]
+
+    def _graph(self) -> tuple[csr_array, csr_array | None]:
+        """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""
         X = self.rows_
         k = self._fewer("n_neighbors", self.n_neighbors, X.shape[0] - 1)
         found = neighbors(X, k, self.metric, method=self.search, random_state=self.random_state)
@@ -212,7 +254,9 @@ class LabelPropagation(Annotator):
             self.bandwidth_ = float(weigh(graph, X, "distance").data.mean())
         if isinstance(self.weight, str) and self.weight == "local":
             self.scales_ = local_scales(X, self.local)
-        return weigh(graph, X, self.weight, self.bandwidth_, self.local, self.scales_, self.tau)
+        options = self.weight, self.bandwidth_, self.local, self.scales_, self.tau
+        near = adjacency(found, "directed") if isinstance(self.weight, str) else None
+        return weigh(graph, X, *options), None if near is None else _shares(weigh(near, X, *options), near)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         if not isinstance(self.weight, str):
@@ -241,27 +285,27 @@ class LabelPropagation(Annotator):
             smallest = self.scales_[self.scales_ > 0].min()
             scales = np.concatenate([np.where(reach > 0, reach, smallest), self.scales_])
         w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales, self.tau)[:m, m:])
-        w.data = np.maximum(w.data, 0.0)
-        sums = np.asarray(w.sum(axis=1)).ravel()
-        empty = sums <= 0  # too far for a weight above 0: a plain mean
-        w = csr_array(w + scipy.sparse.diags_array(empty.astype(float)) @ csr_array(edges[:m, m:]))
-        sums[empty] = k
-        return np.asarray(w @ self.scores_) / sums[:, None]
+        return np.asarray(_shares(w, csr_array(edges[:m, m:])) @ self.scores_)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        rule, rule_meta = self.rule_.to_arrays()
-        arrays: dict[str, Any] = {"rows": self.rows_, "scores": self.scores_} | with_prefix("rule", rule)
+        arrays, meta = self._decision_arrays()
+        arrays |= {"rows": self.rows_, "scores": self.scores_}
         if self.scales_ is not None:
             arrays["scales"] = self.scales_
-        decoding, decoding_meta = self._decoding_arrays()
-        arrays |= decoding
-        meta = {"rule": rule_meta, "multilabel": self.multilabel_, "view": self.view_, "n_iter": self.n_iter_}
-        return arrays, meta | decoding_meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
+        meta |= {"view": self.view_, "n_iter": self.n_iter_}
+        return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         check_parameters(self)  # new rows look for their neighbors by them
         self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
-        self.multilabel_, self.view_, self.n_iter_ = meta["multilabel"], meta["view"], meta["n_iter"]
+        self.view_, self.n_iter_ = meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-        self._restore_decoding(arrays, meta)
+        self._restore_decisions(arrays, meta)
+
+
+def _shares(weights: csr_array, edges: csr_array) -> csr_array:
+    """Weights of edges above 0, of sum 1 in every row; equal ones where none is above 0."""
+    weights.data = np.maximum(weights.data, 0.0)
+    empty = np.asarray(weights.sum(axis=1)).ravel() <= 0
+    w = csr_array(weights + scipy.sparse.diags_array(empty.astype(float)) @ edges)
+    return csr_array(scipy.sparse.diags_array(1 / np.asarray(w.sum(axis=1)).ravel()) @ w)

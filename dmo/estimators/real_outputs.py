@@ -47,6 +47,11 @@ class RealOutputs:
             deviation = np.sqrt((share * np.where(unknown, 0.0, Y - mean) ** 2).sum(axis=0))
         return cls(mean, np.where(deviation > 0, deviation, 1.0), flat)
 
+    @classmethod
+    def plain(cls, n_outputs: int, flat: bool) -> Self:
+        """Make the units of outputs that are taken as they are."""
+        return cls(np.zeros(n_outputs), np.ones(n_outputs), flat)
+
     def scaled(self, Y: np.ndarray) -> np.ndarray:
         """Scale outputs.
 
@@ -74,6 +79,13 @@ class RealOutputs:
         return cls(arrays["shift"], arrays["scale"], bool(meta["flat"]))
 
 
+def refuse_for_real(estimator: Any) -> None:
+    """Refuse what is for labels."""
+    for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
+        if getattr(estimator, name, None):
+            raise UserError(f"{name} = {getattr(estimator, name)!r} is for labels, and y has real values; leave it out")
+
+
 def read_real(
     estimator: Any, y: Any, n: int, reset: bool = True, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
@@ -86,9 +98,7 @@ def read_real(
     real = estimator.targets == "real" or (estimator.targets == "auto" and are_real(y)) if reset else estimator.outputs_
     if not real:
         return None
-    for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
-        if getattr(estimator, name, None):
-            raise UserError(f"{name} = {getattr(estimator, name)!r} is for labels, and y has real values; leave it out")
+    refuse_for_real(estimator)
     if getattr(estimator, "weights", None) == "tagprop":
         raise UserError("weights = 'tagprop' learns from labels, and y has real values; take 'alignment', or give them")
     Y, flat, names = check_outputs(y, n, unknown=True)

@@ -60,10 +60,8 @@ from dmo.kernels.threads import single_blas
 from dmo.linalg.solve import COEFFICIENTS, SCORES
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.calibration import mean_and_deviation, row_counts
-from dmo.methods.decoding import ScoreRule
 from dmo.methods.ridge import ridge
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
-from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import (
     CLASS_WEIGHT,
@@ -200,7 +198,7 @@ class MultiViewRidge(Incremental, Annotator):
     [2, 2, 2]
     """
 
-    _learns_sets = True
+    _centers = True
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
@@ -293,7 +291,7 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_weights(views, Y)
         self.approximation_ = self._choose_engine(views, Y)
         left_out = self._engine(views, Y, gaps)(views, Y, gaps)
-        self._learn_decisions(views, Y, gaps, left_out)
+        self._conclude(views, Y, gaps, left_out)
         return self
 
     def _read(
@@ -482,7 +480,7 @@ class MultiViewRidge(Incremental, Annotator):
         """Whether label sets, probabilities or what a decoder says are learned."""
         return self.decoder is not None or not self._skips_sets
 
-    def _learn_decisions(
+    def _conclude(
         self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps, left: _LeftOut
     ) -> None:
         """Rule and decisions, from scores of samples that the fit has not seen."""
@@ -743,18 +741,12 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.expansions_)
-        rule, rule_meta = self.rule_.to_arrays()
-        meta |= {"rule": rule_meta, "multilabel": self.multilabel_, "view_weights": self.view_weights_}
         kept, kept_meta = self._pass_arrays()
-        units, units_meta = self._outputs_arrays()
-        decoding, decoding_meta = self._decoding_arrays()
-        return arrays | with_prefix(
-            "rule", rule
-        ) | kept | decoding | units, meta | kept_meta | decoding_meta | units_meta
+        decided, decided_meta = self._decision_arrays()
+        return arrays | kept | decided, meta | {"view_weights": self.view_weights_} | kept_meta | decided_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.expansions_ = load_expansions(arrays, meta)
-        self.multilabel_, self.view_weights_ = meta["multilabel"], dict(meta["view_weights"])
-        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        self.view_weights_ = dict(meta["view_weights"])
         self._restore_pass(arrays, meta)
-        self._restore_decoding(arrays, meta)
+        self._restore_decisions(arrays, meta)

@@ -60,7 +60,6 @@ class TagProp(DistanceAnnotator):
     True
     """
 
-    _learns_sets = True
     _needs: ClassVar[dict[str, Need]] = DistanceAnnotator._needs | {
         "sigma": FLAG,
         "weighting": one_of("distance", "rank"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import AnyEngine, Inputs, KernelSpec, Outputs, RowWeights
+from dmo.estimators.arguments import AnyEngine, Decoder, Inputs, KernelSpec, Outputs, RowWeights
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import ProjectionOptions, check_has_features, embed, project
 from dmo.graphs.rows import read
@@ -31,11 +32,12 @@ from dmo.validation import (
     Scales,
     check_known_labels,
     check_label_factor,
-    check_one_view,
     check_parameters,
     check_row_weights,
+    check_views,
     count_components,
     one_of,
+    only_view,
     optional,
     unused,
 )
@@ -114,6 +116,8 @@ class TraceEmbedding(DecodingProjection):
         Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
     max_iter : int, default=300
         Block steps of that iteration.
+    %(decoder)s
+    %(label_sets)s
     %(random_state)s
     %(scale)s
     %(impute)s
@@ -147,7 +151,7 @@ class TraceEmbedding(DecodingProjection):
     ['pca', 'lsi', 'pls', 'opls']
     """
 
-    _needs: ClassVar[dict[str, Need]] = {
+    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "method": one_of(*METHODS),
         "n_components": COUNT,
         "supervised": optional(one_of(*SUPERVISED)),
@@ -188,6 +192,8 @@ class TraceEmbedding(DecodingProjection):
         approximation: AnyEngine = "exact",
         tol: float = 1e-7,
         max_iter: int = 300,
+        decoder: Decoder = None,
+        label_sets: bool = True,
         random_state: int | None = 0,
         scale: Scales = "auto",
         impute: Gaps = None,
@@ -218,6 +224,8 @@ class TraceEmbedding(DecodingProjection):
         self.approximation = approximation
         self.tol = tol
         self.max_iter = max_iter
+        self.decoder = decoder
+        self.label_sets = label_sets
         self.random_state = random_state
         self.scale = scale
         self.impute = impute
@@ -267,53 +275,60 @@ class TraceEmbedding(DecodingProjection):
         entry = METHODS[self.method]
         unused(self, _OPTIONS, entry.parameters)
         chosen = Options.of(self)
-        view, source = check_one_view(self, X, reset=True)
+        views = check_views(self, X, reset=True)
+        _, source = only_view(views)
         k = count_components(self.n_components, 1, source.shape[0], source.shape[0])
         weights = check_row_weights(sample_weight, source.shape[0])
         if entry.family == "global":
-            self._fit_global(entry, chosen, view, source, y, k, weights)
+            self._fit_global(entry, chosen, views, y, k, weights)
         elif weights is not None and self.method not in SCATTERS:
             known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
             raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
         else:
             if self.method not in SCATTERS:
                 check_has_features(self.kernel, f"method {self.method!r}")
-            self._fit_rows(entry, chosen, view, source, y, k, weights)
+            self._fit_rows(entry, chosen, views, y, k, weights)
         return self
 
     def _fit_global(
         self,
         entry: CatalogEntry,
         chosen: Options,
-        view: str,
-        source: Rows,
+        views: Mapping[str, Rows],
         y: Any,
         k: int,
         weights: np.ndarray | None,
     ) -> None:
         """The methods that know the samples by their kernel and their labels alone."""
+        view, source = only_view(views)
         kernel = "linear" if self.label_kernel is None else self.label_kernel
-        labels = check_label_factor(self, y, source.shape[0], kernel, weights)[0] if entry.labels else None
+        labels, known = None, None
+        if entry.labels:
+            labels, known = check_label_factor(self, y, source.shape[0], kernel, weights)
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
         decodes = labels is not None and self._decodes
         if labels is not None and decodes:
-            self._learn_outputs(labels, y, weights)
+            self._learn_outputs(labels if known is None else np.where(known, labels, 0.0), y, weights)
+            self._learn_rule(np.average(labels, axis=0, weights=weights), self.rule_.n_train)
         learn = self._learner if decodes else None
         self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights, learn))
         if labels is not None and decodes and not hasattr(self, "decoder_"):
-            self._learn_decoder(view, source, labels, weights)
+            self._fit_decoder(view, source, labels, weights)
+        if labels is not None and decodes:
+            given = labels if known is None else np.where(known, labels, 0.0)
+            self._learn_row_decisions(views, given, weights, known)
 
     def _fit_rows(
         self,
         entry: CatalogEntry,
         chosen: Options,
-        view: str,
-        source: Rows,
+        views: Mapping[str, Rows],
         y: Any,
         k: int,
         weights: np.ndarray | None,
     ) -> None:
         """The methods that look at the rows: neighbor graphs, classes of samples (which alone have weights)."""
+        view, source = only_view(views)
         carried = None
         if entry.labels:
             Y, labeled = check_known_labels(self, y, source.shape[0])
@@ -334,7 +349,8 @@ class TraceEmbedding(DecodingProjection):
             if entry.labels:
                 own = 1.0 * labeled if weights is None else weights * labeled
                 self._learn_outputs(Y[labeled], y, own[labeled])
-                self._learn_decoder(view, source, Y, own)
+                self._fit_decoder(view, source, Y, own)
+                self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
 
     @property
     def _decodes(self) -> bool:

@@ -36,7 +36,7 @@ class Samples:
     scores : ndarray of shape (n, L)
         What samples are ranked by; of a label comparable among samples.
     given : mapping of str to ndarray of int of shape (n, k)
-        The labels that a model gives, best first, by the name of the model.
+        The labels that a model gives, best first, by the name of the model; -1 after the last.
     order : ndarray of int of shape (n,)
         All samples, those that the first model annotates best first.
     plane : ndarray of shape (n, 2) or None, default=None
@@ -104,7 +104,8 @@ class Samples:
         given = {name: rows[shown] for name, rows in self.given.items()}
         Y = self.Y[shown]
         used = np.zeros(len(self.names), dtype=bool)
-        used[np.concatenate([rows.ravel() for rows in given.values()])] = True
+        numbers = np.concatenate([rows.ravel() for rows in given.values()])
+        used[numbers[numbers >= 0]] = True
         used |= (Y == 1).any(axis=0)
         used[searched] = False
         kept = np.concatenate([searched, np.flatnonzero(used)])
@@ -128,7 +129,10 @@ class Samples:
                 "score": self.score,
                 "has": [place[np.flatnonzero(row == 1)].tolist() for row in Y],
                 "unknown": [place[j[place[j] >= 0]].tolist() for j in map(np.flatnonzero, np.isnan(Y))],
-                "given": [{"name": name, "rows": place[rows].tolist()} for name, rows in given.items()],
+                "given": [
+                    {"name": name, "rows": [place[row[row >= 0]].tolist() for row in rows]}
+                    for name, rows in given.items()
+                ],
                 "rank": rank[shown].tolist(),
                 "plane": None if self.plane is None else np.round(self._scaled(shown), 4).tolist(),
                 "axes": list(self.axes),

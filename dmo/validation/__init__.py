@@ -44,6 +44,7 @@ from dmo.validation.views import (
     check_raw_views,
     check_view_names,
     check_views,
+    only_view,
     prepare_views,
     sample_count,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "named",
     "naming",
     "one_of",
+    "only_view",
     "optional",
     "per_view",
     "prepare_views",

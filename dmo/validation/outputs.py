@@ -69,6 +69,8 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
         known = np.array([not all(v is None or v != v for v in np.atleast_1d(row)) for row in values])
     elif values.dtype.kind in "biuf":
         known = ~((values != values) | (values == -1)).reshape(n, -1).all(axis=1)
+        if values.ndim == 1 and np.array_equal(np.unique(values), (-1, 1)):
+            known[:] = True  # two classes
     else:
         known = np.ones(n, bool)
     if not known.any():
@@ -385,7 +387,7 @@ def _from_matrix(
             raise UserError("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":
-            estimator.label_dtype_ = given.name if given.itemsize <= 8 else "float64"  # a model names no wider type
+            estimator.label_dtype_ = _type_name(given)
         return Y
     known = getattr(estimator, "label_names_", None)
     count = len(estimator.classes_)
@@ -403,6 +405,10 @@ def _from_matrix(
                 raise UserError(f"y has {L} labels, {count} of them have names; pass a DataFrame that names the others")
             _learn(estimator, names, True, names)
     return Y
+
+
+def _type_name(dtype: np.dtype) -> str:
+    return dtype.name if dtype.itemsize <= 8 else "float64"  # a model names no wider type
 
 
 def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
@@ -436,20 +442,24 @@ def _columns(
     column each."""
     if isinstance(values, list):
         return np.asarray(_from_sets(estimator, values, True, False, None), np.float64), None
-    if values.ndim == 2 and values.shape[1] > 1:
-        _learn(estimator, np.arange(values.shape[1]) if names is None else names, True, names)
-        unknown = missing_entries(values) | mask
-        try:
-            return np.where(unknown, 0, values).astype(np.float64), ~unknown if unknown.any() else None
-        except (TypeError, ValueError) as error:
-            raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
-    y = values.reshape(len(values))
-    _check_finite(y)
-    _check_one_type(y)
-    if type_of_target(y) == "continuous":
-        _learn(estimator, np.arange(1) if names is None else names, True, names)
-        return y[:, None], None
-    return _from_classes(estimator, y, True, False, None).astype(np.float64), None
+    if values.ndim == 1 or values.shape[1] == 1:
+        y = values.reshape(len(values))
+        _check_finite(y)
+        _check_one_type(y)
+        if type_of_target(y) == "continuous":
+            _learn(estimator, np.arange(1) if names is None else names, True, names)
+            return y[:, None], None
+        values = _class_vector(values)
+    if values.ndim == 1:
+        return _from_classes(estimator, values, True, False, None).astype(np.float64), None
+    _learn(estimator, np.arange(values.shape[1]) if names is None else names, True, names)
+    if values.dtype.kind in "biuf":
+        estimator.label_dtype_ = _type_name(values.dtype)
+    unknown = missing_entries(values) | mask
+    try:
+        return np.where(unknown, 0, values).astype(np.float64), ~unknown if unknown.any() else None
+    except (TypeError, ValueError) as error:
+        raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
 
 
 def _check_one_type(y: np.ndarray) -> None:

@@ -115,7 +115,14 @@ def check_one_view(estimator: BaseEstimator, X: Inputs, reset: bool) -> tuple[st
 
     -> view (n, d)
     """
-    views = check_views(estimator, X, reset)
+    return only_view(check_views(estimator, X, reset))
+
+
+def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
+    """Give the only view of those that `check_views` read.
+
+    -> view (n, d)
+    """
     if len(views) != 1:
         raise UserError(f"takes one view, got {list(views)}; pass one array, or learn from all views with KGHA")
     return next(iter(views.items()))

@@ -179,13 +179,15 @@ def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: st
     return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
 
 
-def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
+def check_row_weights(sample_weight: RowWeights | SampleWeights, n: int) -> np.ndarray | None:
     """Read the weights of samples that all views and the labels have in common.
 
     sample_weight (n,) -> (n,)
     """
     if sample_weight is None:
         return None
+    if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has read them
+        return sample_weight.labels
     weights = _weights(sample_weight, n)
     if not weights.any():
         raise UserError("the weights of all samples are zero; give some of them a weight above 0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -17,10 +17,9 @@ from dmo import stores
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
-from dmo.estimators.annotator import label_scores, scores_labels
+from dmo.estimators.annotator import Annotator, predicts
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
-from dmo.methods.decoding import top_labels
 from dmo.metrics import suitable_top
 from dmo.persistence import load
 from dmo.validation import SINGLE
@@ -62,8 +61,8 @@ class AppliedModel:
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        """Label scores (m x L) of some of the samples."""
-        return label_scores(self.model, views)
+        """Label scores, or real values (m x L), of some of the samples."""
+        return np.asarray(self.model.decide(views).scores)
 
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
@@ -98,7 +97,7 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     """Load a model and open the samples of a store for it."""
     fitted, contents = read_with_contents(model, load)
     store = stores.open_features(features)
-    if not (scores_labels(fitted) if needs == SCORES else hasattr(fitted, needs)):
+    if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
         cure = "`dmo fit --help` lists models of every kind"
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
     known = _views_for(fitted, store, model)
@@ -184,9 +183,6 @@ def label_names(model: Any) -> list[str]:
             return [str(label) for label in getattr(model, names)]
     if getattr(model, "outputs_", None) is not None:
         return [str(output) for output in range(len(model.outputs_.shift))]
-    for offsets in ("decoder_offset_", "intercept_"):  # of a projection, of a support vector regression
-        if hasattr(model, offsets):
-            return [str(label) for label in range(len(getattr(model, offsets)))]
     raise stores.StoreError(
         f"this {type(model).__name__} learned from outputs without columns and cannot score labels; fit it on labels"
     )
@@ -196,24 +192,28 @@ def label_count(wanted: int | None, model: Any) -> int:
     """Find how many labels a sample is given."""
     if learned_values(model):
         raise UserError(
-            "the model learned real targets, not labels to choose from; take dmo evaluate, or predict in Python"
+            "the model learned real targets, not labels to choose from; leave --top out, or take dmo annotate"
         )
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
     if wanted is not None:
         return wanted
-    rule, carried = getattr(model, "rule_", None), getattr(model, "cardinality_", None)
-    if not getattr(model, "multilabel_", True):
+    if not model.multilabel_:
         return 1
-    if rule is not None:
-        return min(suitable_top(float(rule.frequency.sum()), len(rule.frequency)), labels)
-    return min(5 if carried is None else suitable_top(carried, labels), labels)
+    if not isinstance(model, Annotator):
+        return min(5, labels)
+    return min(suitable_top(float(model.rule_.frequency.sum()), len(model.rule_.frequency)), labels)
 
 
 def learned_values(model: Any) -> bool:
     """Tell whether a fitted model learned real outputs, of which there are values, no labels to choose from."""
-    return getattr(model, "outputs_", None) is not None or getattr(model, "cardinality_", 0.0) is None
+    return isinstance(model, Annotator) and model.outputs_ is not None
+
+
+def checked_top(top: int | None, model: Any) -> int | None:
+    """Labels a sample that `decide` is asked for: `top` where there are as many, None for the sets that a model learned."""
+    return None if top is None else label_count(top, model)
 
 
 def unguarded(cell: str) -> str:
@@ -221,15 +221,29 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
-def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:
-    r"""Write samples with their labels as a table in text."""
+@dataclass(frozen=True)
+class Columns:
+    """Columns of numbers of a table for people: their names and the rows (m x L)."""
+
+    names: Sequence[str]
+    rows: np.ndarray
+
+
+def as_csv(samples: Sequence[str], words: Sequence[Sequence[str]], end: str, numbers: Columns | None = None) -> str:
+    r"""Write samples with their labels, and columns of numbers, as a table in text."""
     # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
     # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
     # reads the table takes one apostrophe off the start of a cell and has the name.
     text = StringIO()
     writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
-    writer.writerow(["sample", *(f"label {i + 1}" for i in range(count))])
-    writer.writerows(map(guarded, [sample, *row]) for sample, row in zip(samples, words, strict=True))
+    count, cells = (
+        max(map(len, words), default=0),
+        Columns((), np.zeros((len(samples), 0))) if numbers is None else numbers,
+    )
+    writer.writerow(["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, cells.names)])
+    for sample, row, values in zip(samples, words, cells.rows, strict=True):
+        blank = [""] * (count - len(row))
+        writer.writerow([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
     return text.getvalue()
 
 
@@ -292,12 +306,17 @@ def write_rows(
     return record | run.costs()
 
 
-def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:
-    """Read the labels of the first samples from a result store of labels or scores."""
-    found = stores.open_results(path)
-    block = found[:count]
-    numbers = top_labels(block, top) if found.kind == "scores" else block
-    return [[names[label] for label in row] for row in numbers]
+def label_words(numbers: np.ndarray, names: Sequence[str]) -> list[list[str]]:
+    """Say the labels of samples in words; -1 is none.
+
+    numbers (m, k)
+    """
+    return [[names[label] for label in row if label >= 0] for row in numbers]
+
+
+def chances(names: Sequence[str]) -> list[str]:
+    """Names of columns of probabilities."""
+    return [f"probability of {name}" for name in names]
 
 
 def check_rows_output(path: str, command: str, cure: str) -> None:

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone, is_regressor
+from sklearn.base import clone
 
 from dmo import stores
 from dmo.blocks import Subset
 from dmo.errors import UserError
-from dmo.estimators.annotator import label_scores, targets
+from dmo.estimators.annotator import Decision
 from dmo.estimators.jec import JEC
 from dmo.labels.stratification import stratified_folds
-from dmo.methods.decoding import top_labels
 from dmo.metrics import (
     annotation_scores,
     auc_scores,
@@ -32,10 +31,12 @@ from dmo.progress import stage
 from dmo.workflows.apply import (
     SCORES,
     AppliedModel,
+    checked_top,
     chosen_split,
     class_columns,
     known_labels,
     label_count,
+    learned_values,
     open_applied,
     rows_of,
 )
@@ -54,11 +55,15 @@ class EvaluatedModel:
     costs: Mapping[str, Any]
     sets: np.ndarray
 
+    def given(self, top: int) -> np.ndarray:
+        """The labels given (m x L), bool: those chosen, else so many of the highest score."""
+        return (self.sets if self.sets.shape[1] else top_label_sets(self.scores, top)) > 0
+
     @cached_property
     def probabilities(self) -> np.ndarray | None:
         """Of the labels (m x L), by another pass over the samples; None of a model that learned none."""
         model = self.applied.model
-        if getattr(model, "decoding_", None) is None:
+        if isinstance(model, Annotations) or model.decoding_ is None:
             return None
         return rows_of(self.applied, lambda views: np.asarray(model.predict_proba(views)), "probabilities")
 
@@ -105,7 +110,7 @@ def judge_together(
     judged = tuple(judge(path, features, split, top) for path in paths)
     counts = {int(each.measures["top"]) for each in judged if "top" in each.measures}
     if len(counts) > 1:
-        judged = tuple(judge(path, features, split, min(counts)) for path in paths)
+        judged = tuple(judge(path, features, split, top, count=min(counts)) for path in paths)
     sizes = {(each.applied.split, each.applied.n) for each in judged}
     if len(sizes) > 1:
         has = ", ".join(f"{each.name} {each.applied.n}" for each in judged)
@@ -118,30 +123,33 @@ def judge_together(
     return judged
 
 
-def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
-    """Load a model and score the samples of a store with it, here or on workers."""
+def judge(
+    path: str, features: str, split: str | None, top: int | None, cv: int | None = None, count: int | None = None
+) -> EvaluatedModel:
+    """Load a model and score the samples of a store with it, here or on workers; `count` labels a sample in the figures of so
+    many, where not `top` is asked for."""
+    count = count if top is None else top
     if stores.describe(path)["kind"] == "results":
-        return _judge_results(path, features, split, top)
+        return _judge_results(path, features, split, count)
     applied = open_applied(path, features, split, "test", SCORES)
     Y = known_labels(applied, features)
     real = applied.store.real_labels
-    if real and not is_regressor(applied.model):
+    if real and not learned_values(applied.model):
         raise UserError(f"{features} has real targets, {path} scores labels; fit a model on real targets")
-    count = 0 if real else label_count(top, applied.model) if top is not None else _suitable(applied.model, Y)
+    shown = 0 if real else label_count(count, applied.model) if count is not None else _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
+    asked = None if real else checked_top(top, applied.model)
     if cv is None:
-        decided, trained = rows_of(applied, lambda views: decisions(applied.model, views)), [_trained(applied)]
+        decided, trained = rows_of(applied, lambda views: _row(applied.model.decide(views, asked))), [_trained(applied)]
     else:
-        decided, trained = _cross_validated(applied, Y, cv)
+        decided, trained = _cross_validated(applied, Y, cv, asked)
     scores, sets = np.split(decided, [Y.shape[1]], axis=1)
-    if applied.store.class_labels and not hasattr(applied.model, "scores_and_sets"):
-        sets = top_label_sets(scores, 1)
     if real:
         measures = regression_figures(Y, scores)
     else:
-        measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
-        measures["psp"] = _propensity_scored(Y, scores, count, trained)
+        measures = figures(Y, scores, shown) | set_figures(applied.model, Y, scores, sets, shown)
+        measures["psp"] = _propensity_scored(Y, scores, shown, trained)
     if applied.store.class_labels:
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
@@ -175,8 +183,9 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
         )
     scores = np.asarray(block, np.float64)
     if results.kind == "labels":
-        scores = np.zeros((len(block), len(names)))
+        scores = np.zeros((len(block), len(names) + 1))  # -1, no label, is the last column
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
+        scores = scores[:, :-1]
     written = len(names) if results.kind == "scores" else block.shape[1]
     model = Annotations(list(names), written, not store.class_labels)
     columns = class_columns(model, store, path)
@@ -187,10 +196,10 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
         raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
     count = min(_suitable(applied.model, known), written) if top is None else top
     measures = figures(known, scores, count, area=results.kind == "scores")
-    measures |= {"training_samples": None, "cv": None}
+    sets = scores > 0 if results.kind == "labels" else np.zeros((len(index), 0))
+    measures |= {"training_samples": None, "cv": None} | chosen_figures(known, sets)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
-    none = np.zeros((len(index), 0))
-    return EvaluatedModel(f"{results.kind} ({Path(path).stem})", applied, scores, measures, costs, none)
+    return EvaluatedModel(f"{results.kind} ({Path(path).stem})", applied, scores, measures, costs, sets)
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:
@@ -199,17 +208,9 @@ def trained_on(measures: Mapping[str, Any]) -> str:
     return known.get(str(measures.get("training_samples")), "")
 
 
-def decisions(model: Any, views: Any) -> np.ndarray:
-    """Score the labels of samples, and choose some.
-
-    -> (m, 2 L)
-    """
-    if getattr(model, "outputs_", None) is not None:  # real ones: there is nothing to choose
-        return np.asarray(model.predict(views)).reshape(-1, len(model.outputs_.shift))
-    if hasattr(model, "scores_and_sets"):
-        return np.hstack(model.scores_and_sets(views))
-    scores = label_scores(model, views)
-    return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learned +1 and -1
+def _row(found: Decision) -> np.ndarray:
+    """Scores of samples beside the labels given (m x 2 L); of real outputs their values (m x L)."""
+    return found.scores if found.sets is None else np.hstack([found.scores, found.sets])
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
@@ -227,11 +228,19 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
     }
     if getattr(getattr(model, "decoding_", None), "rule", None) is not None:
         found["auc_micro"] = None
-    if sets.shape[1]:
-        chosen = set_scores(Y, sets.astype(np.uint8))
-        found |= {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
-        found |= {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
-    return found
+    return found | chosen_figures(Y, sets)
+
+
+def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
+    """Measure label sets, under the names of the JSON output.
+
+    Y (m, L); sets (m, L), or (m, 0) where there are none
+    """
+    if not sets.shape[1]:
+        return {}
+    chosen = set_scores(Y, sets.astype(np.uint8))
+    found = {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
+    return found | {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
 
 
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
@@ -245,9 +254,9 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 
 def _suitable(model: Any, Y: np.ndarray) -> int:
     """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
-    if getattr(model, "rule_", None) is not None or not getattr(model, "multilabel_", True):
+    if not (isinstance(model, Annotations) and model.multilabel_):
         return label_count(None, model)
-    return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), label_count(Y.shape[1], model))
+    return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
 
 
 def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:
@@ -271,10 +280,8 @@ class Trained:
 
 def _trained(applied: AppliedModel) -> Trained:
     """What a stored model was trained on, whatever store it is applied to."""
-    model, rule, every = applied.model, getattr(applied.model, "rule_", None), np.arange(applied.n)
-    if rule is None:
-        return Trained(model.label_means_, model.n_labeled_, every)
-    return Trained(rule.frequency, rule.n_train, every)
+    rule = applied.model.rule_
+    return Trained(rule.frequency, rule.n_train, np.arange(applied.n))
 
 
 def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:
@@ -287,8 +294,10 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
     return float(np.average(found, weights=[len(fit.scored) for fit in fits]))
 
 
-def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> tuple[np.ndarray, list[Trained]]:
-    """`decisions` of every sample by the model's estimator, fitted on the other folds, and what each was fitted on."""
+def _cross_validated(
+    applied: AppliedModel, Y: np.ndarray, cv: int, top: int | None
+) -> tuple[np.ndarray, list[Trained]]:
+    """Scores and label sets of every sample by a fit on the other folds, and what each was fitted on."""
     fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0)), []
     classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
     labeled = np.nansum(Y, axis=1) > 0
@@ -303,8 +312,8 @@ def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> tuple[np.
                 for part in (train, test)
             )
             model = clone(applied.model)
-            known = targets(model, Y[train]) if classes is None else classes[Y[train].argmax(axis=1)]
-            part = decisions(model.fit(old, known), new)
+            known = Y[train] if classes is None else classes[Y[train].argmax(axis=1)]
+            part = _row(model.fit(old, known).decide(new, top))
             if classes is not None:
                 part = _in_columns(part, np.searchsorted(classes, model.classes_), len(classes))
             if not len(found):
@@ -318,7 +327,7 @@ def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> tuple[np.
 
 
 def _in_columns(decided: np.ndarray, columns: np.ndarray, L: int) -> np.ndarray:
-    """`decisions` of some classes as those of all L, the others last and never chosen."""
+    """Scores and sets of some classes as those of all L, the others last and never chosen."""
     scores, sets = np.split(decided, [len(columns)], axis=1)
     found = np.full((len(decided), L), scores.min() - 1.0)
     found[:, columns] = scores
@@ -366,13 +375,13 @@ def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return (precision * ranked).sum(axis=1) / np.maximum(Y.sum(axis=1), 1)
 
 
-def by_quality(Y: np.ndarray, scores: np.ndarray, top: int) -> np.ndarray:
+def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarray:
     """Order samples, the best annotated first: by the F1 of the labels given, then by the ranking of all labels.
 
-    Y, scores (m, L) -> (m,)
+    Y, scores, given (m, L) -> (m,)
     """
-    counts, numbers = Y.sum(axis=1), top_labels(scores, top)
-    f1 = 2 * np.take_along_axis(Y, numbers, axis=1).sum(axis=1) / (counts + top)
+    counts = Y.sum(axis=1)
+    f1 = 2 * (Y * given).sum(axis=1) / np.maximum(counts + given.sum(axis=1), 1)
     return np.lexsort((-sample_precision(Y, scores), -f1, counts == 0))
 
 

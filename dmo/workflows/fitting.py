@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_regressor
 
 from dmo import stores
 from dmo.blocks import Rows
 from dmo.datasets.samples import class_vector
 from dmo.engines.lowrank import reasoned_engine
 from dmo.errors import UserError
-from dmo.estimators.annotator import targets
 from dmo.validation import Preparation
 from dmo.workflows.apply import chosen_split, chosen_views, origin
 from dmo.workflows.images import attached_recipe, store_extractor
@@ -54,12 +52,12 @@ class Training:
 
         -> (n,)
         """
-        if self.store.class_labels and not is_regressor(estimator):
+        if self.store.class_labels:
             found = class_vector(self.Y, self.store.label_names)
             if found is not None and found.ndim > 1:
                 log.info("the classes of some samples are not known: every class is learned as a label of its own")
             return found
-        return targets(estimator, self.Y)
+        return self.Y
 
     @property
     def samples(self) -> str:

@@ -15,14 +15,21 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.estimators.annotator import label_scores, scores_labels
+from dmo.estimators.annotator import predicts
 from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
 from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
-from dmo.methods.decoding import top_labels
 from dmo.persistence import Attached, load
-from dmo.workflows.apply import as_csv, label_count, label_names, read_with_contents
+from dmo.workflows.apply import (
+    Columns,
+    as_csv,
+    chances,
+    checked_top,
+    label_names,
+    learned_values,
+    read_with_contents,
+)
 from dmo.workflows.program import Session, say_unreadable
 
 BATCH = 256
@@ -30,8 +37,8 @@ JOURNAL = ".journal"
 """The end of the name of the file beside an annotation that holds what is known of every image."""
 _SHOWN = 5
 Annotation = dict[str, Any]
-"""An image: its "file", the hash of its "contents", the numbers of its best "labels", their "scores", and what they are
-"by": the digest of model, recipe and number of labels."""
+"""An image: its "file", the hash of its "contents", the numbers of its "labels", best first, their "scores", where asked for
+"numbers" of all labels (probabilities, or real values), and what they are "by": the digest of all that they depend on."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Folder:
     overwrite: bool  # begin anew, and replace the outputs
     dry_run: bool  # count, and write nothing
     json: bool  # report as JSON
+    proba: bool = False  # write probabilities of all labels into the CSV or JSON
 
     @property
     def journal(self) -> Path:
@@ -65,11 +73,15 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (model_extractor(path), load(path))
     )
-    if not scores_labels(model):
+    if not predicts(model):
         raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
     names = label_names(model)
-    top = label_count(request.top, model)
-    by = digest(model_contents, extractor.fingerprint, top)
+    top = checked_top(request.top, model)
+    if request.proba and learned_values(model):
+        raise UserError("--proba: the model learned numbers, no labels; leave it out")
+    if request.proba and not (_is_text(request.out) or request.csv):
+        raise UserError("--proba: probabilities of labels go into the CSV; pass --csv too")
+    by = digest(model_contents, extractor.fingerprint, [top, request.proba])
     known = {} if request.overwrite else _read_journal(run, request.journal, by)
     contents, failures = _contents(request.folder, request.threads)
     known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
@@ -81,7 +93,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     stores.replace_file(request.journal, _lines(*known.values()))
     place = Path(os.path.abspath(request.folder))
     batches = row_blocks(len(new), BATCH) if new else []
-    work = partial(_annotated, extractor, model, place, {name: contents[name] for name in new}, top)
+    work = partial(_annotated, extractor, model, place, {name: contents[name] for name in new}, (top, request.proba))
     for scored, failed in by_blocks("annotate images", work, batches, place, request.threads):
         failures |= failed
         known |= {entry["file"]: entry | {"by": by} for entry in scored}
@@ -92,7 +104,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     entries = [known[name] for name in sorted(known)]
     if not entries:
         raise UserError(f"{request.folder}: none of its images can be read, nothing was written")
-    _write(request, entries, names, top, extractor, model_contents)
+    _write(request, entries, names, model, extractor, model_contents)
     words = {entry["file"]: [names[label] for label in entry["labels"]] for entry in entries[:_SHOWN]}
     return record | {"n_samples": len(entries), "unreadable": failures, "examples": words}
 
@@ -134,7 +146,7 @@ def _annotated(
     model: Any,
     folder: Path,
     contents: Mapping[str, str],
-    top: int,
+    asked: tuple[int | None, bool],
     where: slice,
     threads: int | None,
     advance: Callable[[int], None],
@@ -143,18 +155,28 @@ def _annotated(
     batch = list(contents)[where]
     views, failed = extractor.rows([folder / name for name in batch], threads)
     good = [name for i, name in enumerate(batch) if i not in failed]
-    scored = list(_scored(model, views, good, contents, top)) if good else []
+    scored = list(_scored(model, views, good, contents, *asked)) if good else []
     advance(len(batch))
     return scored, {batch[i]: reason for i, reason in failed.items()}
 
 
 def _scored(
-    model: Any, views: Mapping[str, np.ndarray], names: Sequence[str], contents: Mapping[str, str], top: int
+    model: Any,
+    views: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    contents: Mapping[str, str],
+    top: int | None,
+    proba: bool,
 ) -> Iterator[Annotation]:
-    scores = label_scores(model, {name: views[name] for name in getattr(model, "view_widths_", views)})
-    for name, row, best in zip(names, scores, top_labels(scores, top)):
-        values = [float(row[label]) for label in best]
-        yield {"file": name, "contents": contents[name], "labels": best.tolist(), "scores": values}
+    own = {name: views[name] for name in getattr(model, "view_widths_", views)}
+    found = model.decide(own, top)
+    labels: Any = [()] * len(names) if found.sets is None else found.numbers(model.most_labels(top))
+    numbers = found.scores if found.sets is None else model.predict_proba(own) if proba else None
+    for i, name in enumerate(names):
+        best = [int(label) for label in labels[i] if label >= 0]
+        entry: Annotation = {"file": name, "contents": contents[name], "labels": best}
+        entry["scores"] = [float(found.scores[i, label]) for label in best]
+        yield entry if numbers is None else entry | {"numbers": numbers[i].tolist()}
 
 
 def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]:
@@ -196,22 +218,26 @@ def _write(
     request: Folder,
     entries: Sequence[Annotation],
     names: Sequence[str],
-    top: int,
+    model: Any,
     extractor: Extractor,
     model_contents: str,
 ) -> None:
     """The output in the format of its ending, and the CSV file that is asked for beside it."""
     ending = Path(request.out).suffix.lower()
     words = [[names[label] for label in entry["labels"]] for entry in entries]
-    table = as_csv([entry["file"] for entry in entries], words, top, "\n")
+    columns, real, top = None, learned_values(model), request.top
+    if "numbers" in entries[0]:
+        columns = Columns(names if real else chances(names), np.array([entry["numbers"] for entry in entries]))
+    table = as_csv([entry["file"] for entry in entries], words, "\n", columns)
     if request.csv is not None:
         stores.replace_file(Path(request.csv), table.encode())
     if ending == ".csv":
         stores.replace_file(Path(request.out), table.encode())
     elif ending == ".json":
         document = {
-            entry["file"]: {"labels": [names[label] for label in entry["labels"]], "scores": entry["scores"]}
-            for entry in entries
+            entry["file"]: ({} if real else {"labels": row, "scores": entry["scores"]})
+            | ({} if columns is None else {"values" if real else "probabilities": dict(zip(names, entry["numbers"]))})
+            for entry, row in zip(entries, words, strict=True)
         }
         stores.replace_file(Path(request.out), (json.dumps(document, indent=1) + "\n").encode())
     else:
@@ -220,17 +246,19 @@ def _write(
         writer = stores.create_results(
             request.out,
             len(entries),
-            top,
-            dtype="int32",
-            kind="labels",
+            list(names) if real else model.most_labels(top),
+            dtype="float64" if real else "int32",
+            kind="values" if real else "labels",
             attributes={"split": None, "top": top, "label_names": list(names)},
             sample_ids=[entry["file"] for entry in entries],
             overwrite=True,
             provenance=stores.Provenance([request.model], parameters),
         )
-        best = np.array([entry["labels"] for entry in entries], dtype=np.int32)
+        found = np.full(writer.array.shape, -1, np.int32) if columns is None or not real else columns.rows
+        for row, entry in zip(found, entries, strict=True):
+            row[: len(entry["labels"])] = entry["labels"]
         for block in writer.missing():
-            writer.write(block, best[writer.rows(block)])
+            writer.write(block, found[writer.rows(block)])
         writer.finish()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmo import report
-from dmo.methods.decoding import top_labels
+from dmo.estimators.annotator import Decision
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.report import PageFigure, Samples
 from dmo.report.curves import pooled_measures, reliability
@@ -24,7 +24,9 @@ _SPREAD = 1e-6
 def samples(evidence: Evaluation) -> Samples:
     """The samples to search, map and open."""
     scores, name = evidence.comparable
-    rows = {each.name: top_labels(each.scores, evidence.top) for each in evidence.models}
+    given = {each.name: each.given(evidence.top) for each in evidence.models}
+    width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
+    rows = {each.name: Decision(each.scores, given[each.name]).numbers(width) for each in evidence.models}
     has_images = any(evidence.image(i) is not None for i in range(min(3, len(evidence.Y))))
     return Samples(
         evidence.first.applied.ids(),
@@ -32,7 +34,7 @@ def samples(evidence: Evaluation) -> Samples:
         evidence.known,
         scores,
         rows,
-        by_quality(evidence.Y, evidence.first.scores, evidence.top),
+        by_quality(evidence.Y, evidence.first.scores, given[evidence.first.name]),
         plane_of(scores),
         AXES,
         name,

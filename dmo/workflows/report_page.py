@@ -217,11 +217,11 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
 
 
 def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:
-    columns = ["model", "precision %", "recall %", "F1 %", "N+", "AUC macro %", "AUC micro %"]
-    keys = ("precision", "recall", "f1", "n_plus", "auc_macro", "auc_micro")
+    columns = ["model", "precision %", "recall %", "F1 %", "N+", "AUC macro %", "AUC micro %", "micro F1 of sets %"]
+    keys = ("precision", "recall", "f1", "n_plus", "auc_macro", "auc_micro", "f1_micro")
 
     def cells(measures: Mapping[str, Any]) -> list[object]:
-        values = [measures[key] for key in keys]
+        values = [measures.get(key) for key in keys]
         return [v if v is None or key == "n_plus" else 100 * v for key, v in zip(keys, values)]
 
     rows = [[each.name, *cells(each.measures)] for each in evidence.models]
@@ -230,7 +230,7 @@ def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Ta
     labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
     note = (
         f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}, {labels} each; precision and "
-        "recall are means over the labels that occur; N+: labels found at least once."
+        "recall are means over the labels that occur; N+: labels found at least once; sets: the labels that the model gives."
     )
     return Table("Annotation", columns, rows, best=columns[1:], note=note)
 

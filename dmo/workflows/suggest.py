@@ -14,9 +14,8 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from dmo.errors import UserError, visible
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_matrices
-from dmo.methods.decoding import top_labels
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
-from dmo.workflows.apply import AppliedModel, guarded, label_count, rows_of
+from dmo.workflows.apply import AppliedModel, guarded, rows_of
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
@@ -48,13 +47,13 @@ def suggestions(
         labeled[list(by_row)] = looked_at[list(by_row)] = True
     unknown, Y = np.isnan(Y), np.nan_to_num(Y).astype(np.uint8)
     p = rows_of(applied, lambda views: np.asarray(model.predict_proba(views)))
-    likeliest = top_labels(p, label_count(None, model))
+    likeliest = rows_of(applied, lambda views: model.decide(views).numbers(model.most_labels()))
     found: list[dict[str, Any]] = []
 
     def add(why: str, rows: np.ndarray, values: np.ndarray, doubts: list[list[str]] | None = None) -> None:
         for place, (row, value) in enumerate(zip(rows, values, strict=True)):
             entry = {"sample": ids[row], "why": why, "value": float(value)}
-            entry |= {"labels": [names[label] for label in likeliest[row]]}
+            entry |= {"labels": [names[label] for label in likeliest[row] if label >= 0]}
             found.append(entry if doubts is None else entry | {"doubts": doubts[place]})
 
     for why in kinds:

@@ -23,14 +23,13 @@ from dmo.blocks import rows
 from dmo.datasets import open_npz, open_table
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
-from dmo.estimators.annotator import label_scores, scores_labels
+from dmo.estimators.annotator import predicts
 from dmo.features.extraction import Extractor
 from dmo.features.images import need_library
 from dmo.features.listing import NAMES
 from dmo.formats.files import suffix
 from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame
 from dmo.formats.tables import SVMLIGHT
-from dmo.methods.decoding import top_labels
 from dmo.persistence import load
 from dmo.validation import SINGLE
 from dmo.workflows.apply import (
@@ -166,10 +165,9 @@ class Trial:
         return views, ids
 
     def _answers(self, ids: Sequence[str], views: Mapping[str, Any]) -> list[dict[str, Any]]:
-        scores = label_scores(self.model, views)
-        values = np.asarray(self.model.predict_proba(views)) if self.probabilities else scores
-        given = self._given(views, scores)
-        near = self._neighbors(views, scores)
+        found = self.model.decide(views, self.count)
+        values, given = found.scores if found.probabilities is None else found.probabilities, found.sets
+        near = self._neighbors(views, found.scores)
         answers = []
         for i, name in enumerate(ids):
             order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
@@ -180,19 +178,10 @@ class Trial:
             answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
         return answers
 
-    def _given(self, views: Mapping[str, Any], scores: np.ndarray) -> np.ndarray:
-        """Whether a label is given to a sample: by the label sets that the model learned, else the best few."""
-        if self.count is None and self.probabilities and getattr(self.model, "multilabel_", False):
-            labels = self.model.predict(views)
-            return (labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)) > 0
-        given = np.zeros(scores.shape, bool)
-        np.put_along_axis(given, top_labels(scores, label_count(self.count, self.model)), True, axis=1)
-        return given
-
     @property
     def probabilities(self) -> bool:
         """Whether the values of labels are probabilities."""
-        return hasattr(self.model, "predict_proba") and getattr(self.model, "decoding_", None) is not None
+        return self.model.decoding_ is not None
 
     def _neighbors(self, views: Mapping[str, Any], scores: np.ndarray) -> list[list[dict[str, Any]]]:
         if self.known is None:
@@ -373,7 +362,7 @@ def open_trial(
     (fitted, extractor), _ = read_with_contents(
         model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
     )
-    if not scores_labels(fitted):
+    if not predicts(fitted):
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot score labels")
     label_count(top, fitted)  # refuses models of real targets, and more labels than there are
     known = _samples(model, features, note)

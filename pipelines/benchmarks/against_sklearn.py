@@ -249,7 +249,8 @@ def ours(estimator: Any, problem: Problem) -> tuple[np.ndarray, np.ndarray | Non
     if problem.kind == "real":
         return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)).reshape(problem.truth.shape), None
     model = dmo.tune(estimator, X, problem.Y.argmax(axis=1) if problem.kind == "classes" else problem.Y)
-    return model.scores_and_sets(new)
+    found = model.decide(new)
+    return found.scores, found.sets.astype(np.uint8)
 
 
 def figures(problem: Problem, scores: np.ndarray, sets: np.ndarray | None) -> tuple[float, float, float]:

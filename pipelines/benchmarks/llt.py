@@ -54,14 +54,14 @@ def labels(folder: Path, name: str, cost: float) -> None:
     kernel = RBF(scale=0.7).fit(X)
     K, cross = kernel(X, dtype=np.float64), kernel(new, X, dtype=np.float64)
     models: dict[str, Any] = {
-        "LLT": LLTSVR(kernel="precomputed", C=cost, n_neighbors=300, target_scale="none"),
-        "naive": LLTSVR(kernel="precomputed", C=cost, frame="identity", target_scale="none"),
+        "LLT": LLTSVR(kernel="precomputed", C=cost, n_neighbors=300, target_scale="none", label_sets=False),
+        "naive": LLTSVR(kernel="precomputed", C=cost, frame="identity", target_scale="none", label_sets=False),
         "scikit-learn": MultiOutputRegressor(SVR(kernel="precomputed", C=cost, epsilon=0.1, cache_size=500)),
     }
     seconds = {}
     for title, model in models.items():
         seconds[title] = _timed(model, K, targets)
-        accuracy = jaccard_accuracy(truth.astype(np.uint8), (model.predict(cross) > 0).astype(np.uint8))
+        accuracy = jaccard_accuracy(truth.astype(np.uint8), (model.decision_function(cross) > 0).astype(np.uint8))
         line = {"data": name, "n": len(X), "outputs": Y.shape[1], "C": cost, "model": title, "seconds": seconds[title]}
         line["times_scikit_learn"] = seconds[title] / seconds["scikit-learn"] if "scikit-learn" in seconds else None
         print(json.dumps(line | {"jaccard": accuracy} | _progress(model)), flush=True)
@@ -74,7 +74,7 @@ def large(n: int, outputs: int, rank: int) -> None:
     X = rng.standard_normal((n, 8)).astype(np.float32)
     hidden = np.tanh(X @ rng.standard_normal((8, 3)))
     Y = np.sin(hidden @ rng.standard_normal((3, outputs)) * 2) + 0.1 * rng.standard_normal((n, outputs))
-    model = LLTSVR(C=1.0, n_neighbors=12, target_scale="none", approximation=Nystrom(rank=rank))
+    model = LLTSVR(C=1.0, n_neighbors=12, target_scale="none", label_sets=False, approximation=Nystrom(rank=rank))
     seconds = _timed(model, X, Y)
     line = {"data": "synthetic", "n": n, "outputs": outputs, "rank": rank, "seconds": seconds, "r2": model.score(X, Y)}
     print(json.dumps(line | _progress(model)))

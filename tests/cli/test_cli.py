@@ -29,11 +29,12 @@ from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
 from dmo.cli.tune import tune_command
 from dmo.datasets.writing import Source, write
-from dmo.errors import UserError, visible
+from dmo.errors import visible
 from dmo.estimators.annotator import label_scores
 from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
 from dmo.persistence import load
+from dmo.workflows.trial import Upload, open_trial
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
 NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
@@ -210,6 +211,49 @@ def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["ridge", "morp", "lltsvr", "labelpropagation"])
+def test_every_door_gives_a_sample_the_labels_that_predict_gives(name, tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(160, 5))
+    Y = (X @ rng.normal(size=(5, 4)) + 0.5 * rng.normal(size=(160, 4)) > [0.0, 0.5, 1.0, 1.5]).astype(np.uint8)
+    Y[0] = 1
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
+    run("ingest", "files", store, "--view", f"x={tmp_path}/x.npy", "--labels", tmp_path / "y.npy", "--test-share", 0.3)
+    run("fit", name, store, model, "--split", "train")
+    views, truth, _ = stores.open_features(store).select("test")
+    fitted, new = dmo.load(str(model)), views["x"][:]
+    sets, p = fitted.predict(new), fitted.predict_proba(new)
+    assert len(np.unique(sets.sum(axis=1))) > 1
+
+    out, text = tmp_path / "a.zarr", tmp_path / "a.csv"
+    run("annotate", model, store, out, "--csv", text, "--proba")
+    with open(text, newline="") as file:
+        rows = list(csv.DictReader(file))
+    for i, row in enumerate(rows):
+        labels = {int(label) for key, label in row.items() if key.startswith("label ") and label}
+        assert labels == set(np.flatnonzero(sets[i]))
+        assert [float(row[f"probability of {j}"]) for j in range(4)] == pytest.approx(p[i].tolist(), rel=1e-5)
+    f1 = pytest.approx(f1_score(truth, sets, average="micro"))
+    assert record("evaluate", model, store)["f1_micro"] == f1
+    assert record("evaluate", out, store)["f1_micro"] == f1
+    page = record("report", model, store, tmp_path / "page.html")["methods"]
+    assert next(iter(page.values()))["f1_micro"] == f1
+    given = open_trial(str(model), None, None, 200).rows([Upload("x.npy", tmp_path / "x.npy")])
+    everything = fitted.predict(X)
+    for i, answer in enumerate(given):
+        assert {int(label["name"]) for label in answer["labels"] if label["given"]} == set(
+            np.flatnonzero(everything[i])
+        )
+
+    two = f1_score(truth, fitted.predict(new, top=2), average="micro")
+    run("annotate", model, store, tmp_path / "two.zarr", "--top", 2)
+    assert record("evaluate", tmp_path / "two.zarr", store)["f1_micro"] == pytest.approx(two)
+    assert record("evaluate", model, store, "--top", 2)["f1_micro"] == pytest.approx(two)
+    assert "pass --csv too" in run("annotate", model, store, tmp_path / "b.zarr", "--proba", code=2).stderr
+
+
 def test_annotate_scores_and_transform_equal_the_library(work, data, tmp_path):
     model, (views, _) = by_hand(data), data
     run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "s.zarr", "--scores", "--split", "all", "--block", 50)
@@ -379,22 +423,22 @@ def test_annotate_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
     whole = ("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "whole.zarr", "--block", 8, "--top", TOP)
     run(*whole)
     again = [str(tmp_path / "part.zarr") if a == tmp_path / "whole.zarr" else a for a in whole]
-    score, calls = KGHA.decision_function, []
+    score, calls = KGHA.decide, []
 
-    def dies(self, X):
+    def dies(self, X, top=None):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return score(self, X)
+        return score(self, X, top)
 
-    monkeypatch.setattr(KGHA, "decision_function", dies)
+    monkeypatch.setattr(KGHA, "decide", dies)
     stopped = run(*again, code=130)
     assert stopped.stderr.rstrip().endswith("the same command goes on or starts again")
     blocks = len(row_blocks(N_TEST, 8))
     assert f"{blocks - 2} of {blocks} blocks" in run("info", tmp_path / "part.zarr").stdout
     run("evaluate", tmp_path / "part.zarr", work / "f.zarr", code=2)
     calls.clear()
-    monkeypatch.setattr(KGHA, "decision_function", lambda self, X: calls.append(1) or score(self, X))
+    monkeypatch.setattr(KGHA, "decide", lambda self, X, top=None: calls.append(1) or score(self, X, top))
     assert f"2 of {blocks} blocks are there already" in run(*again).stderr
     assert len(calls) == blocks - 2
     np.testing.assert_array_equal(
@@ -910,9 +954,7 @@ def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp
     folder, X, Y = nameless
     store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
     run("fit", method, store, model)
-    learned = 2.0 * Y - 1 if method.endswith("svr") else Y
-    fitted = kind().fit(X.astype(np.float32), learned)
-    scores = fitted.predict(X) if method.endswith("svr") else fitted.decision_function(X)
+    scores = kind().fit(X.astype(np.float32), Y).decision_function(X)
     assert record("evaluate", model, store)["auc_macro"] == pytest.approx(auc_scores(Y, scores).macro, abs=1e-3)
     run("annotate", model, store, tmp_path / "s.zarr", "--scores")
     np.testing.assert_allclose(stores.open_results(tmp_path / "s.zarr")[:], scores, atol=1e-4)
@@ -1038,8 +1080,13 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
             "predicted-against-true.png",
             "residuals.png",
         ]
-    assert "real targets, not labels" in run("annotate", model, store, tmp_path / "rows.zarr", code=2).stderr
+    run("annotate", model, store, tmp_path / "rows.zarr", "--csv", tmp_path / "rows.csv")
+    np.testing.assert_allclose(stores.open_results(tmp_path / "rows.zarr")[:], predicted)
+    with open(tmp_path / "rows.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines[0] == ["sample", "0", "1"]
+    np.testing.assert_allclose([[float(cell) for cell in line[1:]] for line in lines[1:]], predicted, rtol=1e-5)
+    for option in (("--top", 1), ("--proba", "--csv", tmp_path / "p.csv")):
+        refused = run("annotate", model, store, tmp_path / "other.zarr", *option, code=2)
+        assert "leave" in refused.stderr
     assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
-    if name == "lltsvr":
-        with pytest.raises(UserError, match="learned real outputs, which are no labels; take predict"):
-            load(str(model)).predict_labels({"x": X})

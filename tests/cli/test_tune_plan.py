@@ -192,9 +192,9 @@ def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approxi
         dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100), label_sets=False),
         dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100, solver="cg"), label_sets=False),
         dmo.LabelPropagation(),
-        dmo.MESD("fda"),
-        dmo.MESD("fda", kernel="rbf"),
-        dmo.MLSI(),
+        dmo.MESD("fda", label_sets=False),
+        dmo.MESD("fda", kernel="rbf", label_sets=False),
+        dmo.MLSI(label_sets=False),
         dmo.JEC(),
     ],
 )

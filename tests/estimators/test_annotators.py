@@ -164,9 +164,8 @@ def test_weights_of_views_tell_noise_from_signal(kind, weights):
     assert sum(model.view_weights_.values()) == pytest.approx(1.0)
 
 
-def test_without_held_out_scores_there_are_no_probabilities_and_parts_that_do_not_go_together_are_refused(halves):
+def test_parts_that_do_not_go_together_are_refused(halves):
     old, Y, *_ = halves
-    assert not hasattr(JEC().fit(old, Y), "predict_proba")
     with pytest.raises(UserError, match="known: 'l1', 'l2', 'chi2'"):
         TagProp("l3").fit(old, Y)
     with pytest.raises(UserError, match="distances name the view 'nose'"):

@@ -55,10 +55,6 @@ VIEWS = {"gist": RNG.standard_normal((60, 8)), "hue": RNG.random((60, 5))}
 LABELS = (RNG.random((60, 6)) < 0.3).astype(np.uint8)
 
 
-FOLDS = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "KGHA's probabilities come from folds, and repeated rows make others"
-    for kind in ("dense", "sparse")
-}
 OF_DECODERS = {"check_class_weight_classifiers": "a decoder learns probabilities of classes as often as they are"}
 NO_CATEGORIES = {"check_sample_weight_equivalence_on_dense_data": "categories of samples of weight 0 alone are unknown"}
 
@@ -66,15 +62,13 @@ NO_CATEGORIES = {"check_sample_weight_equivalence_on_dense_data": "categories of
 def failing(model):
     if isinstance(model, HomogeneityAnalysis):
         return NO_CATEGORIES
-    if isinstance(model, KGHA):
-        return FOLDS
     return OF_DECODERS if getattr(model, "decoder", None) == "probabilities" else {}
 
 
 @pytest.mark.filterwarnings("ignore:KGHA. n_components = 1 is above the rank 0")
 @parametrize_with_checks(
     [
-        KGHA(),
+        KGHA(RBF(1.0), tol=1e-10),
         # to rounding: a bandwidth that is learned takes distances of repeated rows as 1e-8, the roots of roundings, not as 0
         MultiViewRidge(RBF(1.0)),
         MultiViewRidge(RBF(1.0), decoder="probabilities"),

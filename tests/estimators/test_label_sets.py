@@ -7,10 +7,12 @@ import pytest
 import scipy.sparse
 from scipy.optimize import minimize
 from scipy.special import expit, logit
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
 from sklearn.exceptions import DataConversionWarning
-from sklearn.metrics import f1_score, log_loss
+from sklearn.metrics import f1_score, log_loss, r2_score
+from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -24,6 +26,7 @@ from dmo.linalg.tiles import Tiles
 from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.thresholds import best_threshold, learn_thresholds
 from dmo.metrics import set_scores
+from dmo.persistence import described, rebuilt
 
 
 @pytest.fixture(scope="module")
@@ -281,8 +284,168 @@ def test_scores_of_few_samples_are_those_of_fits_without_their_fold(monkeypatch)
     held = []
     monkeypatch.setattr(KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found[0]))
     KGHA(dmo.kernels.RBF(2.0)).fit(X, Y)
-    fold = stratified_folds(Y, 10)
+    fold = out_of_fold.folds_of_rows({"x": X}, Y)
+    assert fold.max() == 9
     model = KGHA(dmo.kernels.RBF(2.0), label_sets=False)
     for number in range(10):
         said = model.fit(X[fold != number], Y[fold != number])._raw_scores({"x": X[fold == number]})
         np.testing.assert_allclose(held[0][fold == number], said, atol=1e-6)
+
+
+PREDICTORS = {
+    "KGHA": KGHA(n_components=2),
+    "ridge": MultiViewRidge(),
+    "MORP": dmo.MORP(n_components=3),
+    "MLSI": dmo.MLSI(n_components=3),
+    "MOPE": dmo.MOPE(n_components=3),
+    "MESD": dmo.MESD(n_components=2),
+    "CCA": dmo.TraceEmbedding("cca", n_components=1),
+    "LLTSVR": dmo.LLTSVR(tol=1e-3),
+    "CoupledSVR": dmo.CoupledSVR(tol=1e-3),
+    "JEC": dmo.JEC(),
+    "TagProp": dmo.TagProp(n_neighbors=20),
+    "TwoPassKNN": dmo.TwoPassKNN(),
+    "FastTag": dmo.FastTag(),
+    "votes": dmo.NeighborVotes(),
+    "propagation": dmo.LabelPropagation(n_neighbors=8),
+}
+
+
+@pytest.fixture(scope="module")
+def signals():
+    """240 samples of 3 outputs, of which the first half is learned from."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(240, 6))
+    return X, X @ rng.normal(size=(6, 3)) + 0.5 * rng.normal(size=(240, 3))
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_labels_are_predicted_as_learned_sets_by_every_estimator(name, signals, tmp_path):
+    X, signal = signals
+    Y = (signal > [0.0, 0.8, 1.6]).astype(np.int64)
+    old, new = slice(0, 120), slice(120, None)
+    model = clone(PREDICTORS[name]).fit(X[old], Y[old])
+    sets, p = model.predict(X[new]), model.predict_proba(X[new])
+    assert is_classifier(model)
+    assert not is_regressor(model)
+    assert (sets.dtype, sets.shape, set(np.unique(sets))) == (np.int64, (120, 3), {0, 1})
+    assert len(np.unique(sets.sum(axis=1))) > 1
+    fixed = model.predict(X[new], top=max(1, round(Y[old].sum() / 120)))
+    assert f1_score(Y[new], sets, average="micro") > f1_score(Y[new], fixed, average="micro") - 0.02
+    assert ((p >= 0) & (p <= 1)).all()
+    constant = np.tile(Y[old].mean(axis=0), (120, 1))
+    assert sum(log_loss(Y[new][:, l], p[:, l]) - log_loss(Y[new][:, l], constant[:, l]) for l in range(3)) < -0.1
+    assert model.predict(X[new], top=2).sum(axis=1).tolist() == [2] * 120
+    scores = model.decision_function(X[new])
+    np.testing.assert_array_equal(model.top_labels(X[new], 1)[0][:, 0], scores.argmax(axis=1))
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(loaded.predict(X[new]), sets)
+    np.testing.assert_array_equal(loaded.predict_proba(X[new]), p)
+
+
+@pytest.mark.filterwarnings("ignore:.*n_components = 2")
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_two_classes_have_one_score_and_are_predicted_as_classes_by_every_estimator(name, signals):
+    X, signal = signals
+    y = np.where(signal[:, 0] > 0, "wet", "dry")
+    model = clone(PREDICTORS[name]).fit(X[:120], y[:120])
+    scores, p = model.decision_function(X[120:]), model.predict_proba(X[120:])
+    assert scores.shape == (120,)
+    assert model.predict(X[120:]).tolist() == np.where(scores > 0, "wet", "dry").tolist()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (model.predict(X[120:]) == y[120:]).mean() == model.score(X[120:], y[120:]) > 0.75
+
+
+@pytest.mark.filterwarnings("ignore:LLTSVR. every neighborhood")
+@pytest.mark.parametrize("name", ["KGHA", "ridge", "MORP", "MLSI", "CCA", "LLTSVR", "CoupledSVR"])
+def test_real_targets_are_predicted_as_numbers_by_every_estimator_that_takes_them(name, signals):
+    X, signal = signals
+    model = clone(PREDICTORS[name]).fit(X[:120], 100 + signal[:120])
+    assert is_regressor(model)
+    assert not is_classifier(model)
+    assert not hasattr(model, "decision_function")
+    assert not hasattr(model, "predict_proba")
+    found = model.predict(X[120:])
+    assert np.abs(found - 100).max() < 20
+    assert model.score(X[120:], 100 + signal[120:]) == pytest.approx(r2_score(100 + signal[120:], found))
+    assert r2_score(100 + signal[120:], found) > 0.1
+    with pytest.raises(UserError, match="real outputs have no top labels and no names of them"):
+        model.predict(X, top=1)
+    with pytest.raises(UserError, match="decoder = 'f1@1' is for labels, and y has real values"):
+        clone(model).set_params(decoder="f1@1").fit(X, signal)
+    assert is_classifier(model.fit(X, (signal > 0).astype(int)))
+
+
+@pytest.mark.filterwarnings("ignore:LLTSVR. every neighborhood")
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_probabilities_of_noise_are_chance_for_every_estimator(name):
+    rng = np.random.default_rng(4)
+    X, Y = rng.normal(size=(400, 4)), (rng.random((400, 3)) < [0.2, 0.4, 0.6]).astype(int)
+    p = clone(PREDICTORS[name]).fit(X[:200], Y[:200]).predict_proba(X[200:])
+    constant = np.tile(Y[:200].mean(axis=0), (200, 1))
+    for l in range(3):
+        assert log_loss(Y[200:, l], p[:, l]) < log_loss(Y[200:, l], constant[:, l]) + 0.05
+
+
+@pytest.mark.parametrize("name", ["MORP", "MESD", "LLTSVR", "propagation"])
+def test_a_decoder_ranks_labels_by_what_does_best(name, signals):
+    X, signal = signals
+    Y = (signal > [0.0, 0.8, 1.6]).astype(np.int64)
+    model = clone(PREDICTORS[name]).set_params(decoder="f1-macro").fit(X[:120], Y[:120])
+    assert model.decoding_.ranks
+    assert model.held_out_scores_.shape == (120, 3)
+    np.testing.assert_array_equal(model.predict(X[120:]), model.decision_function(X[120:]) > 0)
+
+
+@pytest.mark.parametrize("name", ["KGHA", "MORP", "LLTSVR"])
+def test_label_sets_of_few_samples_do_not_depend_on_their_order_or_on_rows_being_repeated(name, signals):
+    X, signal = signals
+    Y, counts = (signal[:90] > 0.5).astype(int), np.random.default_rng(5).integers(1, 4, 90)
+    exact = {"tol": 1e-10, "kernel": dmo.kernels.RBF(bandwidth=2.0)}
+    model = clone(PREDICTORS[name]).set_params(**exact)
+    order = np.random.default_rng(6).permutation(np.repeat(np.arange(90), counts))
+    p = model.fit(X[:90], Y, sample_weight=counts.astype(float)).predict_proba(X[90:])
+    np.testing.assert_allclose(clone(model).fit(X[order], Y[order]).predict_proba(X[90:]), p, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["MORP", "LLTSVR"])
+def test_a_model_saved_before_it_learned_label_sets_gives_as_many_labels_as_on_average(name, signals):
+    X, signal = signals
+    Y = (signal > [0.0, 0.3, 0.6]).astype(np.uint8)
+    model = clone(PREDICTORS[name]).fit(X[:120], Y[:120])
+    arrays, description = described(model)
+    arrays = {key: value for key, value in arrays.items() if not key.startswith(("rule/", "decoding/"))}
+    for key in ("label_sets", "decoder"):
+        description["parameters"].pop(key)
+    fitted = {key: value for key, value in description["fitted"].items() if key not in ("rule", "decoding")}
+    mean = Y[:120].mean(axis=0)
+    if name == "MORP":
+        arrays["label_means"] = mean
+        fitted |= {"has_labels": True, "flat": False, "n_labeled": 120.0}
+    else:
+        arrays["fit/label_means_"] = mean
+        fitted |= {"cardinality": float(mean.sum()), "n_labeled": 120.0}
+        fitted["numbers"]["flat_"] = False
+    loaded = rebuilt(arrays, description | {"fitted": fitted})
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X, top=round(mean.sum())))
+    with pytest.raises(UserError, match="too few samples to learn probabilities from, or a fit of an earlier version"):
+        loaded.predict_proba(X)
+
+
+def test_label_propagation_learns_from_means_of_neighbors_whose_scores_have_not_seen_the_label(signals, monkeypatch):
+    X, signal = signals
+    Y, held = (signal[:100] > 0.5).astype(float), []
+    Y[60:] = np.nan
+    monkeypatch.setattr(
+        dmo.LabelPropagation, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found[0])
+    )
+    model = dmo.LabelPropagation(n_neighbors=5, weight="constant").fit(X[:100], Y)
+    fold = stratified_folds(Y[:60], 4)
+    near = NearestNeighbors(n_neighbors=6).fit(X[:100]).kneighbors(X[:60], return_distance=False)[:, 1:]
+    for number in range(4):
+        left = Y.copy()
+        left[np.flatnonzero(fold == number)] = np.nan
+        scores = model.fit(X[:100], left).scores_
+        np.testing.assert_allclose(held[0][fold == number], scores[near[fold == number]].mean(axis=1), atol=1e-6)

@@ -387,7 +387,7 @@ def test_a_file_called_an_image_starts_no_other_program(work, tmp_path, monkeypa
 def read(path):
     with open(path, newline="") as file:
         rows = list(csv.reader(file))
-    return {row[0]: row[1:] for row in rows[1:]}
+    return {row[0]: [label for label in row[1:] if label] for row in rows[1:]}
 
 
 def test_annotating_a_folder_is_annotating_its_feature_store(work, tmp_path):

@@ -523,6 +523,7 @@ UNWEIGHTED = dict.fromkeys(
         "check_sample_weights_not_overwritten",
         "check_sample_weight_equivalence_on_dense_data",
         "check_sample_weight_equivalence_on_sparse_data",
+        "check_classifiers_one_label_sample_weights",
     ),
     "methods on neighbors take no sample_weight",
 )
@@ -531,8 +532,8 @@ UNWEIGHTED = dict.fromkeys(
 @parametrize_with_checks(
     [
         TraceEmbedding("lpp", n_components=1),
-        TraceEmbedding("lfda", n_components=1),
-        TraceEmbedding("ssmmc", n_components=1),
+        TraceEmbedding("lfda"),
+        TraceEmbedding("ssmmc"),
     ],
     expected_failed_checks=lambda _: UNWEIGHTED,
 )

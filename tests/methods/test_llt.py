@@ -350,11 +350,29 @@ def test_dual_coefficients_and_intercept_are_the_prediction():
         assert np.allclose(K @ model.dual_coef_ + model.intercept_, model.predict(K))
 
 
-def test_labels_are_the_positive_outputs():
+def test_labels_are_learned_as_plus_and_minus_one_and_predicted_as_sets():
     X, Y = samples(60, 2, 0)
-    model = LLTSVR(C=10.0, neighbors="distinct").fit(X, np.where(Y > 0, 1, -1))
-    assert (model.predict_labels(X) == (model.predict(X) > 0)).all()
-    assert (model.predict_labels(X) == (Y > 0)).mean() > 0.9
+    model, same = LLTSVR(C=10.0, frame="identity"), LLTSVR(C=10.0, frame="identity")
+    model.fit(X, np.where(Y > 0, 1, -1))
+    assert ((model.decision_function(X) > 0) == (Y > 0)).mean() > 0.9
+    assert (model.predict(X) == (Y > 0)).mean() > 0.9
+    assert set(np.unique(model.predict(X))) == {0, 1}
+    np.testing.assert_array_equal(same.fit(X, (Y > 0).astype(float)).decision_function(X), model.decision_function(X))
+    # as outputs that nobody calls labels: a third value makes them numbers
+    bare = LLTSVR(C=10.0, frame="identity")
+    numbers = bare.fit(X, np.where(Y > 0, 1, -1) + 1e-9 * np.arange(60)[:, None]).predict(X)
+    np.testing.assert_allclose(model.decision_function(X), numbers, atol=1e-4)
+
+
+def test_two_classes_are_one_output_as_in_a_support_vector_regression():
+    X, Y = samples(60, 2, 0)
+    y = np.where(Y[:, 0] > 0, "yes", "no")
+    K = rbf(X)
+    model = LLTSVR(kernel="precomputed", C=10.0).fit(K, y)
+    oracle = SVR(kernel="precomputed", C=10.0, tol=1e-9).fit(K, 2.0 * (y == "yes") - 1)
+    np.testing.assert_allclose(model.decision_function(K), oracle.predict(K), atol=1e-3)
+    assert model.predict(K).tolist() == np.where(oracle.predict(K) > 0, "yes", "no").tolist()
+    assert model.predict_proba(K).shape == (60, 2)
 
 
 def test_chunks_and_containers_do_not_matter():
@@ -424,7 +442,7 @@ NAN = np.where(np.arange(40).reshape(20, 2) == 5, np.nan, 1.0)
         ({}, lambda Y: NAN, "input y contains NaN or infinity at row 2, output 1"),
         ({}, lambda Y: Y[:-1], "y has 19 rows, X has 20"),
         ({}, lambda Y: None, "requires y to be passed"),
-        ({}, lambda Y: np.array([["a", "b"]] * 20), "outputs must be numbers"),
+        ({}, lambda Y: np.array([["a", "b"]] * 20), "labels must be 0 or 1"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(arguments, change, sentence):
@@ -540,7 +558,7 @@ def test_scene_labels_from_distinct_neighbors_beat_independent_regressions(dmo_d
     labels = read_label_list(folder / "scene.xml.xz")
     (X, Y), (new, truth) = (read_arff(folder / f"scene-{part}.arff.xz", labels) for part in ("train", "test"))
     models = [LLTSVR(frame="identity", tol=1e-3), LLTSVR(neighbors="distinct", n_neighbors=12, tol=1e-3)]
-    scores = [jaccard_accuracy(truth, m.fit(X, 2.0 * Y - 1).predict_labels(new)) for m in models]
+    scores = [jaccard_accuracy(truth, m.fit(X, Y).decision_function(new) > 0) for m in models]
     assert scores[1] > scores[0] + 0.1
 
 

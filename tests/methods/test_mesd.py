@@ -297,6 +297,7 @@ def test_classes_of_fewer_members_than_neighbors_take_what_they_have():
 
 
 OF_NEIGHBORS = [f"check_sample_weights_{what}" for what in ("list", "not_overwritten")]
+OF_NEIGHBORS += ["check_classifiers_one_label_sample_weights"]
 OF_NEIGHBORS += [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
@@ -304,7 +305,8 @@ def failing(model):
     return {} if model.method == "fda" else dict.fromkeys(OF_NEIGHBORS, "neighbors have no weights, and say so")
 
 
-@parametrize_with_checks([MESD(n_components=1), MESD("lfda", n_components=1)], expected_failed_checks=failing)
+@pytest.mark.filterwarnings("ignore:MESD.*took 1, pass at most")
+@parametrize_with_checks([MESD(), MESD("lfda")], expected_failed_checks=failing)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -63,7 +63,7 @@ def degrees(A: np.ndarray, B: np.ndarray) -> float:
     return float(np.degrees(scipy.linalg.subspace_angles(A, B).max()))
 
 
-@parametrize_with_checks([MOPE(n_neighbors=2, n_components=1)])
+@parametrize_with_checks([MOPE(n_neighbors=2)])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
