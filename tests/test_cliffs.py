@@ -332,7 +332,7 @@ OTHERS = {
         methods.thresholds._MOST blocks._FIRST validation.preparation._MEDIAN
     """,
     "behavior that changes, whose two sides no test compares yet": """
-        datasets.samples._CLASSES engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
+        engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
         estimators.annotator._MANY estimators.incremental._ENOUGH estimators.out_of_fold.LEAST graphs.search._SPARE
         kernels.rows.SPARSE_BELOW
         kernels.threads._LEAST_WORK linalg.direct._LEADING linalg.direct._PROBE_EVERY linalg.smoothers._KNOWN
