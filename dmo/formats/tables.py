@@ -255,14 +255,13 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
     if ending == ".npz":
         members = open_npz(path)
         least = 1 if of_labels else 2
-        return members[
-            _pick(path, array, [name for name, member in members.items() if least <= len(member.shape) <= 2], members)
-        ]
+        found = {name: member.shape for name, member in members.items() if least <= len(member.shape) <= 2}
+        return members[_pick(path, array, found, members, of_labels)]
     if ending == ".mat":
         variables = matlab_variables(path)
-        matrices = [name for name, (shape, kind) in variables.items() if kind in NUMERIC and len(shape) == 2]
+        matrices = {name: shape for name, (shape, kind) in variables.items() if kind in NUMERIC and len(shape) == 2}
         inside = array is not None and array.endswith("}")
-        chosen = str(array) if inside else _pick(path, array, matrices, variables)
+        chosen = str(array) if inside else _pick(path, array, matrices, variables, of_labels)
         if variables.get(chosen, ((), ""))[1] == "cell":
             return _one_of_equals(path, chosen)
         return read_matlab(path, [chosen])[chosen]
@@ -293,8 +292,12 @@ def _one_of_equals(path: str, cell: str) -> Rows:
     return found[0]
 
 
-def _pick(path: str, array: str | None, matrices: list[str], names: Mapping[str, object]) -> str:
-    """The array asked for, or the only matrix of the file."""
+def _pick(
+    path: str, array: str | None, shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, object], of_labels: bool
+) -> str:
+    """The array asked for, or the only matrix of the file; of features the only one that is more than a vector."""
+    wide = [name for name, shape in shapes.items() if min(shape) > 1]
+    matrices = wide if len(wide) == 1 and not of_labels else list(shapes)
     if array is None and len(matrices) == 1:
         return matrices[0]
     if array is None:
