@@ -336,7 +336,7 @@ OTHERS = {
     "behavior that changes, whose two sides no test compares yet": """
         engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
         estimators.annotator._MANY estimators.incremental._ENOUGH estimators.out_of_fold.LEAST graphs.search._SPARE
-        kernels.rows.SPARSE_BELOW
+        formats.labels._CLASSES kernels.rows.SPARSE_BELOW
         kernels.threads._LEAST_WORK linalg.direct._LEADING linalg.direct._PROBE_EVERY linalg.smoothers._KNOWN
         lowrank.meka_fit._SPARSE_WIDTH methods.embeddings.direct.DENSE methods.embeddings.direct.FACTORED
         methods.embeddings.quadratic_forms._FULL methods.landmark_ridge._PER_LABEL

@@ -139,7 +139,8 @@ def ingest_files(
         for note in [*named[:1], *questions(views)]:
             log.warning("%s", note)
     matlab = [name for name in tables if all(map(_is_matlab, _by_split(everything[name]).values()))]  # type: ignore[arg-type]
-    _turn(tables, matlab)
+    vector = [LABELS] if LABELS in tables and 1 in tables[LABELS].X.shape else []
+    _turn(tables, {*matlab, *vector})
     counts = _same_counts(tables)
     Y, found, kind = _labels(tables, labels)
     source = Source({view: tables[view].X for view in views}, Y, found if names is None else list(names))

@@ -230,10 +230,10 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
     import pandas as pd
 
     others = np.delete(np.arange(len(cells)), lists)
-    for row in others:
-        if not pd.isna(cells[row]):
+    for gap in others:
+        if not pd.isna(cells[gap]):
             raise DataError(
-                f"{where}: column {name!r} lists numbers in most rows, row {row} is {str(cells[row])[:40]!r}; list some"
+                f"{where}: column {name!r} lists numbers in most rows, row {gap} is {str(cells[gap])[:40]!r}; list some"
             )
     found = np.full((len(cells), width), np.nan, np.result_type(values, np.float32))
     found[lists] = values

@@ -467,8 +467,8 @@ class Function(Kernel[Prepared]):
         if not np.allclose(K, K.T, rtol=1e-4, atol=1e-6 * float(np.abs(K).max(initial=0.0))):
             i, j = np.unravel_index(np.abs(K - K.T).argmax(), K.shape)
             raise UserError(
-                f"kernel {self._called}: is not symmetric, k of rows {i} and {j} is {K[i, j]:.6g}, of {j} and {i} {K[j, i]:.6g}; "
-                "pass a symmetric function"
+                f"kernel {self._called}: is not symmetric, k of rows {i} and {j} is {K[i, j]:.6g}, of {j} and {i} "
+                f"{K[j, i]:.6g}; pass a symmetric function"
             )
         return self
 

@@ -24,7 +24,8 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     ----------
     spec : str, Kernel, dict or callable
         A function: see `Function`. Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear",
-        "polynomial", "cosine", "precomputed", each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalization of rows: "hellinger-rbf".
+        "polynomial", "cosine", "precomputed", each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the
+        normalization of rows: "hellinger-rbf".
 
     Returns
     -------
