@@ -230,7 +230,7 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
     import pandas as pd
 
     others = np.delete(np.arange(len(cells)), lists)
-    for gap in others:
+    for gap in others.tolist():
         if not pd.isna(cells[gap]):
             raise DataError(
                 f"{where}: column {name!r} lists numbers in most rows, row {gap} is {str(cells[gap])[:40]!r}; list some"
