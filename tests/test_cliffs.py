@@ -258,7 +258,7 @@ OTHERS = {
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
         formats.delimited._CELLS formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
-        formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
+        formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
         formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
         formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.guard.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._valid.BLOCKS stores._valid.LARGEST
@@ -316,7 +316,8 @@ OTHERS = {
         methods.set_rules._ENTRIES lowrank.landmarks._STRIP
         datasets.gaps._BLOCK decoders._ENTRIES engines.passes._CARRIED estimators.landmark_regression._ROWS
         estimators.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
-        kernels.portable._ENTRIES labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES lowrank.clusters._STRIP
+        kernels.composite._DIAGONAL kernels.portable._ENTRIES
+        labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES lowrank.clusters._STRIP
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.svr.frames._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
         validation.parameters._ROWS workflows.comparison._ENTRIES workflows.images.BATCH
@@ -326,15 +327,16 @@ OTHERS = {
         decoders._POOLED engines.view_moments._SOME features.extraction.SAMPLE_DESCRIPTORS
         features.extraction.SAMPLE_IMAGES functions._SAMPLE labels.kernels._DIRECTIONS lowrank.choice._HELD
         lowrank.clusters._LEAST lowrank.clusters._PER_CLUSTER lowrank.landmarks._LOOK lowrank.landmarks._PER_CENTER
-        lowrank.landmarks._SKETCH_COLUMNS lowrank.nystrom.BANDWIDTH_ROWS lowrank.nystrom._GROUPS
+        kernels.composite._TRIED lowrank.landmarks._SKETCH_COLUMNS
+        lowrank.nystrom.BANDWIDTH_ROWS lowrank.nystrom._GROUPS
         lowrank.sampling.MOST_ROWS lowrank.sampling._LEAST lowrank.sampling._PER_COLUMN lowrank.sampling._PER_PIVOT
         methods.calibration._FIRST methods.calibration._MOST methods.plugin_rule._MOST methods.set_rules._MOST
         methods.thresholds._MOST blocks._FIRST validation.preparation._MEDIAN
     """,
     "behavior that changes, whose two sides no test compares yet": """
-        datasets.samples._CLASSES engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
+        engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
         estimators.annotator._MANY estimators.incremental._ENOUGH estimators.out_of_fold.LEAST graphs.search._SPARE
-        kernels.rows.SPARSE_BELOW
+        formats.labels._CLASSES kernels.rows.SPARSE_BELOW
         kernels.threads._LEAST_WORK linalg.direct._LEADING linalg.direct._PROBE_EVERY linalg.smoothers._KNOWN
         lowrank.meka_fit._SPARSE_WIDTH methods.embeddings.direct.DENSE methods.embeddings.direct.FACTORED
         methods.embeddings.quadratic_forms._FULL methods.landmark_ridge._PER_LABEL

@@ -196,6 +196,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learn a label-aware space from many views of the same samples, and annotate new samples.",
+    epilog="dmo predict is another name of dmo annotate.",
 )
 
 

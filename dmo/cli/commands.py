@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,14 +30,49 @@ class Lazy:
         return found if self.estimator is None else found(self.estimator)
 
 
+ALIASES = {"predict": "annotate"}
+"""Second names of commands."""
+_SYNONYMS = {
+    **dict.fromkeys(("train", "learn", "build"), "fit"),
+    **dict.fromkeys(("classify", "label", "tag", "infer", "apply"), "annotate"),
+    **dict.fromkeys(("score", "test", "eval", "validate", "metrics"), "evaluate"),
+    **dict.fromkeys(("import", "load", "read", "convert", "download"), "ingest"),
+    **dict.fromkeys(("describe", "images", "features"), "extract"),
+    **dict.fromkeys(("embed", "project", "encode"), "transform"),
+    **dict.fromkeys(("gridsearch", "cv", "crossvalidate", "optimize"), "tune"),
+    **dict.fromkeys(("show", "inspect", "ls"), "info"),
+    **dict.fromkeys(("check", "audit"), "verify"),
+    **dict.fromkeys(("plot", "html", "page"), "report"),
+    **dict.fromkeys(
+        ("logistic", "logisticregression", "ridgeregression", "ridgeclassifier", "kernelridge", "krr"), "ridge"
+    ),
+    **dict.fromkeys(("linear", "regression", "multiviewridge"), "ridge"),
+    **dict.fromkeys(("cca", "kcca", "gcca", "mcca"), "multisetcca"),
+    **dict.fromkeys(("svm", "svr", "svc"), "coupledsvr"),
+    **dict.fromkeys(("knn", "neighbors", "kneighbors"), "tagprop"),
+    **dict.fromkeys(("pca", "projection", "traceembedding"), "embedding"),
+    **dict.fromkeys(("lsi", "lsa"), "mlsi"),
+    "mca": "homogeneityanalysis",
+}
+"""What people call commands and methods elsewhere, without marks between words."""
+
+
 class CommandFirst(TyperGroup):
-    """A group that says how it is called (`example`, FILE in it) where a file stands in place of a command's name."""
+    """A group that says how it is called (`example`, FILE in it) where a file or another name stands for a command's."""
 
     example: ClassVar[str]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and Path(args[0]).suffix:
             ctx.fail(f"{args[0]!r} is a file, and a command comes first: {self.example.replace('FILE', args[0])}")
+        if args and args[0] not in self.commands and ALIASES.get(args[0]) in self.commands:
+            args = [ALIASES[args[0]], *args[1:]]
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            word = args[0].lower().replace("-", "").replace("_", "")
+            near = difflib.get_close_matches(word, self.commands, n=1)
+            meant = _SYNONYMS[word] if _SYNONYMS.get(word) in self.commands else near[0] if near else None
+            known = "" if meant is None else f"; did you mean {meant!r}?"
+            ctx.fail(f"No such command {args[0]!r}{known or '; known are ' + ', '.join(self.commands)}")
         return super().resolve_command(ctx, args)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from dmo import stores
@@ -32,7 +33,10 @@ def extract_command(
     store: Annotated[str, typer.Argument(help="Feature store to write.")],
     views: Annotated[str, typer.Option("--set", help=SET_HELP)] = "kgha8",
     labels: Annotated[
-        str | None, typer.Option(help="'folders', or a .csv or .json file of file names and labels.")
+        str | None,
+        typer.Option(
+            help="'folders', or a .csv or .json file of file names and labels (lists, classes, 0/1 columns, targets)."
+        ),
     ] = None,
     test_share: Annotated[
         float | None, typer.Option(help="Share of the images for the split 'test', by their names.")
@@ -110,12 +114,14 @@ def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
 def _record(done: Extraction, listing: Listing, folder: str, path: str) -> dict[str, Any]:
     store = done.store
     labels, split = store.labels, store.split
+    kind = "targets" if store.real_labels else "classes" if store.class_labels else "labels"
     return {
+        "label_kind": None if labels is None else kind,
         "folder": folder,
         "store": path,
         "n_samples": store.n_samples,
         "n_labels": None if labels is None else int(labels.shape[1]),
-        "labels_per_sample": None if labels is None else round(float(labels.sum(axis=1).mean()), 4),
+        "labels_per_sample": None if labels is None else round(float(np.nansum(labels, axis=1).mean()), 4),
         "split": None if split is None else {name: int((split == name).sum()) for name in sorted(set(split.tolist()))},
         "views": {name: int(view.shape[1]) for name, view in store.views.items()},
         "fingerprint": store.provenance["parameters"]["fingerprint"],
@@ -133,7 +139,9 @@ def _rows(record: dict[str, Any], verbose: bool) -> list[tuple[str, str]]:
     if record["unreadable"]:
         rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
     if record["n_labels"] is not None:
-        rows.append(("labels", f"{record['n_labels']}, {record['labels_per_sample']:.2f} an image"))
+        per = record["labels_per_sample"]
+        words = {"classes": "classes, one an image", "targets": "real targets"}.get(record["label_kind"])
+        rows.append(("labels", f"{record['n_labels']}, {words or f'{per:.2f} an image'}"))
     rows += [(f"view {name}", f"{width} features") for name, width in record["views"].items()]
     seconds = record["stages"].get("describe images")
     if seconds:

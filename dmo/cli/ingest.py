@@ -215,7 +215,7 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         rows.append(("labels", f"{labels.shape[1]}, {words}"))
     for name, v in views.items():
         kind = ("sparse " if v.kind == "sparse" else "") + ("histogram" if v.histogram else "features")
-        kind += ", cells missing" if v.missing else ""
+        kind += ", cells missing (fit with --impute mean)" if v.missing else ""
         present = presence(store.views[name])
         kind += "" if present is None else f", {(~present).sum()} samples missing"
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))

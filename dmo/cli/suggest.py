@@ -11,7 +11,7 @@ from dmo import stores
 from dmo.cli.options import Features, Json, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.answers import kept_answers, one_answer_each, read_answers, update
+from dmo.workflows.answers import kept_answers, names_of, one_answer_each, read_answers, update
 from dmo.workflows.apply import ALL, SCORES, free, open_applied, write_csv
 from dmo.workflows.program import session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, suggestions
@@ -81,7 +81,8 @@ def update_command(
     The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
     """
     free(out, overwrite, "model")
-    given = one_answer_each(answer for path in answers for answer in read_answers(path).items())
+    known = names_of(open_applied(model, features, ALL, ALL, SCORES))
+    given = one_answer_each(answer for path in answers for answer in read_answers(path, known).items())
     if not given:
         raise UserError(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"

@@ -15,14 +15,15 @@ import scipy.sparse
 
 from dmo.blocks import rows
 from dmo.datasets.gaps import note_gaps
-from dmo.datasets.samples import Kind, label_matrix, read_samples, share_out
+from dmo.datasets.samples import read_samples, share_out
 from dmo.datasets.writing import ALL, Source, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import open_csv, read_names
 from dmo.formats.files import DataError, dense, existing, sha256, suffix
-from dmo.formats.frames import TABLES
-from dmo.formats.tables import Table, open_table
+from dmo.formats.frames import CLASS_NAMES, FRAMES, question
+from dmo.formats.labels import Kind, label_matrix
+from dmo.formats.tables import Table, cell_views, open_table, questions, shared_rows
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 
@@ -105,7 +106,7 @@ def ingest_files(
     """
     if not views:
         raise UserError("ingest_files: got no view, needs at least one; pass {name: file}")
-    dtypes = dtypes or {}
+    views, dtypes = cell_views(views), dtypes or {}
     check_known("histograms", histograms, views)
     check_known("dtypes", dtypes, views)
     names = read_names(label_names) if isinstance(label_names, str | Path) else label_names
@@ -125,15 +126,21 @@ def ingest_files(
         for view, files in views.items()
     }
     if labels is not None and columns is None:
-        tables[LABELS] = open_table(LABELS, _by_split(labels))  # type: ignore[arg-type]
+        tables[LABELS] = open_table(LABELS, _by_split(labels), of_labels=True)  # type: ignore[arg-type]
     if labels is None and not any(table.Y is not None for table in tables.values()):
         for files in filter(_is_arff, views.values()):
             raise UserError(
                 f"{next(iter(_by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
                 "(--labels FILE.xml), their names or number (--label-columns 6: the first six, -6: the last), or 0 for none"
             )
+    if labels is None:
+        headers = [name for table in tables.values() for name in table.feature_names or ()]
+        named = [question(name) for name in headers if name.strip().lower() in CLASS_NAMES]
+        for note in [*named[:1], *questions(views)]:
+            log.warning("%s", note)
     matlab = [name for name in tables if all(map(_is_matlab, _by_split(everything[name]).values()))]  # type: ignore[arg-type]
-    _turn(tables, matlab)
+    vector = [LABELS] if LABELS in tables and 1 in tables[LABELS].X.shape else []
+    _turn(tables, {*matlab, *vector})
     counts = _same_counts(tables)
     Y, found, kind = _labels(tables, labels)
     source = Source({view: tables[view].X for view in views}, Y, found if names is None else list(names))
@@ -159,7 +166,7 @@ def _tables(files: Mapping[str, Any], labels: Any) -> bool:
         ending = suffix(spec.partition("::")[0])
         if os.path.isdir(spec) and ending != ".zarr":
             return True
-        if ending in TABLES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec)):
+        if ending in FRAMES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec)):
             return True
     return False
 
@@ -189,27 +196,20 @@ def _is_matlab(spec: Any) -> bool:
 
 
 def _turn(tables: dict[str, Table], may: Collection[str]) -> None:
-    """Transposes an array of one of the files `may` whose columns are as many as all others have rows.
+    """Transposes the arrays of the files `may` that have their samples in columns, told by what all others have.
 
     MATLAB's users keep samples in columns; of other files, a row too many is likelier.
     """
-    counts = {name: table.X.shape[0] for name, table in tables.items()}
+    shapes = {name: tables[name].X.shape for name in sorted(tables, key=LABELS.__ne__)}
+    n = shared_rows(shapes, [name for name in shapes if name in may and len(tables[name].counts) == 1])
     for name, table in tables.items():
-        others = {count for other, count in counts.items() if other != name}
-        if (
-            name in may
-            and len(others) == 1
-            and table.X.shape[0] not in others
-            and table.X.shape[1] in others
-            and len(table.counts) == 1
-        ):
-            log.warning("%s: has %d columns, as many as there are samples: it is transposed", name, table.X.shape[1])
-            whole = rows(table.X)
-            turned = scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
-            tables[name] = replace(
-                table, X=turned, counts=dict.fromkeys(table.counts, turned.shape[0]), feature_names=None
-            )
-            return
+        if n is None or table.X.shape[0] == n:
+            continue
+        if min(table.X.shape) > 1:
+            log.warning("%s: has %d columns, as many as there are samples: it is transposed", name, n)
+        whole = rows(table.X)
+        turned = scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
+        tables[name] = replace(table, X=turned, counts=dict.fromkeys(table.counts, n), feature_names=None)
 
 
 def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -19,21 +19,28 @@ from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.files import DataError, check_memory, dense, suffix
-from dmo.formats.frames import TABLES, is_ragged, numbers_of, numeric_columns, read_frame, read_ragged
-from dmo.formats.tables import open_table
+from dmo.formats.frames import (
+    FRAMES,
+    as_frame,
+    class_like,
+    is_ragged,
+    numeric_columns,
+    question,
+    read_frame,
+    read_ragged,
+    vectors,
+)
+from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
+from dmo.formats.tables import cell_views, open_table, questions, shared_rows
 from dmo.labels.stratification import stratified_folds
 from dmo.stores import FeatureStore, Provenance
-from dmo.validation import SINGLE, is_label_sets
+from dmo.validation import SINGLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Given = str | os.PathLike[str] | Any
 """A file, a folder of documents, a DataFrame, or an array."""
-_SEPARATORS = ("|", ";", ",")
-Kind = Literal["labels", "classes", "targets"]
-_CLASSES = 20
-"""Distinct whole numbers up to which a column of them is taken as classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,10 +289,13 @@ def read_samples(
     """
     reader = _Reader(id, split, how, (text,) if isinstance(text, str) else tuple(text), separator)
     given = dict(features) if isinstance(features, Mapping) and not _is_split(features) else {SINGLE: features}
+    given = cell_views(given)
     columns = _label_columns(labels)
     for view, table in given.items():
         reader.add(view, table, columns)
     reader.add_labels(labels, columns)
+    if labels is None:
+        reader.notes += questions(given)
     samples = reader.samples()
     if test_share is None:
         return reader.with_texts(samples)
@@ -306,75 +316,6 @@ def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
 
 
-def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[np.ndarray, list[str] | None, Kind]:
-    """Make a label matrix of labels in any form.
-
-    -> labels (n, L)
-    """
-    import pandas as pd
-
-    if is_label_sets(given):
-        return (*_indicator([[str(label) for label in row] for row in given]), "labels")
-    if not isinstance(given, pd.DataFrame):
-        array = given if hasattr(given, "shape") else np.asarray(given)
-        array = dense(rows(array)) if getattr(array, "ndim", 1) == 2 else np.asarray(array)
-        if array.ndim == 2 and array.shape[1] > 1:
-            found, real = _numbers(where, array, None)
-            return found, None, "targets" if real else "labels"
-        given = pd.Series(array.ravel()).to_frame()
-    if given.shape[1] == 1:
-        return _of_one_column(where, given.iloc[:, 0], separator)
-    names = [str(name) for name in given.columns]
-    parts = []
-    for name in given.columns:
-        values = numbers_of(given[name])
-        if values is None:
-            first = next(str(value) for value in given[name] if not pd.isna(value))
-            raise DataError(
-                f"{where}: column {name!r} holds words ({first[:40]!r}), expected 0 and 1 or numbers in every column of "
-                "labels; pass the names of the samples as id, or the label columns alone"
-            )
-        parts.append(values)
-    found, real = _numbers(where, np.column_stack(parts), names)
-    return found, names, "targets" if real else "labels"
-
-
-def _numbers(where: str, array: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, bool]:
-    """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and where nothing is known."""
-    values = np.asarray(array, dtype=np.float64)
-    wrong, unknown = np.argwhere(np.isinf(values)), np.isnan(values)
-    if len(wrong):
-        i, j = wrong[0]
-        column = f"column {names[j]!r}" if names is not None else f"column {j}"
-        raise DataError(f"{where}: the cell in row {i}, {column} is {values[i, j]}; fill it, or leave the sample out")
-    if unknown.all():
-        raise DataError(f"{where}: every cell is missing, expected labels of some samples")
-    if not np.isin(values[~unknown], (0, 1)).all():
-        return values, True
-    return (values if unknown.any() else values.astype(np.uint8)), False
-
-
-def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.ndarray, list[str] | None, Kind]:
-    """Labels of one column: lists with a separator, classes, or one target. Numbers 0 and 1 alone are named by the column."""
-    name = str(column.name) if isinstance(column.name, str) else None
-    gap = np.flatnonzero(column.isna().to_numpy())
-    values = numbers_of(column)
-    if values is not None:
-        found, real = _numbers(where, values[:, None], [name or "label"])
-        levels = np.unique(values[~np.isnan(values)]) if real else np.arange(2.0)
-        if len(levels) <= _CLASSES and np.all(levels == np.round(levels)) and len(levels) < len(values):
-            classes, prefix = (values[:, None] == levels).astype(np.uint8), "" if real or name is None else f"{name}="
-            return unknown_rows(classes, gap), [f"{prefix}{level:g}" for level in levels], "classes"
-        return found, [name or "label"], "targets" if real else "labels"
-    texts = ["" if lost else str(text) for lost, text in zip(column.isna(), column)]
-    mark = (
-        separator if separator is not None else next((m for m in _SEPARATORS if any(m in text for text in texts)), None)
-    )
-    split = [[part.strip() for part in text.split(mark) if part.strip()] if mark else [text] for text in texts]
-    found, names = _indicator([[] if row == [""] else row for row in split])
-    return (found, names, "labels") if mark else (unknown_rows(found, gap), names, "classes")
-
-
 def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
     """Give the class of every sample by its name.
 
@@ -383,26 +324,6 @@ def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.n
     if labels is None or np.isnan(labels).any():
         return labels
     return np.array([str(j) for j in range(labels.shape[1])] if names is None else names)[labels.argmax(axis=1)]
-
-
-def unknown_rows(labels: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Labels whose rows of the numbers `where` are not known: NaN; as they are where there are none."""
-    if not len(where):
-        return labels
-    found = labels.astype(np.float64)
-    found[where] = np.nan
-    return found
-
-
-def _indicator(sets: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[str]]:
-    names = sorted({label for row in sets for label in row})
-    if not names:
-        raise DataError("no sample has a label, expected some")
-    place = {name: j for j, name in enumerate(names)}
-    found = np.zeros((len(sets), len(names)), dtype=np.uint8)
-    for i, row in enumerate(sets):
-        found[i, [place[label] for label in row]] = 1
-    return found, names
 
 
 def _is_split(features: Any) -> bool:
@@ -437,6 +358,7 @@ class _Reader:
     names: dict[str, list[str]] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
     documents: list[str] | None = None
+    folders: list[str] = field(default_factory=list)
 
     def add(self, view: str, given: Any, columns: list[str] | int | None) -> None:
         """Read the table of a view."""
@@ -460,6 +382,9 @@ class _Reader:
             if self.id is None:
                 self.documents = table["document"].tolist()
                 table = table.drop(columns="document")
+            else:  # joined by their names, whatever the other tables call that column
+                table = table.rename(columns={"document": self.id})
+                self.folders.append(view)
         table = self._indexed(view, table)
         chosen = [name for name in columns if name in table.columns] if isinstance(columns, list) else []
         if isinstance(columns, list) and chosen:
@@ -484,7 +409,7 @@ class _Reader:
         if table.feature_names is not None:
             self.names[view] = table.feature_names
         if table.Y is not None:
-            found, real = _numbers(view, table.Y, table.label_names)
+            found, real = checked_numbers(view, table.Y, table.label_names)
             self.named = (found, table.label_names, real, table.classes)
         if list(table.counts) != ["all"]:
             self._parts(np.repeat(list(table.counts), list(table.counts.values())), view)
@@ -541,7 +466,7 @@ class _Reader:
         if table is not None:
             self.labels = self._indexed("labels", table)
         elif isinstance(labels, str | os.PathLike):
-            self.labels = dense(rows(open_table("labels", {"all": str(labels)}).X))
+            self.labels = dense(rows(open_table("labels", {"all": str(labels)}, of_labels=True).X))
         else:
             self.labels = labels
 
@@ -555,6 +480,7 @@ class _Reader:
         if self.id is not None:
             if isinstance(labels, pd.DataFrame | pd.Series):
                 keyed["labels"] = labels
+            keyed = self._without_endings(keyed)
             ids = self._joined({name: list(map(str, table.index)) for name, table in keyed.items()})
             if "labels" in keyed:
                 known = set(map(str, keyed["labels"].index))
@@ -568,9 +494,15 @@ class _Reader:
                 for column in [name for name in self.text if name in table.columns]:
                     self.texts[column] = table[column]
                     table = table.drop(columns=column)
-                if table.shape[1] == 0:
-                    continue
-                views[view], names[view] = numeric_columns(view, table, self.notes)
+                listed, table = vectors(view, table)
+                if labels is None and self.named is None and (found := class_like(table)) is not None:
+                    self.notes.append(question(found))
+                if table.shape[1] == 0 and len(listed) == 1:
+                    views[view] = listed.popitem()[1]
+                for column, array in listed.items():
+                    views[column if column not in self.tables else f"{view}.{column}"] = array
+                if table.shape[1]:
+                    views[view], names[view] = numeric_columns(view, table, self.notes)
             else:
                 views[view] = table if scipy.sparse.issparse(table) else np.asarray(table)
         lost = [name for name in self.text if name not in self.texts]
@@ -593,6 +525,16 @@ class _Reader:
             raise DataError(f"no table has the column {self.split!r} of the split")
         split = None if parts is None else np.asarray(parts).astype(str)
         return Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes)
+
+    def _without_endings(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """Names of documents as their folder has them: without the .txt that other tables may write."""
+        known = {one for view in self.folders for one in tables[view].index}
+
+        def bare(one: str) -> str:
+            stem = str(one).removesuffix(".txt")
+            return stem if one not in known and stem in known else one
+
+        return {name: table.rename(index=bare) if known else table for name, table in tables.items()}
 
     def with_texts(self, samples: Samples) -> Samples:
         """The samples with a view per column of documents, whose words are those of the training samples."""
@@ -640,14 +582,11 @@ class _Reader:
 
     def _upright(self, views: dict[str, Any], Y: np.ndarray | None, n: int) -> np.ndarray | None:
         """Turns what has its samples in columns, told by the number of rows of all others."""
-        if Y is not None and views:
-            counts = [X.shape[0] for X in views.values()]
-            if len(set(counts)) == 1 and Y.shape[0] != counts[0] == Y.shape[1]:
-                self.notes.append(
-                    f"labels have {counts[0]} columns, as many as there are samples, so they are transposed"
-                )
-                Y = np.ascontiguousarray(Y.T)
-        target = n or (Y.shape[0] if Y is not None else next(iter(views.values())).shape[0])
+        shapes = ({} if Y is None else {"labels": Y.shape}) | {view: X.shape for view, X in views.items()}
+        target = n or shared_rows(shapes, list(shapes)) or next(iter(shapes.values()))[0]
+        if Y is not None and Y.shape[0] != target == Y.shape[1]:
+            self.notes.append(f"labels have {target} columns, as many as there are samples, so they are transposed")
+            Y = np.ascontiguousarray(Y.T)
         for view, X in views.items():
             if X.shape[0] != target and X.shape[1] == target:
                 self.notes.append(
@@ -668,15 +607,14 @@ def _frame(given: Any, notes: list[str]) -> pd.DataFrame | None:
     """A table with names; None for an array or a file of one."""
     import pandas as pd
 
-    if isinstance(given, pd.DataFrame):
-        return given.set_axis([str(name) for name in given.columns], axis=1)
     if isinstance(given, pd.Series):
         return given.to_frame()
     if not isinstance(given, str | os.PathLike):
-        return None
+        table = as_frame(given)
+        return None if table is None else table.set_axis([str(name) for name in table.columns], axis=1)
     if os.path.isdir(given) and suffix(given) != ".zarr":
         return _documents(Path(given))
-    return read_frame(given, notes) if suffix(given) in TABLES else None
+    return read_frame(given, notes) if suffix(given) in FRAMES else None
 
 
 def _documents(folder: Path) -> pd.DataFrame:

@@ -384,6 +384,8 @@ def describe_into(
             extractor.specs(),
             labels=listing.labels,
             label_names=listing.label_names,
+            real_labels=listing.kind == "targets",
+            class_labels=listing.kind == "classes",
             sample_ids=listing.ids,
             split=listing.split,
             attributes={"dataset": PART, "folder": folder, **(attributes or {})},

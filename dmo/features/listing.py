@@ -16,6 +16,7 @@ import numpy as np
 from dmo.errors import UserError
 from dmo.features.images import find_images
 from dmo.formats.files import csv_rows, existing
+from dmo.formats.labels import Kind, label_matrix
 
 NAMES = ("file", "image", "picture", "path", "sample")
 FOLDERS = "folders"
@@ -31,8 +32,8 @@ class Listing:
         Where they lie.
     ids : list of str
         n paths relative to it.
-    labels : ndarray of shape (n, L), uint8, default=None
-        0 and 1.
+    labels : ndarray of shape (n, L), default=None
+        0 and 1, or real targets; NaN where one is not known.
     label_names : list of str, default=None
         L names.
     split : list of str, default=None
@@ -43,6 +44,8 @@ class Listing:
         Names in the label file without an image.
     others : tuple of str, default=()
         Files that are no images.
+    kind : {"labels", "classes", "targets"}, default="labels"
+        What the labels are: 0 and 1, one class an image, or real numbers.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class Listing:
     unlisted: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    kind: Kind = "labels"
 
     def path(self, i: int) -> Path:
         """Where an image lies.
@@ -127,8 +131,9 @@ class Listing:
 def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
     r"""List the images below a folder, with labels where `labels` says where to find them.
 
-    A CSV file has a header; a first column of file names (relative to the folder); then a column "labels" with names
-    separated by ";", or one column of 0 and 1 per label; and "split" where there is one. A JSON file is
+    A CSV file has a header; a first column of file names (relative to the folder); then the labels in any form that
+    `dmo.datasets.read_samples` takes: a column of names with | ; or , between them, one of classes, or columns of 0 and 1
+    or of real targets; and "split" where there is one. A JSON file is
     {"file": ["label", ...]}, or a list of {"file": ..., "labels": [...], "split": ...}.
 
     Parameters
@@ -174,27 +179,39 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
     listed = [name for name in found if name in entries]
     if not listed:
         raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
-    names = sorted({label for name in listed for label in entries[name][0]})
+    Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed])
     if not names:
         raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learned from it")
-    column = {name: j for j, name in enumerate(names)}
-    Y = np.zeros((len(listed), len(names)), dtype=np.uint8)
-    for i, name in enumerate(listed):
-        Y[i, [column[label] for label in entries[name][0]]] = 1
     known = set(found)
     return replace(
         plain,
         ids=listed,
         labels=Y,
         label_names=names,
+        kind=kind,
         split=_splits(str(labels), [entries[name][1] for name in listed]),
         unlisted=tuple(name for name in found if name not in entries),
         absent=tuple(sorted(name for name in entries if name not in known)),
     )
 
 
-ListedImage = tuple[list[str], str | None]
-"""Labels and split of an image."""
+ListedImage = tuple[list[str] | dict[str, str | None], str | None]
+"""Labels of an image, or its cells by column, and its split."""
+
+
+def _labels(where: str, given: Sequence[Any]) -> tuple[np.ndarray, list[str], Kind]:
+    """The label matrix of the images, the names of its columns, and what it holds; no names where no image has a label."""
+    import pandas as pd
+
+    if not any(any(cells.values() if isinstance(cells, dict) else cells) for cells in given):
+        return np.zeros((len(given), 0)), [], "labels"
+    of_cells = isinstance(given[0], dict)
+    Y, found, kind = label_matrix(where, pd.DataFrame.from_records(given) if of_cells else [set(row) for row in given])
+    names = found or [str(j) for j in range(Y.shape[1])]
+    if kind != "labels":
+        return Y, names, kind
+    carried = [j for j in sorted(range(len(names)), key=names.__getitem__) if Y[:, j].any()]
+    return Y[:, carried], [names[j] for j in carried], kind
 
 
 def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
@@ -220,7 +237,7 @@ def _read_csv(path: Path) -> dict[str, ListedImage]:
             if len(header) < 2 or header[0].lower() not in NAMES:
                 raise UserError(
                     f"{path}: line 1 begins with {','.join(header)[:60]!r}, needs a header with a first column 'file', "
-                    "and 'labels' or one column a label"
+                    "and the labels after it"
                 )
             for fields in lines:
                 if fields:
@@ -234,17 +251,9 @@ def _read_csv(path: Path) -> dict[str, ListedImage]:
 def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, ListedImage]:
     if len(fields) != len(header):
         raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
-    split, labels = None, []
-    for title, field in zip(header[1:], (field.strip() for field in fields[1:])):
-        if title.lower() == "split":
-            split = field or None
-        elif title.lower() == "labels":
-            labels += [label.strip() for label in field.split(";") if label.strip()]
-        elif field not in ("0", "1", ""):
-            raise UserError(f"{where}, column {title!r} is {field[:40]!r}; a column of a label holds 0 and 1")
-        elif field == "1":
-            labels.append(title)
-    return fields[0].strip(), (labels, split)
+    cells = dict(zip(header[1:], (field.strip() or None for field in fields[1:])))
+    split = next((name for name in cells if name.lower() == "split"), None)
+    return fields[0].strip(), (cells, None if split is None else cells.pop(split))
 
 
 def _read_json(path: Path) -> dict[str, ListedImage]:

@@ -1,10 +1,12 @@
-"""Tables as people keep them: CSV, TSV and Parquet with names, ids, words, gaps and dates, by pandas and pyarrow."""
+"""Tables as people keep them: CSV, TSV, Parquet, Arrow and JSON lines with names, ids, words, gaps, dates and vectors."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +34,11 @@ from dmo.formats.files import (
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+_PARQUET, _ARROW, _JSON_LINES = (".parquet", ".pq"), (".arrow", ".feather"), (".jsonl", ".ndjson")
+_TEXT = (".csv", ".tsv", ".txt")
+TABLES = (*_TEXT, *_PARQUET)
+"""Endings of files whose shape `frame_shape` knows before they are read."""
+FRAMES = (*TABLES, *_ARROW, *_JSON_LINES)
 """Endings of files that `read_frame` reads."""
 _GAPS = ["", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan"]
 _SEPARATORS = (",", ";", "\t", "|")
@@ -42,6 +48,10 @@ _COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read a
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
 """Copies of the texts of Parquet while they become a table; encodings in which a text takes its length in the file."""
 _SOME = 50  # lines that the separator is found from
+_LEVELS = 20
+"""Different words up to which a column is made of categories rather than of names."""
+CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "category", "y"}
+"""What people call a column of classes."""
 TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 """Words for 1 and 0."""
 
@@ -54,11 +64,15 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
 
     path = existing(path)
     notes = [] if notes is None else notes
-    if suffix(path) in (".parquet", ".pq"):
-        with _parquet(path):
+    if suffix(path) in _PARQUET:
+        with _by_pyarrow(path, "Parquet"):
             _check_parquet(path)
             return pd.read_parquet(path)
+    if suffix(path) in _ARROW:
+        return _arrow(path)
     text = _text(path)
+    if suffix(path) in _JSON_LINES:
+        return _json_lines(path, text)
     mark = "\t" if suffix(path) == ".tsv" else _separator(text)
     decimal = "," if mark != "," and _decimal_comma(text, mark) else "."
     first, header = _header(str(path), text, mark, notes)
@@ -90,16 +104,130 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[None]:
+def _by_pyarrow(path: Path, kind: str) -> Iterator[None]:
     """What pyarrow raises inside the `with` block, in a sentence."""
     try:
         yield
     except (MemoryError, DataError):
         raise
     except ImportError:
-        raise UserError(f"{path}: Parquet needs pyarrow; install dmo-learn[parquet]") from None
+        raise UserError(f"{path}: {kind} needs pyarrow; install dmo-learn[parquet]") from None
     except Exception as error:  # pyarrow's own, of any class
-        raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+        raise DataError(f"{path}: cannot be read as {kind} ({(str(error).splitlines() or [''])[0]})") from None
+
+
+def _arrow(path: Path) -> pd.DataFrame:
+    """A table of the Arrow file format (Feather), read batch by batch."""
+    with _by_pyarrow(path, "Arrow"):
+        import pyarrow as pa
+
+        with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_file(file) as reader:
+            batches = []
+            for i in range(reader.num_record_batches):
+                batches.append(reader.get_batch(i))
+                check_memory(path, batches[-1].nbytes)
+            return pa.Table.from_batches(batches, reader.schema).to_pandas()
+
+
+def _json_lines(path: Path, text: str) -> pd.DataFrame:
+    """A table of which every line is a JSON object; what a line lacks is missing."""
+    import pandas as pd
+
+    records = []
+    for number, line in enumerate(io.StringIO(text), 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: line {number} is no JSON ({error}); every line needs to be one object") from None
+        if not isinstance(found, dict):
+            raise DataError(f"{path}: line {number} is a {type(found).__name__}, expected an object with named cells")
+        records.append(found)
+    if not records:
+        raise DataError(f"{path}: is empty, expected a table")
+    table = pd.DataFrame.from_records(records)
+    for name in table.columns:  # text "null" and the like are words here; an object in a cell is no cell
+        nested = next((row for row, cell in enumerate(table[name]) if isinstance(cell, dict)), None)
+        if nested is not None:
+            raise DataError(
+                f"{path}: column {name!r}, row {nested} is an object; leave it out, or write its parts as columns"
+            )
+    return table
+
+
+def as_frame(given: Any) -> pd.DataFrame | None:
+    """A table of pandas, polars (a lazy one is collected) or pyarrow as pandas' own; None for what is no table."""
+    kind = type(given)
+    if hasattr(kind, "collect_schema") and hasattr(kind, "collect"):  # a LazyFrame
+        given = given.collect()
+        kind = type(given)
+    if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # a DataFrame of polars, which needs no pyarrow for this
+        import pandas as pd
+
+        cells = _of_polars(given)
+        return pd.DataFrame({name: list(values) if values.ndim > 1 else values for name, values in cells.items()})
+    if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # a Table of pyarrow
+        given = given.to_pandas()
+    pandas = sys.modules.get("pandas")  # whoever passes its tables has imported it
+    return given if pandas is not None and isinstance(given, pandas.DataFrame) else None
+
+
+def _of_polars(table: Any) -> dict[str, np.ndarray]:
+    return {name: table.get_column(name).to_numpy() for name in table.columns}
+
+
+def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
+    """The columns whose cells list numbers, each as an array (n, d) with rows of NaN for missing cells; the other columns."""
+    found = {}
+    for name in table.columns[[dtype.kind == "O" for dtype in table.dtypes]]:
+        cells = list(table[name])
+        lists = [row for row, cell in enumerate(cells) if is_list(cell)]
+        if lists and not any(isinstance(part, str) for part in cells[lists[0]]):
+            found[str(name)] = _stacked(where, str(name), cells, lists)
+    return found, table.drop(columns=list(found)) if found else table
+
+
+def is_list(cell: Any) -> bool:
+    """Whether a cell of a table holds several things."""
+    return isinstance(cell, list | tuple | set | frozenset | np.ndarray)
+
+
+def has_lists(column: pd.Series) -> bool:
+    """Whether cells of a column are lists."""
+    return column.dtype.kind == "O" and any(map(is_list, column))
+
+
+def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
+    """Cells of a column, those of the rows `lists` one below the other."""
+    width = len(cells[lists[0]])
+    for row in lists:
+        if len(cells[row]) != width or not width:
+            raise DataError(
+                f"{where}: column {name!r}, row {row} lists {len(cells[row])} values, expected {width or 'some'} in each"
+            )
+    try:
+        values = np.stack([np.asarray(cells[row]) for row in lists])
+        values = values if values.dtype.kind in "biuf" else values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{where}: column {name!r} lists other things than numbers; leave it out, or name it as labels"
+        ) from None
+    if values.ndim != 2:
+        raise DataError(f"{where}: column {name!r} holds arrays of shape {values.shape[1:]}, expected lists of numbers")
+    if len(lists) == len(cells):
+        return values
+    import pandas as pd
+
+    others = np.delete(np.arange(len(cells)), lists)
+    for gap in others.tolist():
+        if not pd.isna(cells[gap]):
+            raise DataError(
+                f"{where}: column {name!r} lists numbers in most rows, row {gap} is {str(cells[gap])[:40]!r}; list some"
+            )
+    found = np.full((len(cells), width), np.nan, np.result_type(values, np.float32))
+    found[lists] = values
+    return found
 
 
 def _check_parquet(path: Path) -> None:
@@ -133,10 +261,10 @@ def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterat
     file = ParquetFile(path, read_dictionary=[name] if is_dictionary else None)
     for batch in file.iter_batches(1 << 16 if is_dictionary else min(rows, 1 << 16), columns=[name]):
         (found,) = batch.columns
+        while pa.types.is_list(found.type) or pa.types.is_large_list(found.type):
+            found = found.flatten()
         if pa.types.is_nested(found.type):
-            raise DataError(
-                f"{path}: column {batch.schema.names[0]!r} holds lists, expected a number or a text in a cell"
-            )
+            raise DataError(f"{path}: column {batch.schema.names[0]!r} holds tables, expected numbers, texts or lists")
         indices = found.indices if is_dictionary else None
         lengths = pc.binary_length(found.dictionary if is_dictionary else found)
         yield pc.sum(lengths if indices is None else lengths.take(indices)).as_py() or 0
@@ -169,8 +297,8 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
     #     >>> frame_shape("a.csv")
     #     (0, 2)
     path = existing(path)
-    if suffix(path) in (".parquet", ".pq"):
-        with _parquet(path):
+    if suffix(path) in _PARQUET:
+        with _by_pyarrow(path, "Parquet"):
             from pyarrow.parquet import read_metadata
 
             about = read_metadata(path)
@@ -190,7 +318,7 @@ def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
 
 def is_ragged(path: str | os.PathLike[str]) -> bool:
     r"""Tell whether the rows of a text file have different numbers of fields."""
-    if suffix(path) in (".parquet", ".pq"):
+    if suffix(path) not in _TEXT:
         return False
     text = _text(existing(path))
     rows = list(islice(csv_rows(io.StringIO(text, newline=""), _separator(text)), _SOME))
@@ -207,6 +335,10 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
     names: list[str] = []
     words: list[str] = []
     for name in table.columns:
+        if has_lists(table[name]):
+            raise DataError(
+                f"{where}: column {name!r} lists words; pass it as labels (--label-columns {name}), or leave it out"
+            )
         values = numbers_of(table[name])
         if values is not None:
             parts.append(values[:, None])
@@ -221,6 +353,27 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
     if not parts:
         raise DataError(f"{where}: has no column of features")
     return np.hstack(parts), names
+
+
+def class_like(table: pd.DataFrame) -> str | None:
+    """The column that looks like classes: one that is called so, or the last of few words; None where there is none."""
+    found = None
+    for name in table.columns:
+        if has_lists(table[name]):
+            continue
+        numbers, levels = numbers_of(table[name]), table[name].nunique()
+        whole = numbers is not None and bool((numbers == np.round(numbers))[~np.isnan(numbers)].all())
+        if not 2 <= levels <= min(_LEVELS, len(table) / 2) or not (numbers is None or whole):
+            continue
+        if str(name).strip().lower() in CLASS_NAMES:
+            return str(name)
+        found = str(name) if numbers is None else found
+    return found
+
+
+def question(column: str) -> str:
+    """What is asked where no labels were named and a column looks like classes."""
+    return f"column {column!r} looks like classes: --label-columns {column} (in Python labels=[{column!r}])"
 
 
 def numbers_of(column: pd.Series) -> np.ndarray | None:
@@ -261,11 +414,11 @@ def one_hot(where: str, name: str, column: pd.Series) -> tuple[np.ndarray, list[
             f"{where}: column {name!r} holds dates ({example}); leave it out, or turn it into numbers such as days"
         )
     words = np.mean([len(text.split()) for text in known]) if len(known) else 0
-    if len(levels) > 20 and words >= 3:
+    if len(levels) > _LEVELS and words >= 3:
         raise DataError(
             f"{where}: column {name!r} holds free text ({example} ...); leave it out, or pass it as documents (text={name!r})"
         )
-    if len(levels) > 20 and len(levels) > 0.5 * len(known):
+    if len(levels) > _LEVELS and len(levels) > 0.5 * len(known):
         raise DataError(
             f"{where}: column {name!r} holds {len(levels)} different words in {len(known)} rows ({example}), too many to be "
             f"features; leave it out, or pass it as the names of the samples (id={name!r})"

@@ -1,10 +1,11 @@
-"""MATLAB files of version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices."""
+"""MATLAB files of version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices, alone and in cells."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -55,8 +56,8 @@ def read_matlab(
     path : path-like
         A file of version 5 (v5, v6, v7) or, with `dmo-learn[matlab]`, 7.3.
     names : list of str, default=None
-        The variables wanted; None: every numeric one. Others are not read; cells, structs, objects and functions
-        never are.
+        The variables wanted, one in a cell as "X{2}"; None: every numeric one that is in no cell. Others are not read;
+        structs, objects and functions never are.
 
     Returns
     -------
@@ -81,7 +82,9 @@ def read_matlab(
     {'X': (3, 2)}
     """
     path = existing(path)
-    variables = _variables(path)
+    variables = dict(_variables(path))
+    for cell in dict.fromkeys(name.partition("{")[0] for name in names or () if name.endswith("}")):
+        variables |= {part.name: part for part in _cells(variables.get(cell))}
     found = {}
     for name in [name for name, v in variables.items() if v.kind in NUMERIC] if names is None else names:
         if name not in variables:
@@ -92,6 +95,16 @@ def read_matlab(
             )
         found[name] = variables[name].read()
     return found
+
+
+def matlab_cells(path: str | os.PathLike[str]) -> dict[str, dict[str, tuple[tuple[int, ...], str]]]:
+    """The cells of a MATLAB file, by name: what each holds by "X{1}", "X{2}", ..., with shape and class."""
+    found = {name: _cells(variable) for name, variable in _variables(existing(path)).items() if variable.kind == "cell"}
+    return {name: {part.name: (part.shape, part.kind) for part in parts} for name, parts in found.items()}
+
+
+def _cells(variable: Any) -> list[Any]:
+    return variable.cells() if variable is not None and variable.kind == "cell" else []
 
 
 def _variables(path: Path) -> Mapping[str, matlab5.Variable | matlab73.Variable]:

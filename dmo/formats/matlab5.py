@@ -1,4 +1,4 @@
-"""MATLAB version 5 files (v5, v6, v7): numeric, logical and sparse matrices.
+"""MATLAB version 5 files (v5, v6, v7): numeric, logical and sparse matrices, alone and in cells.
 
 Source: MathWorks, MAT-File Format (R2014b), "Level 5 MAT-File Format". A reader of its own because SciPy's trusts the
 counts inside a file: a damaged one ends the process (segmentation fault or bus error, in SciPy 1.17 too) instead of
@@ -38,7 +38,7 @@ ROWS_PER_BYTE = 1024
 class _Parts:
     """The parts of one matrix, read one after the other from its bytes; DataError where one runs over their end."""
 
-    def __init__(self, data: bytes, order: str, where: str):
+    def __init__(self, data: bytes | memoryview, order: str, where: str):
         self.data, self.order, self.where, self.position = data, order, where, 0
 
     def fail(self, expected: str) -> DataError:
@@ -63,6 +63,17 @@ class _Parts:
             raise self.fail(f"{what} of {count} bytes, the matrix has {len(self.data) - first} more")
         self.position = following
         return np.frombuffer(self.data, dtype, count // dtype.itemsize, first)
+
+    def inner(self) -> memoryview:
+        """The bytes of the next part, a matrix in a cell."""
+        if self.position + 8 > len(self.data):
+            raise self.fail("a matrix of a cell, the cell ends")
+        kind, count = struct.unpack_from(self.order + "II", self.data, self.position)
+        first = self.position + 8
+        if kind != MATRIX or first + count > len(self.data):
+            raise self.fail(f"a matrix of a cell, got {count} bytes of type {kind}")
+        self.position = first + count
+        return memoryview(self.data)[first : first + count]
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,16 @@ class _Matrix:
         return name, shape, CLASSES[flags & 0xFF], flags
 
 
+@dataclass(frozen=True)
+class _Inside(_Matrix):
+    """A matrix in a cell, whose bytes are in memory."""
+
+    data: memoryview
+
+    def parts(self, limit: int = 0) -> _Parts:
+        return _Parts(self.data, self.order, self.where)
+
+
 def _matrices(path: Path) -> Iterator[_Matrix]:
     """The matrices of a file; every one lies within it."""
     size = path.stat().st_size
@@ -164,6 +185,16 @@ class Variable:
         if flags & COMPLEX:
             raise DataError(f"{self._matrix.path}: variable {self.name!r} holds complex numbers, expected real ones")
         return _sparse(parts, shape) if self.kind == "sparse" else _dense(parts, shape)
+
+    def cells(self) -> list[Variable]:
+        """What a cell holds, in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        parts, whole, found = self._matrix.parts(), self._matrix, []
+        _, shape, _, _ = whole.describe(parts)
+        for number in range(1, math.prod(shape) + 1):
+            inside = _Inside(whole.path, whole.position, whole.count, whole.compressed, whole.order, parts.inner())
+            _, own, kind, _ = inside.describe(inside.parts()) if inside.data else ("", (0, 0), "double", 0)
+            found.append(Variable(f"{self.name}{{{number}}}", own, kind, inside))
+        return found
 
 
 def variables(path: Path) -> dict[str, Variable]:

@@ -1,8 +1,8 @@
-"""MATLAB version 7.3 files, which are HDF5: numeric, logical and sparse matrices, read through h5py.
+"""MATLAB version 7.3 files, which are HDF5: numeric, logical and sparse matrices, alone and in cells, through h5py.
 
 Source: MathWorks, MAT-File Versions; the attributes MATLAB_class, MATLAB_sparse (number of rows) and MATLAB_empty (the
 values are the dimensions). What HDF5 offers beyond values in this one file (links and data in other files, virtual data
-sets, references) is never followed.
+sets, references to regions) is never followed; a cell refers to what lies in the group #refs# of its own file.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ HEADER = 512
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_VALUES = 1100
 """Bytes of values per byte of the file: deflate, the one compression that MATLAB writes, reaches 1032."""
+_CELLS = "#refs#"
+"""The group that holds what is in cells."""
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 """Of HDF5 itself; others it looks for among the plugins of the machine, and what they unpack has no bound."""
 _DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
@@ -49,16 +51,34 @@ class Variable:
     shape: tuple[int, ...]
     kind: str
     _path: Path
+    _cell: str | None = None
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
         """Its values."""
         with _opened(self._path) as file:
-            node = _child(file, self.name)
+            node = _child(file, self.name) if self._cell is None else _child(_child(file, _CELLS), self._cell)
             if self.kind == "sparse":
                 return self._sparse(node)
             if "MATLAB_empty" in node.attrs:
                 return np.zeros(self.shape, self.kind)
             return np.ascontiguousarray(self._values(node).T)
+
+    def cells(self) -> list[Variable]:
+        """What a cell holds, in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        import h5py
+
+        with _opened(self._path) as file:
+            node = _child(file, self.name)
+            if h5py.check_ref_dtype(node.dtype) is not h5py.Reference or node.external or node.is_virtual:
+                raise UserError(f"{self.name!r} is no cell of references")
+            if node.nbytes > MOST_VALUES * self._path.stat().st_size:
+                raise self._damaged("fewer matrices in a cell")
+            found, group = [], _child(file, _CELLS)
+            for number, reference in enumerate(node[()].ravel(), 1):
+                cell = str(file[reference].name).removeprefix(f"/{_CELLS}/")
+                about = _described(_child(group, cell))
+                found.append(Variable(f"{self.name}{{{number}}}", *about, self._path, cell))
+        return found
 
     def _sparse(self, group: h5py.Group) -> scipy.sparse.csr_array:
         parts = {name: self._values(_child(group, name)) for name in ("ir", "jc", "data") if name in group}

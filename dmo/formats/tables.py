@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -17,7 +18,7 @@ from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, dense, suffix
 from dmo.formats.frames import TRUTH
-from dmo.formats.matlab import matlab_variables, read_matlab
+from dmo.formats.matlab import matlab_cells, matlab_variables, read_matlab
 from dmo.formats.matlab5 import NUMERIC
 from dmo.formats.svmlight import label_ids, open_svmlight
 from dmo.formats.vecs import FORMATS as VECS
@@ -69,8 +70,84 @@ class Table:
     classes: bool = False
 
 
+def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
+    """Views by name; one that is a MATLAB cell of matrices is a view for each of them: NAME1, NAME2, ..."""
+    found: dict[str, Any] = {}
+    for view, files in views.items():
+        given = files if isinstance(files, Mapping) else {"": files}
+        cells = {split: _view_cells(spec) for split, spec in given.items()}
+        if not all(cells.values()):
+            found[view] = files
+            continue
+        if len({len(one) for one in cells.values()}) > 1:
+            raise DataError(
+                f"{view}: the cells hold {[len(one) for one in cells.values()]} views; pass the same in every split"
+            )
+        for number, specs in enumerate(zip(*cells.values()), 1):
+            found[f"{view}{number}"] = dict(zip(cells, specs)) if isinstance(files, Mapping) else specs[0]
+    return found
+
+
+def _view_cells(spec: Any) -> list[str]:
+    """The matrices of the cell that a MATLAB file, or PATH::CELL, stands for; none where it stands for something else."""
+    if not isinstance(spec, str | Path) or suffix(str(spec).partition("::")[0]) != ".mat":
+        return []
+    path, _, name = str(spec).partition("::")
+    if name.endswith("}"):
+        return []
+    cells = {
+        cell: parts
+        for cell, parts in matlab_cells(path).items()
+        if parts and all(kind in NUMERIC and len(shape) == 2 and min(shape) > 1 for shape, kind in parts.values())
+    }
+    if not name:
+        others = [
+            shape for shape, kind in matlab_variables(path).values() if kind in NUMERIC and min(shape, default=0) > 1
+        ]
+        name = next(iter(cells)) if len(cells) == 1 and not others else ""
+    return [f"{path}::{part}" for part in cells.get(name, ())]
+
+
+def questions(views: Mapping[str, Any]) -> list[str]:
+    """What is asked where no labels were named, and an archive of a view holds a vector beside it."""
+    found = []
+    for view, files in views.items():
+        for spec in files.values() if isinstance(files, Mapping) else [files]:
+            path, _, array = str(spec).partition("::") if isinstance(spec, str | Path) else ("", "", "")
+            for name in _vectors(path):
+                if name != array:
+                    found.append(
+                        f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
+                    )
+    return list(dict.fromkeys(found))
+
+
+def _vectors(path: str) -> list[str]:
+    """The arrays of an archive that have one number for every sample."""
+    if suffix(path) == ".npz":
+        shapes = {name: member.shape for name, member in open_npz(path).items()}
+    elif suffix(path) == ".mat":
+        shapes = {name: shape for name, (shape, kind) in matlab_variables(path).items() if kind in NUMERIC}
+    else:
+        return []
+    return [name for name, shape in shapes.items() if len(shape) in (1, 2) and sum(size > 1 for size in shape) == 1]
+
+
+def shared_rows(shapes: Mapping[str, tuple[int, int]], turnable: Collection[str]) -> int | None:
+    """The number of samples that all tables have as rows, those of `turnable` perhaps as columns; None where there is none."""
+    rows_first = [shape[0] for shape in shapes.values()] + [shapes[name][1] for name in turnable]
+    for n in dict.fromkeys(rows_first):
+        if all(shape[0] == n or (name in turnable and shape[1] == n) for name, shape in shapes.items()):
+            return n
+    return None
+
+
 def open_table(
-    name: str, files: Mapping[str, str | Path], labels: Sequence[str] | int | None = None, with_labels: bool = False
+    name: str,
+    files: Mapping[str, str | Path],
+    labels: Sequence[str] | int | None = None,
+    with_labels: bool = False,
+    of_labels: bool = False,
 ) -> Table:
     """Open the files of one view, one for each split, as one table, in the order of the mapping.
 
@@ -84,6 +161,8 @@ def open_table(
         Which ARFF columns are labels: names, of which all or none must be there, or a number as in `read_arff`.
     with_labels : bool, default=False
         Take the labels that svmlight rows begin with.
+    of_labels : bool, default=False
+        The files hold labels: as for `open_rows`.
 
     Returns
     -------
@@ -114,7 +193,7 @@ def open_table(
         raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
     if endings and endings <= set(SVMLIGHT):
         return _svmlight_table(name, files, with_labels)
-    parts = _scan(name, files, open_rows)
+    parts = _scan(name, files, partial(open_rows, of_labels=of_labels))
     text = endings <= {".csv", ".tsv"}  # whose cells are not read twice
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = str(next(iter(files.values()))).partition("::")[0]
@@ -123,19 +202,21 @@ def open_table(
     return Table(Stacked(list(parts.values()), name), counts, None, None, names, False if text else None)
 
 
-def open_rows(spec: str | Path) -> Rows:
+def open_rows(spec: str | Path, of_labels: bool = False) -> Rows:
     """Open a file of numbers as a row source.
 
     Parameters
     ----------
     spec : path-like
         "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed); the ending of PATH says the format: the .hvecs family, .npy,
-        .npz, .mat, .csv, .tsv, .zarr.
+        .npz, .mat, .csv, .tsv, .zarr. A matrix in a MATLAB cell is "PATH::CELL{1}".
+    of_labels : bool, default=False
+        Words are let through, and vectors are among the arrays from which one has to be named.
 
     Returns
     -------
     row source of shape (n, d)
-        Its rows; text and archives are read forward, block by block.
+        Its rows, those of a vector as one column; text and archives are read forward, block by block.
 
     Raises
     ------
@@ -152,7 +233,11 @@ def open_rows(spec: str | Path) -> Rows:
     """
     path, _, array = str(spec).partition("::")
     transposed = array.endswith(".T")
-    source = _open(path, array.removesuffix(".T") or None)
+    source = _open(path, array.removesuffix(".T") or None, of_labels)
+    if len(source.shape) == 1 and source.shape[0]:
+        source = np.asarray(source[:])[:, None]
+    if of_labels and np.dtype(source.dtype).kind in "US":
+        return np.char.decode(rows(source), "utf-8") if np.dtype(source.dtype).kind == "S" else source
     if len(source.shape) != 2 or min(source.shape) == 0:
         raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected n rows and d columns, at least one each")
     if np.dtype(source.dtype).kind not in "buif":
@@ -165,17 +250,20 @@ def open_rows(spec: str | Path) -> Rows:
     return scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
 
 
-def _open(path: str, array: str | None) -> Rows:
+def _open(path: str, array: str | None, of_labels: bool) -> Rows:
     ending = suffix(path)
     if ending == ".npz":
         members = open_npz(path)
-        return members[
-            _pick(path, array, [name for name, member in members.items() if len(member.shape) == 2], members)
-        ]
+        least = 1 if of_labels else 2
+        found = {name: member.shape for name, member in members.items() if least <= len(member.shape) <= 2}
+        return members[_pick(path, array, found, members, of_labels)]
     if ending == ".mat":
         variables = matlab_variables(path)
-        matrices = [name for name, (shape, kind) in variables.items() if kind in NUMERIC and len(shape) == 2]
-        chosen = _pick(path, array, matrices, variables)
+        matrices = {name: shape for name, (shape, kind) in variables.items() if kind in NUMERIC and len(shape) == 2}
+        inside = array is not None and array.endswith("}")
+        chosen = str(array) if inside else _pick(path, array, matrices, variables, of_labels)
+        if variables.get(chosen, ((), ""))[1] == "cell":
+            return _one_of_equals(path, chosen)
         return read_matlab(path, [chosen])[chosen]
     if ending == ".zarr" or "://" in path:
         return open_zarr(path, array)
@@ -191,8 +279,25 @@ def _open(path: str, array: str | None) -> Rows:
     raise DataError(f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}")
 
 
-def _pick(path: str, array: str | None, matrices: list[str], names: Mapping[str, object]) -> str:
-    """The array asked for, or the only matrix of the file."""
+def _one_of_equals(path: str, cell: str) -> Rows:
+    """The matrix that stands in every place of a MATLAB cell, as labels do that are repeated for each view."""
+    found = list(read_matlab(path, list(matlab_cells(path)[cell])).values())
+    if not found:
+        raise DataError(f"{path}: the cell {cell!r} is empty, expected a matrix in it")
+    same = all(one.shape == found[0].shape and (dense(one) == dense(found[0])).all() for one in found[1:])
+    if not same:
+        raise DataError(
+            f"{path}: the cell {cell!r} holds {len(found)} matrices, expected one; write {path}::{cell}{{1}}"
+        )
+    return found[0]
+
+
+def _pick(
+    path: str, array: str | None, shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, object], of_labels: bool
+) -> str:
+    """The array asked for, or the only matrix of the file; of features the only one that is more than a vector."""
+    wide = [name for name, shape in shapes.items() if min(shape) > 1]
+    matrices = wide if len(wide) == 1 and not of_labels else list(shapes)
     if array is None and len(matrices) == 1:
         return matrices[0]
     if array is None:

@@ -23,7 +23,7 @@ from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import Kernel, log_distance
-from dmo.kernels.composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
+from dmo.kernels.composite import Function, Precomputed, PreparedParts, PreparedSquare, Product, Sum
 from dmo.kernels.functions import (
     RBF,
     ChiSquare,
@@ -47,6 +47,7 @@ __all__ = [
     "Cosine",
     "Euclidean",
     "Exponential",
+    "Function",
     "Intersection",
     "Kernel",
     "Laplacian",

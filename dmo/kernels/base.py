@@ -186,6 +186,60 @@ class Kernel(ABC, Generic[P]):
             Its name and parameters.
         """
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """List the parameters by name, as scikit-learn's searches ask for them: `kernel__bandwidth` is one.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Of no effect.
+
+        Returns
+        -------
+        dict
+            Parameters.
+        """
+        return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters of this very object, which scikit-learn's searches do to copies.
+
+        Parameters
+        ----------
+        **params : object
+            Values by name.
+
+        Returns
+        -------
+        Kernel
+            This one.
+
+        Raises
+        ------
+        UserError
+            For an unknown name, and for a value that the kernel cannot have.
+
+        Examples
+        --------
+        >>> from dmo.kernels import RBF
+        >>> RBF().set_params(bandwidth=2.0).bandwidth
+        2.0
+        """
+        known = self.get_params()
+        for key in params:
+            if key not in known:
+                near = rows.nearest(key, known)
+                raise UserError(
+                    f"{self.name}: parameter {key!r} is unknown{near}; known are {', '.join(known) or 'none'}"
+                )
+        made = replace(cast(Any, self), **params)
+        self.__dict__.clear()  # what was worked out from the old parameters too
+        self.__dict__.update(made.__dict__)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return replace(cast(Any, self))
+
     def __add__(self, other: Kernel) -> Kernel:
         Sum = self._kinds["sum"]
         if not isinstance(other, Kernel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,7 +15,10 @@ from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import Kernel, output
+from dmo.kernels.rows import Prepared
 
+_TRIED = 16  # rows on which a function is tried before it is taken as a kernel
+_DIAGONAL = 64  # rows whose diagonal a function gives at a time, as the diagonal of their square
 _STRIP = 1024  # rows of a kernel that are compared with its columns, or whose diagonal is read, at a time
 
 
@@ -406,6 +410,109 @@ class Precomputed(Kernel[PreparedSquare]):
             Its name and parameters.
         """
         return {"kernel": self.name}
+
+
+@dataclass(frozen=True)
+class Function(Kernel[Prepared]):
+    """A Python function k(A, B) of two matrices of rows, which gives the m x n kernel values of their pairs.
+
+    Models hold no code: one with such a kernel is not saved.
+
+    Parameters
+    ----------
+    function : callable
+        Takes rows (m, d) and (n, d), NumPy in the precision of the fit or SciPy CSR as they are; has to be symmetric and
+        positive semidefinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.metrics.pairwise import laplacian_kernel
+    >>> from dmo import MultiViewRidge
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> MultiViewRidge(laplacian_kernel).fit(X, X[:, 0] > 0).predict(X).shape
+    (20,)
+    """
+
+    function: Callable[[Any, Any], Any]
+    name = "function"
+
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
+        """Try the function on a few rows: values of pairs, finite and symmetric.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Rows, of which the first are looked at.
+        random_state : int, Generator, RandomState or None, default=None
+            Of no effect.
+        sample_weight : ndarray of shape (n,) or None, default=None
+            Of no effect.
+
+        Returns
+        -------
+        Kernel
+            This one.
+
+        Raises
+        ------
+        UserError
+            Where the values have another shape, are no finite numbers, or differ for k(x, y) and k(y, x).
+        """
+        p = self.prepare(blocks.rows(rows.source(X), slice(0, _TRIED)), np.float64)
+        K = self.tile(p, p)
+        self.tile(p[:1], p)  # of unequal numbers of rows
+        if not np.isfinite(K).all():
+            raise UserError(f"kernel {self._called}: has values that are no finite numbers; check it on the first rows")
+        if not np.allclose(K, K.T, rtol=1e-4, atol=1e-6 * float(np.abs(K).max(initial=0.0))):
+            i, j = np.unravel_index(np.abs(K - K.T).argmax(), K.shape)
+            raise UserError(
+                f"kernel {self._called}: is not symmetric, k of rows {i} and {j} is {K[i, j]:.6g}, of {j} and {i} "
+                f"{K[j, i]:.6g}; pass a symmetric function"
+            )
+        return self
+
+    def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> Prepared:
+        values = rows.read(X, self.name).astype(dtype)
+        return Prepared(values, np.zeros(values.shape[0]), 0)
+
+    def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
+        K = output(out, (len(x), len(y)), x.dtype, self.name)
+        found = self.function(x.values, y.values)
+        found = found.toarray() if scipy.sparse.issparse(found) else np.asarray(found)
+        if found.shape != K.shape or found.dtype.kind not in "biuf":
+            raise UserError(
+                f"kernel {self._called}: of {len(x)} and {len(y)} rows it gave {found.dtype} of shape {found.shape}, needed "
+                f"are numbers of shape {K.shape}; pass a function of two matrices of rows"
+            )
+        K[...] = found
+        return K
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        strips = blocks.row_blocks(len(x), _DIAGONAL)
+        return np.concatenate([self.tile(x[where], x[where]).diagonal() for where in strips] or [np.empty(0, x.dtype)])
+
+    def gram(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[np.ndarray, Self]:
+        p = self.fit(X).prepare(X, dtype)
+        K = np.empty((len(p), len(p)), p.dtype)
+        for where in blocks.row_blocks(len(p), _STRIP):
+            K[where, : where.stop] = self.tile(p[where], p[: where.stop])
+            K[: where.start, where] = K[where, : where.start].T
+        lower = np.tril_indices(len(p), -1)
+        K.T[lower] = K[lower]
+        return K, self
+
+    def to_dict(self) -> dict[str, Any]:
+        raise UserError(
+            f"kernel {self._called}: a Python function is not saved, since models hold no code; take a kernel by its name, or "
+            "pass the values of this one with kernel='precomputed'"
+        )
+
+    @property
+    def _called(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
 
 
 def selection(source: blocks.Rows) -> scipy.sparse.csr_array:

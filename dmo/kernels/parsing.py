@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 from dmo.errors import UserError
 from dmo.kernels.base import Kernel
-from dmo.kernels.composite import Precomputed, Product, Sum
+from dmo.kernels.composite import Function, Precomputed, Product, Sum
 from dmo.kernels.functions import DISTANCES, KERNELS, Euclidean
 from dmo.kernels.rows import nearest
 
@@ -16,14 +17,15 @@ COMPOSITES: dict[str, type] = {"sum": Sum, "product": Product}
 PREFIXES = ("hellinger", "l1", "l2")
 
 
-def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
-    """Make the kernel that a name, a dict of `to_dict`, or a kernel itself stands for.
+def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Kernel:
+    """Make the kernel that a name, a dict of `to_dict`, a function of two matrices, or a kernel itself stands for.
 
     Parameters
     ----------
-    spec : str, Kernel or dict
-        Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine", "precomputed",
-        each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalization of rows: "hellinger-rbf".
+    spec : str, Kernel, dict or callable
+        A function: see `Function`. Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear",
+        "polynomial", "cosine", "precomputed", each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the
+        normalization of rows: "hellinger-rbf".
 
     Returns
     -------
@@ -50,6 +52,8 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
         )
     if isinstance(spec, Kernel):
         return spec
+    if callable(spec) and not isinstance(spec, type):
+        return Function(spec)
     if not isinstance(spec, str):
         raise TypeError(f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass e.g. 'rbf'")
     prefix, dash, name = spec.partition("-")

@@ -533,7 +533,7 @@ def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
 def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
     """The kernel with its data-dependent parameters resolved on X: mean and median distances on BANDWIDTH_ROWS of them."""
     parsed = parse(kernel)
-    if "mean-fifth-neighbor" in str(parsed.to_dict()):  # shrinks with the rows that are looked at
+    if "mean-fifth-neighbor" in repr(parsed):  # shrinks with the rows that are looked at
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)

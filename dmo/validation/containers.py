@@ -10,8 +10,12 @@ import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike
 
 from dmo.blocks import Rows, RowSource, Subset, rows
+from dmo.devices import to_numpy
 from dmo.errors import UserError
+from dmo.formats.frames import as_frame, vectors
 
+SINGLE = "x"
+"""Name of the view when X is one array."""
 Columns: TypeAlias = slice | Sequence[int] | Sequence[str]
 """Columns of a view in one array: a slice, their numbers, or of a DataFrame their names."""
 RowKey: TypeAlias = slice | int | Sequence[int] | Sequence[bool] | np.ndarray
@@ -154,7 +158,8 @@ ClassWeight = Literal["balanced"] | dict[Any, float] | None
 
 def as_views(X: Inputs) -> dict[str, Any] | None:
     """Take several views as a mapping, unread."""
-    given: Any = X  # what it can do is asked
+    given: Any = plain(X)  # what it can do is asked
+    X = given
     if isinstance(X, Views):
         return dict(X.items())
     if hasattr(X, "data_vars"):  # an xarray Dataset
@@ -162,12 +167,30 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
     if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
         return dict(given.views)
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
-        return {str(key): view for key, view in X.items()}
+        return {str(key): plain(view) for key, view in X.items()}
     if is_list_of_arrays(X):
-        return {f"view{i}": view for i, view in enumerate(given)}
+        return {f"view{i}": plain(view) for i, view in enumerate(given)}
     if getattr(getattr(X, "columns", None), "nlevels", 1) == 2:
         return {str(name): given[name] for name in dict.fromkeys(given.columns.get_level_values(0))}
-    return None
+    return None if (table := as_frame(given)) is None else _of_table(table)
+
+
+def plain(X: Any) -> Any:
+    """Rows of other libraries as those that are read everywhere: tables as pandas', arrays as NumPy's; others as they are."""
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "dims"):
+        return X
+    table = as_frame(X)
+    return to_numpy(X) if table is None else table
+
+
+def _of_table(table: Any) -> dict[str, Any] | None:
+    """Columns of vectors as views by their names, what is left as one; None where there is no such column."""
+    listed, left = vectors("X", table)
+    if not listed:
+        return None
+    if not left.shape[1]:
+        return listed if len(listed) > 1 else {SINGLE: next(iter(listed.values()))}
+    return {SINGLE: left, **listed}
 
 
 def is_rows(dataset: Any, array: Any) -> bool:

@@ -19,8 +19,9 @@ from sklearn.utils.validation import column_or_1d
 
 from dmo.blocks import row_blocks, rows
 from dmo.errors import UserError
+from dmo.formats.labels import is_label_sets
 from dmo.labels.kernels import LabelKernel, label_factor
-from dmo.validation.containers import Outputs, as_views
+from dmo.validation.containers import Outputs, as_views, plain
 from dmo.validation.named import Named
 from dmo.validation.views import column_names, is_lazy
 
@@ -183,7 +184,7 @@ def are_real(y: Outputs | None) -> bool:
     """
     if y is None:
         return False
-    given: Any = y.compute() if hasattr(y, "compute") else y
+    given: Any = plain(y.compute() if hasattr(y, "compute") else y)
     if scipy.sparse.issparse(given):
         values = given.data
     elif as_views(given) is not None or is_label_sets(given):
@@ -253,6 +254,7 @@ def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
 def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
     """(the values, NumPy of n rows or a list of n lists or sets of labels; the names of the columns of a DataFrame)."""
     _check_presence(y)
+    y = plain(y)
     names = column_names(y)
     if hasattr(y, "compute"):
         y = y.compute()
@@ -308,20 +310,6 @@ def _check_rows(got: int, n: int) -> None:
             f"found input variables with inconsistent numbers of samples: y has {got} rows, X has {n}; "
             f"pass one row of y per sample"
         )
-
-
-def is_label_sets(y: Outputs) -> bool:
-    """Tell whether rows list labels: sets, rows with text in them, or rows of unequal lengths."""
-    if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
-        return False
-    if getattr(y, "dtype", np.dtype(object)).kind != "O":
-        return False
-    sets: list[Any] = list(y)  # type: ignore[arg-type]
-    if not sets or not all(isinstance(row, (list, tuple, set, frozenset)) for row in sets):
-        return False
-    if any(isinstance(row, (set, frozenset)) for row in sets):
-        return True
-    return len({len(row) for row in sets}) > 1 or any(isinstance(label, str) for row in sets for label in row)
 
 
 def _from_sets(

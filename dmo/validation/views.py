@@ -16,12 +16,10 @@ from sklearn.utils.validation import check_array, validate_data
 from dmo.blocks import Block, PartialRows, Rows, RowsOf, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
-from dmo.validation.containers import Inputs, as_views, split_columns
+from dmo.validation.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.validation.preparation import PreparedRows, learn_preparations
 
 _LARGEST = 1e140  # beyond, sums of squares leave float64
-SINGLE = "x"
-"""Name of the view when X is one array."""
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
@@ -57,6 +55,7 @@ def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bo
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Do what `check_views` does, but for filling gaps and scaling."""
+    X = plain(X)
     given = _several(estimator, X, reset)
     if given is None:
         views = {SINGLE: _single(estimator, X, reset)}
@@ -102,7 +101,7 @@ def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any]
 
 def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False) -> dict[str, Rows]:
     """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted."""
-    given = _several(estimator, X, reset=False)
+    given = _several(estimator, X := plain(X), reset=False)
     given = {SINGLE: X} if given is None else {name: view for name, view in given.items() if view is not None}
     widths = estimator.view_widths_
     if partial and given and set(given) <= set(widths):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dmo import stores
 from dmo.blocks import Subset
 from dmo.errors import UserError
 from dmo.formats.files import csv_rows, existing
+from dmo.formats.labels import label_sets, split_cells
 from dmo.workflows.apply import ALL, SCORES, AppliedModel, chosen_split, known_labels, open_applied, unguarded
 from dmo.workflows.fitting import Training, save
 from dmo.workflows.program import Session
@@ -39,12 +40,12 @@ _ANSWERS = "answers"
 _WHOLE = "whole_split"
 
 
-def read_answers(path: str | Path) -> dict[str, list[str]]:
-    """Read what people answered."""
+def read_answers(path: str | Path, known: Collection[str] = ()) -> dict[str, list[str]]:
+    """Read what people answered; a cell that is one of the `known` labels is not cut at a mark between labels."""
     try:
         text = existing(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
-            return one_answer_each(_of_table(text))
+            return one_answer_each(_of_table(text, known))
         found = json.loads(text, object_pairs_hook=_each_once)
         return one_answer_each(_of_images(found) if isinstance(found, dict) else _of_tasks(found))
     except OSError as error:
@@ -74,7 +75,7 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _of_table(text: str) -> Iterable[tuple[str, list[str]]]:
+def _of_table(text: str, known: Collection[str]) -> Iterable[tuple[str, list[str]]]:
     lines = csv_rows(StringIO(text, newline=""))
     head: list[str] = next(lines, [])
     records = {}
@@ -91,7 +92,28 @@ def _of_table(text: str) -> Iterable[tuple[str, list[str]]]:
         raise UserError(
             f"it is as dmo suggest wrote it; put its labels right, or remove the column {_SUGGESTED!r} where all are right"
         )
-    return _of_records(records, ", ".join(head))
+    cells = [value for row in records.values() for value in row.values()]
+    if _TASK in head or any(cell.startswith(_JSON) for cell in cells):
+        return _of_records(records, ", ".join(head))
+    return _of_columns(records, head, known)
+
+
+def _of_columns(
+    records: Mapping[str, Mapping[str, str]], head: Sequence[str], known: Collection[str]
+) -> Iterable[tuple[str, list[str]]]:
+    """Of a plain table: one column of labels, classes or lists, or columns of 0 and 1."""
+    import pandas as pd
+
+    named = [name for name in head if name in _LABELS]
+    others = named or [name for name in head if name not in (*_SAMPLE, *_OURS)]
+    table = pd.DataFrame.from_records(list(records.values()), columns=list(head))[others]
+    if len(others) == 1:
+        given, _ = split_cells([unguarded(cell) for cell in table[others[0]]], known=known)
+    elif len(others) > 1 and not named and table.isin(["0", "1", ""]).all(axis=None):
+        given = label_sets("the columns after the sample", table.replace("", None))
+    else:
+        return _of_records(records, ", ".join(head))
+    return [(_sample(record, where, _SAMPLE), labels) for (where, record), labels in zip(records.items(), given)]
 
 
 def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterable[tuple[str, list[str]]]:

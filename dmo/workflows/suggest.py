@@ -14,6 +14,7 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from dmo.errors import UserError, visible
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_matrices
+from dmo.formats.labels import SEPARATORS
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
 from dmo.workflows.apply import AppliedModel, guarded, rows_of
 
@@ -113,7 +114,7 @@ def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) 
 def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it."""
     # The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the
-    # labels. Labels with ";" in them are written as {"choices": labels}.
+    # labels. Labels with a mark in them that stands between labels are written as {"choices": labels}.
     #
     # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay
     # one, and gets "./" before it instead.
@@ -130,5 +131,5 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
 
 def _cell(labels: Sequence[str]) -> str:
     """Labels in a cell, from which `dmo.workflows.answers` reads them."""
-    plain = not any(";" in label or label.startswith(("{", "[{")) for label in labels)
+    plain = not any(set(SEPARATORS) & set(label) or label.startswith(("{", "[{")) for label in labels)
     return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})

@@ -1090,3 +1090,45 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
         refused = run("annotate", model, store, tmp_path / "other.zarr", *option, code=2)
         assert "leave" in refused.stderr
     assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (("train",), "fit"),
+        (("anotate",), "annotate"),
+        (("score",), "evaluate"),
+        (("fit", "logistic"), "ridge"),
+        (("fit", "ridge-regression"), "ridge"),
+        (("fit", "KGH"), "kgha"),
+        (("plan", "CCA"), "multisetcca"),
+        (("tune", "knn"), "tagprop"),
+    ],
+)
+def test_names_that_people_guess_end_in_the_right_one(command, meant):
+    assert f"did you mean '{meant}'?" in " ".join(run(*command, "a", "b", code=2).stderr.replace("│", " ").split())
+
+
+def test_predict_is_another_name_of_annotate_and_an_odd_name_lists_what_there_is():
+    assert "Write the best labels" in run("predict", "--help").stdout
+    assert "dmo predict is another name of dmo annotate" in run("--help").stdout
+    assert "known are demo, extract" in run("zzzz", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Nystroem", "Nystrom"),
+        ("CCA", "MultiSetCCA"),
+        ("KRR", "MultiViewRidge"),
+        ("kgha", "KGHA"),
+        ("load_model", "load"),
+    ],
+)
+def test_python_names_that_people_guess_end_in_the_right_one(name, meant):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; did you mean dmo.{meant}") as refused:
+        getattr(dmo, name)
+    assert hasattr(dmo, meant)
+    assert refused.value.name == name
+    with pytest.raises(AttributeError, match=r"no attribute 'zzzz'$"):
+        dmo.zzzz  # noqa: B018

@@ -225,7 +225,7 @@ def task(*result, **data):
         ("sample,labels\n1.jpg\n", "line 2 has 1 fields"),
         ("sample,labels\n1.jpg,sea\n1.jpg,sky\n", r"'1.jpg' is answered by \['sea'\] and by \['sky'\]"),
         ("sample,labels,labels\n1.jpg,sea,sky\n", "names a column twice"),
-        ("sample,tags\n1.jpg,sea\n", "of sample, tags, none may hold labels"),
+        ("sample,tags,when\n1.jpg,sea,now\n", "of sample, tags, when, none may hold labels"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_its_name_and_never_read_as_no_label(given, said, tmp_path):

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
+import scipy.sparse
+from PIL import Image
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import accuracy_score
@@ -14,7 +16,10 @@ import dmo
 from dmo import KGHA, MultiViewRidge
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
+from dmo.features import list_images
+from dmo.formats.files import dense
 from dmo.stores import describe, open_features, open_results, verify
+from dmo.workflows.answers import read_answers
 from tests.shell import record, run
 
 RNG = np.random.default_rng(0)
@@ -460,3 +465,279 @@ def test_the_command_reads_joins_splits_and_says_what_a_store_holds():
     written = Path("z.csv").read_text()
     assert "img" in written
     assert any(name in written for name in NAMES)
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+VECTORS = RNG.normal(size=(N, 4)).astype(np.float32)
+KINDS = np.array(["cat", "dog", "owl"])[np.arange(N) % 3]
+
+
+def arrow_table(fixed):
+    pa = pytest.importorskip("pyarrow")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.ravel()), 4) if fixed else pa.array(list(VECTORS))
+    columns = {"image": IDS, "embedding": lists, "width": TABLE["width"].to_numpy(), "kind": KINDS.tolist()}
+    return pa.table(columns)
+
+
+def polars_table():
+    pl = pytest.importorskip("polars")
+    columns = {"image": IDS, "embedding": pl.Series(VECTORS, dtype=pl.Array(pl.Float32, 4))}
+    return pl.DataFrame(columns | {"width": TABLE["width"].to_numpy(), "kind": KINDS})
+
+
+def in_parquet(fixed):
+    pytest.importorskip("pyarrow.parquet").write_table(arrow_table(fixed), "e.parquet")
+    return "e.parquet"
+
+
+def in_feather():
+    pytest.importorskip("pyarrow.feather").write_feather(arrow_table(True), "e.feather")
+    return "e.feather"
+
+
+def in_json_lines():
+    table = TABLE[["image", "width"]].assign(embedding=VECTORS.tolist(), kind=KINDS)
+    table.to_json("e.jsonl", orient="records", lines=True, double_precision=15)
+    return "e.jsonl"
+
+
+EMBEDDINGS = {
+    "lists in Parquet": lambda: in_parquet(False),
+    "lists of one size in Parquet": lambda: in_parquet(True),
+    "Feather": in_feather,
+    "JSON lines": in_json_lines,
+    "a table of pyarrow": lambda: arrow_table(True),
+    "polars": polars_table,
+    "lists in polars": lambda: polars_table().with_columns(embedding=polars_table()["embedding"].arr.to_list()),
+    "a lazy table of polars": lambda: polars_table().lazy(),
+    "lists in pandas": lambda: pd.DataFrame(
+        {"image": IDS, "embedding": list(VECTORS), "width": TABLE["width"], "kind": KINDS}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EMBEDDINGS)
+def test_a_column_of_vectors_is_a_view_and_the_other_columns_are_another(kind):
+    given = EMBEDDINGS[kind]()
+    samples = read_samples({"t": given}, labels=["kind"], id="image")
+    np.testing.assert_allclose(samples.views["embedding"], VECTORS, rtol=1e-6)
+    np.testing.assert_array_equal(samples.views["t"], TABLE[["width"]])
+    assert (samples.ids, samples.y.tolist()) == (IDS, KINDS.tolist())
+    if isinstance(given, str):
+        store = ingest_files({"t": given}, "e.zarr", labels=["kind"], id="image")
+        np.testing.assert_allclose(store.views["embedding"][:], VECTORS, rtol=1e-6)
+        return
+    table = given.select(["embedding", "width"]) if hasattr(given, "select") else given[["embedding", "width"]]
+    model = MultiViewRidge(ridge=0.1).fit(table, KINDS)
+    plain = {"x": TABLE[["width"]].to_numpy(), "embedding": VECTORS}
+    expected = MultiViewRidge(ridge=0.1).fit(plain, KINDS).decision_function(plain)
+    np.testing.assert_allclose(model.decision_function(table), expected, atol=1e-6)
+
+
+def test_a_table_of_vectors_alone_is_the_view_and_missing_ones_are_missing_samples():
+    table = pd.DataFrame({"image": IDS, "e": [None if i == 3 else row.tolist() for i, row in enumerate(VECTORS)]})
+    samples = read_samples({"gist": table, "x": "x.csv"}, labels="tags.csv", id="image")
+    assert list(samples.views) == ["gist", "x"]
+    assert np.isnan(samples.views["gist"]).all(axis=1).nonzero()[0].tolist() == [3]
+    model = KGHA(n_components=2, random_state=0).fit(samples.views, samples.labels)
+    assert model.predict(samples.views).shape == (N, 3)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([[1, 2], [3]], "column 'e', row 1 lists 1 values, expected 2 in each"),
+        ([[1, 2], "b"], "column 'e' lists numbers in most rows, row 1 is 'b'; list some"),
+        ([[1, {}], [2, 3]], "column 'e' lists other things than numbers; leave it out"),
+        ([[], []], "row 0 lists 0 values, expected some in each"),
+        ([["a"], ["b"]], r"column 'e' lists words; pass it as labels \(--label-columns e\), or leave it out"),
+    ],
+)
+def test_a_column_of_lists_that_is_no_view_is_refused_by_its_row(cells, said):
+    with pytest.raises(DataError, match=said):
+        read_samples(pd.DataFrame({"e": cells, "a": [1.0, 2.0]}), labels=np.array(["u", "v"]))
+
+
+def test_json_lines_that_are_no_table_are_refused_by_their_line():
+    for text, said in (
+        ('{"a": 1}\n{"a": \n', "line 2 is no JSON"),
+        ("[1]\n", "line 1 is a list, expected an object"),
+        ('{"a": {"b": 1}}\n', "column 'a', row 0 is an object"),
+        ("\n", "is empty"),
+        ("[" * 100_000, "line 1 is no JSON"),
+    ):
+        Path("bad.jsonl").write_text(text)
+        with pytest.raises(DataError, match=said):
+            read_samples("bad.jsonl")
+
+
+def cell(*parts, down=False):
+    found = np.empty((len(parts), 1) if down else (1, len(parts)), dtype=object)
+    for i, part in enumerate(parts):
+        found[(i, 0) if down else (0, i)] = part
+    return found
+
+
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_cell_of_matlab_is_a_view_for_each_of_its_matrices_samples_in_rows_or_in_columns(down, columns, packed):
+    views = [VECTORS.astype(float), scipy.sparse.csc_array(np.round(VECTORS[:, :3]).astype(float))]
+    given = cell(*(view.T if columns else view for view in views), down=down)
+    classes = np.arange(N) % 3 + 1
+    labels = cell(classes[None, :], classes[None, :]) if columns else classes[:, None]
+    scipy.io.savemat("m.mat", {"X": given, "gt": labels, "name": "a set"}, do_compression=packed)
+    for spec in ("m.mat", "m.mat::X"):
+        samples = read_samples({"v": spec}, labels="m.mat::gt")
+        store = ingest_files({"v": spec}, "m.zarr", labels="m.mat::gt", overwrite=True)
+        for i, view in enumerate(views, 1):
+            np.testing.assert_array_equal(dense(samples.views[f"v{i}"]), dense(view))
+            np.testing.assert_array_equal(dense(store.views[f"v{i}"][:]), dense(view))
+        assert samples.y.tolist() == [str(label) for label in classes]
+        assert (store.class_labels, store.labels.argmax(axis=1).tolist()) == (True, (classes - 1).tolist())
+    one = read_samples({"v": "m.mat::X{2}" + (".T" if columns else "")}, labels="m.mat::gt")
+    np.testing.assert_array_equal(dense(one.views["v"]), dense(views[1]))
+
+
+def test_a_cell_of_matlab_7_3_is_a_view_for_each_of_its_matrices():
+    """As MATLAB writes it: a data set of references into the group #refs#, dimensions in the opposite order."""
+    h5py = pytest.importorskip("h5py")
+    views = [VECTORS.astype(float), VECTORS[:, :2].astype(float)]
+    with h5py.File("m.mat", "w", userblock_size=512) as file:
+        held = file.create_group("#refs#")
+        cells = file.create_dataset("X", (2, 1), dtype=h5py.ref_dtype)
+        cells.attrs["MATLAB_class"] = np.bytes_("cell")
+        for i, view in enumerate(views):
+            part = held.create_dataset("ab"[i], data=view.T)
+            part.attrs["MATLAB_class"] = np.bytes_("double")
+            cells[i, 0] = part.ref
+        y = file.create_dataset("Y", data=(np.arange(N) % 3 + 1.0)[None, :])
+        y.attrs["MATLAB_class"] = np.bytes_("double")
+    samples = read_samples({"v": "m.mat"}, labels="m.mat::Y")
+    for i, view in enumerate(views, 1):
+        np.testing.assert_array_equal(samples.views[f"v{i}"], view)
+    assert samples.label_names == ["1", "2", "3"]
+
+
+def test_cells_that_are_no_views_are_refused_with_what_to_write():
+    scipy.io.savemat("m.mat", {"X": cell(VECTORS, VECTORS[:, :2]), "Z": cell("a", "b")})
+    with pytest.raises(DataError, match=r"the cell 'Z' holds|variable 'Z\{1\}' is a char"):
+        ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::Z")
+    with pytest.raises(DataError, match=r"the cell 'X' holds 2 matrices, expected one; write m.mat::X\{1\}"):
+        ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::X")
+    with pytest.raises(DataError, match=r"no variable 'X\{3\}', expected one of X, Z, X\{1\}, X\{2\}"):
+        ingest_files({"v": "m.mat::X{3}"}, "m.zarr", labels=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "shapes", "classes"),
+    [
+        ("100Leaves", "Y", [(1600, 64)] * 3, 100),
+        ("BBCSport", "truelabel", [(544, 3183), (544, 3203)], 5),
+        ("MNIST-4", "y", [(4000, 30), (4000, 9), (4000, 30)], 4),
+    ],
+)
+def test_multi_view_sets_as_they_are_passed_around_are_read(name, labels, shapes, classes, dmo_data):
+    path = dmo_data / "multi_view" / f"{name}.mat"
+    store = ingest_files({"v": path}, "m.zarr", labels=f"{path}::{labels}")
+    samples = read_samples({"v": path}, labels=f"{path}::{labels}")
+    assert [view.shape for view in store.views.values()] == shapes
+    assert [view.shape for view in samples.views.values()] == shapes
+    assert (store.class_labels, store.labels.shape, samples.labels.shape[1]) == (True, (shapes[0][0], classes), classes)
+    held = scipy.io.loadmat(path)
+    part = next(held[key] for key in ("X", "data") if key in held).ravel()[1]
+    part = part if part.shape == shapes[1] else part.T
+    np.testing.assert_array_equal(dense(store.views["v2"][:]), dense(part))
+
+
+@pytest.mark.parametrize("y", [KINDS, KINDS.astype("S3"), np.arange(N) % 3 + 4, (np.arange(N) % 3 + 4.0)[None, :]])
+def test_a_vector_of_an_archive_is_the_labels(y):
+    np.savez("s.npz", X=VECTORS, y=y)
+    samples = read_samples("s.npz", labels="s.npz::y")
+    store = ingest_files({"v": "s.npz"}, "s.zarr", labels="s.npz::y")
+    names = ["cat", "dog", "owl"] if y.dtype.kind in "SU" else ["4", "5", "6"]
+    assert (samples.label_names, store.label_names, store.class_labels) == (names, names, True)
+    np.testing.assert_array_equal(store.labels, np.eye(3)[np.arange(N) % 3])
+    np.testing.assert_array_equal(samples.labels, store.labels)
+    with pytest.raises(DataError, match=r"holds the matrices X, y, expected one; write s.npz::NAME"):
+        ingest_files({"v": "s.npz::X"}, "t.zarr", labels="s.npz")
+
+
+def test_a_column_that_looks_like_classes_and_is_not_named_is_asked_about(caplog):
+    TABLE.assign(species=KINDS).to_csv("zoo.csv", index=False)
+    said = "column 'species' looks like classes: --label-columns species (in Python labels=['species'])"
+    assert said in read_samples("zoo.csv", id="image").notes
+    ingest_files({"x": "zoo.csv"}, "z.zarr", id="image")
+    assert said in caplog.text
+    assert read_samples("zoo.csv", labels=["species"], id="image").notes == [
+        "x: one column per value of 'color' (2 values)"
+    ]
+    TABLE[["width", "area"]].assign(target=np.arange(N) % 3).to_csv("plain.csv", index=False)
+    caplog.clear()
+    ingest_files({"x": "plain.csv"}, "p.zarr")
+    assert "column 'target' looks like classes: --label-columns target" in caplog.text
+    np.savez("s.npz", X=VECTORS, y=KINDS)
+    caplog.clear()
+    ingest_files({"v": "s.npz"}, "s.zarr")
+    assert "s.npz also holds the vector 'y'; if that is labels: --labels s.npz::y" in caplog.text
+    run("ingest", "files", "q.zarr", "--view", "x=zoo.csv", "--id", "image", "--label-columns", "species")
+    assert open_features("q.zarr").label_names == ["cat", "dog", "owl"]
+
+
+@pytest.mark.parametrize("ending", ["", ".txt"])
+def test_texts_are_joined_by_names_with_and_without_their_ending(ending):
+    Path("texts").mkdir()
+    for name, kind in zip(IDS, KINDS):
+        Path("texts", f"{name}.txt").write_text(f"a {kind} of the house")
+    pd.DataFrame({"file": [one + ending for one in IDS[::-1]], "kind": KINDS[::-1]}).to_csv("kinds.csv", index=False)
+    samples = read_samples({"words": "texts"}, labels="kinds.csv", id="file")
+    assert (samples.ids, samples.y.tolist()) == (IDS, KINDS.tolist())
+
+
+@pytest.mark.parametrize("mark", [";", ", ", "|"])
+def test_lists_of_labels_are_read_alike_from_tables_images_and_answers(mark, tmp_path):
+    sets = [["sea", "sky"], ["sky"], ["boat", "sea"], []]
+    rows = [f'"{mark.join(row)}"' for row in sets]
+    for i in range(4):
+        Image.new("RGB", (8, 8), (60 * i, 9, 9)).save(f"{i}.png")
+    Path("l.csv").write_text("file,tags\n" + "".join(f"{i}.png,{row}\n" for i, row in enumerate(rows)))
+    wide = [[int(name in row) for name in NAMES] for row in sets]
+    Path("w.csv").write_text(
+        "file,boat,sea,sky\n" + "".join(f"{i}.png,{a},{b},{c}\n" for i, (a, b, c) in enumerate(wide))
+    )
+    Path("f.csv").write_text("file,a\n" + "".join(f"{i}.png,{i}\n" for i in range(4)))
+    for table in ("l.csv", "w.csv"):
+        samples = read_samples("f.csv", labels=table, id="file")
+        listing = list_images(".", table)
+        assert samples.label_names == listing.label_names == NAMES
+        assert samples.labels.tolist() == listing.labels.tolist() == wide
+        assert read_answers(table) == {f"{i}.png": row for i, row in enumerate(sets)}
+
+
+def test_classes_targets_and_gaps_of_images_are_what_they_are_in_tables(tmp_path):
+    for i in range(6):
+        Image.new("RGB", (8, 8), (40 * i, 9, 9)).save(f"{i}.png")
+    kinds, ages = ["cat", "dog", "", "cat", "dog", "cat"], [1.5, 2.5, 3.25, 4.0, 5.0, 6.0]
+    Path("k.csv").write_text("file,kind\n" + "".join(f"{i}.png,{kind}\n" for i, kind in enumerate(kinds)))
+    Path("a.csv").write_text("file,age\n" + "".join(f"{i}.png,{age}\n" for i, age in enumerate(ages)))
+    run("extract", ".", "k.zarr", "--set", "moments", "--labels", "k.csv")
+    run("extract", ".", "a.zarr", "--set", "moments", "--labels", "a.csv")
+    store = open_features("k.zarr")
+    assert (store.class_labels, store.label_names) == (True, ["cat", "dog"])
+    assert np.isnan(store.labels[2]).all()
+    assert open_features("a.zarr").real_labels
+    assert open_features("a.zarr").labels[:, 0].tolist() == ages
+
+
+def test_a_label_with_a_mark_in_it_is_one_answer_where_the_model_knows_it():
+    Path("a.csv").write_text('sample,labels\n1,"Paris, France"\n2,sea\n')
+    assert read_answers("a.csv", {"Paris, France", "sea"}) == {"1": ["Paris, France"], "2": ["sea"]}
+    assert read_answers("a.csv") == {"1": ["Paris", "France"], "2": ["sea"]}
+
+
+def test_whole_numbers_count_as_classes_up_to_20_or_where_all_from_1_on_occur_twice():
+    many, years = np.repeat(np.arange(1, 41), 2), np.repeat(np.arange(1950, 1990), 2)
+    for values, classes in ((many, True), (years, False), (np.append(many, 41), False), (np.repeat([3, 9], 5), True)):
+        found = read_samples({"v": np.zeros((len(values), 1))}, labels=values)
+        assert (found.classes, found.real) == (classes, not classes)

@@ -30,6 +30,7 @@ from sklearn.model_selection import (
     learning_curve,
     train_test_split,
 )
+from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -299,3 +300,21 @@ def test_tools_take_every_estimator_and_input(name, tool, tmp_path, table):
             table.setdefault((name, tool), {})[kind] = error
         if not WHOLE_TABLE:
             assert bool(error) == (kind in _documented()[name, tool]), "it works now: write the table again"
+
+
+def test_chains_of_scikit_learn_run_over_estimators_and_equal_the_loop_that_they_stand_for():
+    model = MultiViewRidge(ridge=0.1)
+    chain = ClassifierChain(model, order=[2, 0, 1], random_state=0).fit(WHOLE, Y)
+    real = WHOLE @ RNG.standard_normal((10, 3))
+    regressors = RegressorChain(CoupledSVR(tol=1e-2), order=[2, 0, 1]).fit(WHOLE, real)
+    rows, found, expected = WHOLE, {}, {}
+    for label in (2, 0, 1):
+        found[label] = clone(model).fit(
+            rows if label == 2 else np.hstack([WHOLE, Y[:, [2, 0][: 1 + (label == 1)]]]), Y[:, label]
+        )
+        earlier = [expected[one][:, None] for one in expected]
+        expected[label] = found[label].predict(np.hstack([WHOLE, *earlier]))
+    assert_allclose(chain.predict(WHOLE), np.column_stack([expected[label] for label in range(3)]))
+    first = clone(CoupledSVR(tol=1e-2)).fit(WHOLE, real[:, 2]).predict(WHOLE)
+    assert_allclose(regressors.predict(WHOLE)[:, 2], first.ravel())
+    assert regressors.predict(WHOLE).shape == real.shape

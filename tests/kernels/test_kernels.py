@@ -12,11 +12,13 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist, pdist
+from sklearn.base import clone
 from sklearn.metrics import pairwise
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from dmo import kernels, progress
+from dmo import KGHA, Meka, MultiViewRidge, Nystrom, kernels, progress
 from dmo.errors import UserError
 from dmo.kernels import (
     RBF,
@@ -602,3 +604,60 @@ def test_a_lazy_kernel_computes_blocks_on_both_sides_of_the_diagonal_once(monkey
 def test_a_lazy_kernel_of_a_matrix_is_refused():
     with pytest.raises(UserError, match="take it as it is"):
         kernel_array("precomputed", np.eye(3))
+
+
+def test_searches_set_parameters_of_a_kernel_in_copies_alone():
+    X = signed(60, 4)
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    for model in (KGHA(n_components=1, kernel=RBF(bandwidth=1.0)), MultiViewRidge(RBF(bandwidth=1.0))):
+        search = GridSearchCV(model, {"kernel__bandwidth": [0.01, 1.0, 100.0]}, cv=3).fit(X, y)
+        alone = [cross_val_score(clone(model).set_params(kernel=RBF(b)), X, y, cv=3).mean() for b in (0.01, 1.0, 100.0)]
+        np.testing.assert_allclose(search.cv_results_["mean_test_score"], alone)
+        assert model.kernel == RBF(bandwidth=1.0)
+        assert clone(model).kernel == model.kernel
+        assert clone(model).kernel is not model.kernel
+    assert clone(RBF() + Linear()) == RBF() + Linear()
+    fitted = RBF("mean").fit(X)
+    assert clone(fitted) == fitted
+    before = fitted.tile(fitted.prepare(X), fitted.prepare(X))
+    wider = fitted.set_params(scale=2.0, offset=tuple(np.ones(4)))
+    np.testing.assert_allclose(wider.tile(wider.prepare(X), wider.prepare(X)), before**0.25, atol=1e-5)
+    with pytest.raises(UserError, match="rbf: parameter 'bandwith' is unknown; did you mean 'bandwidth'"):
+        RBF().set_params(bandwith=1.0)
+    with pytest.raises(UserError, match="rbf: scale must be a positive number"):
+        RBF().set_params(scale=-1.0)
+
+
+@pytest.mark.parametrize("rows", ["signed", "csr"])
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=40, landmarks="uniform"), Meka(rank=20, clusters=2)])
+def test_a_function_of_two_matrices_is_a_kernel_and_gives_what_the_kernel_of_its_formula_gives(rows, approximation):
+    X = ROWS[rows][:130]
+    Y = np.eye(3)[np.arange(130) % 3]
+
+    def own(A, B):
+        return pairwise.laplacian_kernel(dense(A), dense(B), gamma=0.2)
+
+    options = {"n_components": 2, "approximation": approximation, "random_state": 0}
+    found = KGHA(kernel=own, **options).fit(X, Y).decision_function(X)
+    expected = KGHA(kernel=Laplacian(bandwidth=5.0), **options).fit(X, Y).decision_function(X)
+    np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+    K, _ = gram_matrix(own, X, np.float64)
+    np.testing.assert_allclose(K, own(X, X), atol=1e-12)
+    np.testing.assert_array_equal(K, K.T)
+
+
+def test_a_function_that_is_no_kernel_is_refused_in_a_sentence_and_a_model_of_one_is_not_saved(tmp_path):
+    X, y = signed(40, 3), np.arange(40) % 2
+    wrong = {
+        "is not symmetric, k of rows": lambda A, B: A[:, :1] + 2 * B[:, 0],
+        "gave float64 of shape \\(16,\\), needed are numbers of shape \\(16, 16\\)": lambda A, B: A[:, 0],
+        "needed are numbers of shape \\(1, 16\\)": lambda A, B: np.ones((16, 16)),
+        "no finite numbers": lambda A, B: np.full((len(A), len(B)), np.nan),
+    }
+    for said, function in wrong.items():
+        with pytest.raises(UserError, match=f"MultiViewRidge: kernel <lambda>: .*{said}"):
+            MultiViewRidge(function).fit(X, y)
+    model = MultiViewRidge(pairwise.laplacian_kernel).fit(X, y)
+    with pytest.raises(UserError, match=r"laplacian_kernel: a Python function is not saved, .* kernel='precomputed'"):
+        model.save(tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()
