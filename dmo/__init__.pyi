@@ -14,6 +14,7 @@ from .engines.exact import Exact
 from .engines.krylov import Krylov
 from .engines.moments import Moments
 from .errors import UserError
+from .estimators.arguments import Combine, Graph, MethodOptions, Solver
 from .estimators.coupled_svr import CoupledSVR
 from .estimators.fasttag import FastTag
 from .estimators.homogeneity import HomogeneityAnalysis
@@ -32,6 +33,7 @@ from .estimators.ridge import MultiViewRidge
 from .estimators.tagprop import TagProp
 from .estimators.trace import TraceEmbedding
 from .estimators.two_pass_knn import TwoPassKNN
+from .labels.proximities import Proximity
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
 from .tuning import tune as tune
@@ -47,18 +49,23 @@ __all__ = [
     "MOPE",
     "MORP",
     "BestLowRank",
+    "Combine",
     "CoupledSVR",
     "Exact",
     "FastTag",
+    "Graph",
     "HomogeneityAnalysis",
     "Krylov",
     "LabelPropagation",
     "Meka",
+    "MethodOptions",
     "Moments",
     "MultiSetCCA",
     "MultiViewRidge",
     "NeighborVotes",
     "Nystrom",
+    "Proximity",
+    "Solver",
     "TagProp",
     "TraceEmbedding",
     "TwoPassKNN",

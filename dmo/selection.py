@@ -27,6 +27,7 @@ from dmo.decoders import as_decoder
 from dmo.engines.lowrank import by_gradients, choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
+from dmo.estimators.base import Estimator
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.neighbor_votes import NeighborVotes
 from dmo.estimators.real_outputs import RealOutputs
@@ -54,6 +55,7 @@ from dmo.validation import (
     check_raw_views,
     is_label_sets,
     naming,
+    needs_of,
     per_view,
     sample_count,
 )
@@ -88,7 +90,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "TwoPassKNN": {"n_neighbors": (2, 4), "sharpness": (20.0, 40.0), "weights": (None, "tagprop")},
     "FastTag": {"strength": (0.1, 1.0, 10.0)},
     "JEC": {"n_neighbors": (3, 5, 10)},
-    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "n_neighbors": (5, 15, 45)},
+    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "graph__n_neighbors": (5, 15, 45)},
 }
 """What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
 
@@ -212,7 +214,7 @@ def sweep(
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
     with naming(estimator):
-        for name, need in getattr(estimator, "_needs", {}).items():
+        for name, need in needs_of(type(estimator)).items() if isinstance(estimator, Estimator) else ():
             for value in grid.get(name, ()):
                 check_parameter(name, value, need)
         if "impute" in grid:  # then gaps are no reason to refuse the rows

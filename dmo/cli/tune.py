@@ -73,11 +73,12 @@ def tune_command(name: str) -> Callable[..., None]:
         with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
             training = training_of(kind, store, split, given)
             tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y))
+            options = options_of(kind)
             fixed = {
-                key: value if key in (*_FIXED, *_HELD) and key not in (tried or ()) else None
+                key: value if key in (*_FIXED, *_HELD) and options[key].place not in (tried or ()) else None
                 for key, value in given.items()
             }
-            fixed |= {key: given[key] for key in given if key not in options_of(kind)}
+            fixed |= {key: given[key] for key in given if key not in options}
             made = estimator_of(kind, fixed, training)
             if tried is not None and "impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(impute=tried["impute"][0])
@@ -115,11 +116,11 @@ def _tried(
         left_out.append("combine")  # one kernel takes no views that lack samples
     tried = {name: values for name, values in GRIDS[kind.__name__].items() if name not in left_out}
     asked = {
-        name: _values(option, given[name], list(views))
+        option.place: found
         for name, option in options_of(kind).items()
         if given[name] is not None and name not in _FIXED
+        if len(found := _values(option, given[name], list(views))) > 1 or name not in _HELD
     }
-    asked = {name: found for name, found in asked.items() if name not in _HELD or len(found) > 1}
     return None if factors is None and not asked else tried | asked | _factors(factors)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -13,11 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from dmo.blocks import Rows, Subset, iterate, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Inputs, Outputs
+from dmo.estimators.arguments import Graph, Inputs, Outputs
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.propagation import Propagation, propagate
+from dmo.parameters import Part
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import (
     COUNT,
@@ -30,7 +31,6 @@ from dmo.validation import (
     check_known_labels,
     check_one_view,
     check_parameters,
-    one_of,
     optional,
 )
 
@@ -55,21 +55,8 @@ class LabelPropagation(Annotator):
         that bound in the ml methods, else 0.1.
     class_similarity : str, default="cosine"
         Similarity of the columns of the known labels, see `dmo.labels.proximities.Proximity` (scheme "classes").
-    n_neighbors : int, default=15
-        Neighbors of every sample in the graph.
-    %(metric)s
-    adjacency : {"union", "mutual"}, default="union"
-        The graph holds a pair where one is a neighbor of the other, or where both are.
-    search : {"exact", "approximate"}, default="exact"
-        How neighbors are sought.
-    weight : str, or ndarray of shape (n, n), default="gaussian"
-        Weights of the edges, see `dmo.graphs.weigh`, which must not be negative; a matrix must be symmetric.
-    bandwidth : float or "mean", default="mean"
-        Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges.
-    tau : float, default=1.0
-        Of the weights "inverse", above 0.
-    local : int, default=7
-        Of the weights "local": which neighbor gives the scale.
+    graph : Graph, str, ndarray of shape (n, n) or None, default=None
+        The neighbor graph, whose weights must not be negative. None: Gaussian weights of the union of 15 neighbors each.
     tol : float, default=1e-8
         Relative residual of the sparse systems.
     max_iter : int, default=10_000
@@ -96,25 +83,30 @@ class LabelPropagation(Annotator):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from dmo import LabelPropagation
+    >>> from dmo import Graph, LabelPropagation
     >>> X, y = load_iris(return_X_y=True)
     >>> known = y.copy()
     >>> known[::2] = -1
-    >>> model = LabelPropagation(n_neighbors=10).fit(X, known)
+    >>> model = LabelPropagation(graph=Graph(n_neighbors=10)).fit(X, known)
     >>> bool((model.predict(X) == y).mean() > 0.9)
     True
     """
 
     one_view = True
+    _graph = Part(
+        Graph,
+        n_neighbors=15,
+        weight="gaussian",
+        bandwidth="mean",
+        tau=1.0,
+        local=7,
+        adjacency="union",
+        metric="euclidean",
+        search="exact",
+    )
     _needs: ClassVar[dict[str, Need]] = {
         "smoothness": POSITIVE,
         "correlation": optional(NOT_NEGATIVE),
-        "n_neighbors": COUNT,
-        "metric": one_of("euclidean", "cosine"),
-        "adjacency": one_of("union", "mutual"),
-        "search": one_of("exact", "approximate"),
-        "tau": POSITIVE,
-        "local": COUNT,
         "tol": POSITIVE,
         "max_iter": COUNT,
         "random_state": SEED,
@@ -127,14 +119,7 @@ class LabelPropagation(Annotator):
         smoothness: float = 1.0,
         correlation: float | None = None,
         class_similarity: str = "cosine",
-        n_neighbors: int = 15,
-        metric: Literal["euclidean", "cosine"] = "euclidean",
-        adjacency: Literal["union", "mutual"] = "union",
-        search: Literal["exact", "approximate"] = "exact",
-        weight: str | np.ndarray = "gaussian",
-        bandwidth: float | Literal["mean"] = "mean",
-        tau: float = 1.0,
-        local: int = 7,
+        graph: Graph | str | np.ndarray | None = None,
         tol: float = 1e-8,
         max_iter: int = 10_000,
         random_state: int | None = 0,
@@ -145,14 +130,7 @@ class LabelPropagation(Annotator):
         self.smoothness = smoothness
         self.correlation = correlation
         self.class_similarity = class_similarity
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.adjacency = adjacency
-        self.search = search
-        self.weight = weight
-        self.bandwidth = bandwidth
-        self.tau = tau
-        self.local = local
+        self.graph = graph
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -183,7 +161,7 @@ class LabelPropagation(Annotator):
         view, source = check_one_view(self, X, reset=True)
         Y, known = check_known_labels(self, y, source.shape[0])
         self.rows_ = rows(source)
-        W = self._graph()
+        W = self._weigh()
         sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
         found = propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
         if found.residual > 10 * self.tol:
@@ -196,26 +174,26 @@ class LabelPropagation(Annotator):
         self.n_iter_ = max(1, found.steps)
         self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), known.sum(), None, False)
         self.decoding_ = None
-        if isinstance(self.weight, str) and known.sum() > 2 * self.n_neighbors:
+        if isinstance(self._graph.weight, str) and known.sum() > 2 * self._graph.n_neighbors:
             self._learn_probabilities({view: Subset(self.rows_, np.flatnonzero(known))}, Y[known])
         return self
 
-    def _graph(self) -> csr_array:
+    def _weigh(self) -> csr_array:
         """The weights, and what new rows need of them."""
-        X = self.rows_
-        k = self._fewer("n_neighbors", self.n_neighbors, X.shape[0] - 1)
-        found = neighbors(X, k, self.metric, method=self.search, random_state=self.random_state)
-        graph = adjacency(found, self.adjacency)
-        self.bandwidth_: float | str = self.bandwidth
+        X, given = self.rows_, self._graph
+        k = self._fewer("n_neighbors", given.n_neighbors, X.shape[0] - 1)
+        found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
+        graph = adjacency(found, given.adjacency)
+        self.bandwidth_: float | str = given.bandwidth
         self.scales_: np.ndarray | None = None
-        if isinstance(self.weight, str) and self.weight == "gaussian" and self.bandwidth_ == "mean":
+        if isinstance(given.weight, str) and given.weight == "gaussian" and self.bandwidth_ == "mean":
             self.bandwidth_ = float(weigh(graph, X, "distance").data.mean())
-        if isinstance(self.weight, str) and self.weight == "local":
-            self.scales_ = local_scales(X, self.local)
-        return weigh(graph, X, self.weight, self.bandwidth_, self.local, self.scales_, self.tau)
+        if isinstance(given.weight, str) and given.weight == "local":
+            self.scales_ = local_scales(X, given.local)
+        return weigh(graph, X, given.weight, self.bandwidth_, given.local, self.scales_, given.tau)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        if not isinstance(self.weight, str):
+        if not isinstance(self._graph.weight, str):
             raise UserError("weights given as a matrix say nothing of new samples; read scores_, or name a weight")
         source = next(iter(views.values()))
         out = np.empty((source.shape[0], self.scores_.shape[1]))
@@ -225,10 +203,10 @@ class LabelPropagation(Annotator):
 
     def _means(self, block: Any) -> np.ndarray:
         """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
-        X, m = self.rows_, block.shape[0]
+        X, m, given = self.rows_, block.shape[0], self._graph
         n = X.shape[0]
-        k = min(self.n_neighbors, n - 1)  # as in the graph of the training rows
-        found = nearest(block, X, min(max(k, self.local), n), self.metric)
+        k = min(given.n_neighbors, n - 1)  # as in the graph of the training rows
+        found = nearest(block, X, min(max(k, given.local), n), given.metric)
         left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
         edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
         if scipy.sparse.issparse(X):
@@ -237,10 +215,10 @@ class LabelPropagation(Annotator):
             stacked = np.vstack([block.toarray() if scipy.sparse.issparse(block) else block, X])
         scales = None
         if self.scales_ is not None:
-            reach = nearest(block, X, min(self.local, n)).distances[:, -1]
+            reach = nearest(block, X, min(given.local, n)).distances[:, -1]
             smallest = self.scales_[self.scales_ > 0].min()
             scales = np.concatenate([np.where(reach > 0, reach, smallest), self.scales_])
-        w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales, self.tau)[:m, m:])
+        w = csr_array(weigh(edges, stacked, given.weight, self.bandwidth_, given.local, scales, given.tau)[:m, m:])
         w.data = np.maximum(w.data, 0.0)
         sums = np.asarray(w.sum(axis=1)).ravel()
         empty = sums <= 0  # too far for a weight above 0: a plain mean

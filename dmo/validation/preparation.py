@@ -21,6 +21,7 @@ from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.kernels.parsing import is_pairwise
+from dmo.parameters import flat
 from dmo.validation.parameters import one_of, optional, per_view
 
 Scales = (
@@ -241,8 +242,8 @@ def _histogram(source: Rows) -> bool:
 
 def _scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     """Whether the kernel or distance of each view is one of scaled rows."""
-    kernel: Any = getattr(estimator, "kernel", None)
-    if getattr(estimator, "metric", None) == "cosine":
+    kernel, parameters = getattr(estimator, "kernel", None), flat(estimator)
+    if parameters.get("metric") == "cosine":
         return dict.fromkeys(views, False)
     if hasattr(estimator, "distances") and (kernel is None or (isinstance(kernel, str) and kernel == "product")):
         given = estimator.distances

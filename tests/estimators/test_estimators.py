@@ -34,6 +34,7 @@ from dmo import (
     CoupledSVR,
     Exact,
     FastTag,
+    Graph,
     HomogeneityAnalysis,
     LabelPropagation,
     Meka,
@@ -193,7 +194,7 @@ def test_classes_on_disk_keep_their_type(classes, tmp_path):
 
 TWO = (VIEWS["gist"][:, 0] + 0.3 * RNG.standard_normal(60) > 0).astype(int)
 SCORERS = [KGHA(n_components=1), MultiViewRidge(decoder="probabilities"), JEC(), TagProp(), NeighborVotes()]
-SCORERS += [LabelPropagation(n_neighbors=5)]
+SCORERS += [LabelPropagation(graph=Graph(n_neighbors=5))]
 
 
 @pytest.mark.parametrize("model", SCORERS, ids=lambda model: type(model).__name__)
