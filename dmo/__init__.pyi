@@ -38,6 +38,7 @@ from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
 from .tuning import tune as tune
 from .validation.containers import Views
+from .validation.preparation import Prepare
 
 __version__: str
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "MultiViewRidge",
     "NeighborVotes",
     "Nystrom",
+    "Prepare",
     "Proximity",
     "Solver",
     "TagProp",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -54,30 +54,24 @@ class ParameterObject(BaseEstimator):
             value is its[key] or np.array_equal(value, its[key]) for key, value in mine.items()
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(type(self).__name__)  # parameters may change, and hold arrays
 
 
-T = TypeVar("T", bound=ParameterObject)
-
-
-class Part(Generic[T]):
+class Part:
     """Of an estimator's class: a parameter that is an object, and those of its parameters that the class takes.
 
     `_graph = Part(Graph, n_neighbors=15)` makes `self._graph` what `self.graph` is or stands for, with the class's defaults.
     """
 
-    def __init__(self, kind: type[T], parameter: str = "", /, **own: Any):
+    def __init__(self, kind: type[ParameterObject], parameter: str = "", /, **own: Any):
         self.kind, self.parameter = kind, parameter
-        self.defaults = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+        self.defaults: dict[str, Any] = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
         self.own: dict[str, Any] = own or self.defaults
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.parameter = self.parameter or name.removeprefix("_")
 
-    @overload
-    def __get__(self, estimator: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, estimator: object, owner: type) -> T: ...
     def __get__(self, estimator: Any, owner: type) -> Any:
         if estimator is None:
             return self
@@ -86,7 +80,7 @@ class Part(Generic[T]):
             default = self.defaults[name]
             if name in found:
                 found[name] = found[name] if value is None and default is None else value
-            elif value is not default and value != default:
+            elif value is not default and not np.array_equal(value, default):
                 raise UserError(
                     f"does not use {name} of {self.parameter}={self.kind.__name__}(...); leave it out (it uses: "
                     f"{', '.join(found)})"
@@ -99,7 +93,7 @@ class Part(Generic[T]):
 
 
 @cache
-def parts_of(kind: type) -> tuple[Part[Any], ...]:
+def parts_of(kind: type) -> tuple[Part, ...]:
     """The parts among the parameters of an estimator's class."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     found = {
@@ -108,15 +102,19 @@ def parts_of(kind: type) -> tuple[Part[Any], ...]:
     return tuple(part for part in found.values() if part.parameter in own)
 
 
-def flat(estimator: Any) -> dict[str, Any]:
-    """All parameters of an estimator, those of its objects by their flat names."""
-    found = estimator.get_params(deep=False)
+def nested(estimator: Any) -> dict[str, Any]:
+    """All parameters of an estimator, those of its objects as "graph__tau", whether a bare value stands for these or not."""
+    found = estimator.get_params(deep=True)
     for part in parts_of(type(estimator)):
         held = part.__get__(estimator, type(estimator))
-        found |= {
-            part.flat(name): getattr(held, name) for name in part.own if part.flat(name) in places(type(estimator))
-        }
+        found |= {f"{part.parameter}__{name}": getattr(held, name) for name in part.own}
     return found
+
+
+def flat(estimator: Any) -> dict[str, Any]:
+    """All parameters of an estimator, those of its objects by their flat names."""
+    found = nested(estimator)
+    return found | {name: found[place] for name, place in places(type(estimator)).items()}
 
 
 @cache
@@ -157,6 +155,6 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _unset(part: Part[Any], name: str, value: Any) -> Any:
+def _unset(part: Part, name: str, value: Any) -> Any:
     """A value that was given where None did not stand for the default yet."""
     return part.kind._none.get(name) if value is None and part.own[name] is not None else value

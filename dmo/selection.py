@@ -42,6 +42,7 @@ from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.methods.set_rules import SET_METRICS
 from dmo.methods.view_weights import learns
 from dmo.metrics import Metric, metric_of
+from dmo.parameters import nested
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
@@ -217,8 +218,10 @@ def sweep(
         for name, need in needs_of(type(estimator)).items() if isinstance(estimator, Estimator) else ():
             for value in grid.get(name, ()):
                 check_parameter(name, value, need)
-        if "impute" in grid:  # then gaps are no reason to refuse the rows
-            probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
+        if "prepare__impute" in grid:  # then gaps are no reason to refuse the rows
+            probe.set_params(
+                prepare__impute=next((value for value in grid["prepare__impute"] if value is not None), None)
+            )
         raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
         labels, real = searched_labels(probe, Y, n)
@@ -323,7 +326,7 @@ def _but_bandwidth(estimator: BaseEstimator, setting: Mapping[str, Any]) -> str:
 
 
 def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> None:
-    known = estimator.get_params(deep=True)
+    known = nested(estimator)
     if "kernel" in known:
         known = known | {"bandwidth": None}
     if not grid:

@@ -117,7 +117,9 @@ def unsupervised() -> list[Method]:
     """LSI, PCA and OLPP; OLPP after PCA, without which it finds the directions in which the features hardly vary."""
     olpp = trace("olpp", graph__n_neighbors=NEIGHBORS)
     weights: list[Setting] = [
-        {"variance": share, "graph__weight": weight} for share in (0.9, 0.95, 0.98) for weight in ("constant", "gaussian")
+        {"variance": share, "graph__weight": weight}
+        for share in (0.9, 0.95, 0.98)
+        for weight in ("constant", "gaussian")
     ]
     plain = [Method(name.upper(), "unsupervised", trace(name)) for name in ("lsi", "pca")]
     return [*plain, Method("OLPP", "unsupervised", olpp, weights)]
@@ -157,7 +159,9 @@ def proximities(
             "supervised",
             mope(scheme, combination),
             [
-                {"proximity__similarity": name} | {f"combination__{key}": value for key, value in given.items()} | reach | RIDGES[0]
+                {"proximity__similarity": name, **{f"combination__{key}": value for key, value in given.items()}}
+                | reach
+                | RIDGES[0]
                 for name in similarities[scheme]
                 for given in COMBINATIONS[combination]
                 for reach in REACHES
@@ -186,7 +190,12 @@ def mixtures() -> list[Method]:
     return [
         Method("SELF", "semi-supervised", trace("self", graph__n_neighbors=NEIGHBORS), MIXINGS),
         Method(
-            "SSFDA", "semi-supervised", trace("ssfda", graph__n_neighbors=NEIGHBORS), smooth, of_labels=True, of_classes=True
+            "SSFDA",
+            "semi-supervised",
+            trace("ssfda", graph__n_neighbors=NEIGHBORS),
+            smooth,
+            of_labels=True,
+            of_classes=True,
         ),
         Method("SSMMC", "semi-supervised", trace("ssmmc", graph__n_neighbors=NEIGHBORS), PENALTIES),
         Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), MIXINGS),
@@ -202,7 +211,9 @@ def spreading() -> list[Method]:
     def propagation(name: str) -> Any:
         return lambda k, setting: LabelPropagation(name).set_params(**setting)
 
-    settings: list[Setting] = [{"smoothness": c, "graph__n_neighbors": k} for c in (0.1, 1.0, 10.0) for k in (NEIGHBORS, 60)]
+    settings: list[Setting] = [
+        {"smoothness": c, "graph__n_neighbors": k} for c in (0.1, 1.0, 10.0) for k in (NEIGHBORS, 60)
+    ]
     return [Method(name.upper(), "propagation", propagation(name), settings) for name in SPREADING]
 
 

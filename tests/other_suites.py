@@ -107,7 +107,7 @@ def _cca_zoo() -> None:
                 ridge=[max(s / max(1 - s, 1e-12) * (n - 1), 1e-9) for s in shrinkage],  # 1 has none
                 n_components=self.n_components,
                 center=self.center,
-                scale="none",
+                prepare="none",
                 tol=1e-12,
             ).fit([np.asarray(view) for view in views], sample_weight=sample_weight)
             self.weights_ = []
@@ -138,7 +138,7 @@ def _skmatter() -> None:
             # at 1 there are as many directions as outputs, of which MORP gives no more
             share = min(1 - self.mixing, 1 - 1e-9)
             self.model_ = MORP(
-                "linear", form="direct", mixing=share, ridge=0.0, n_components=k, scale="none", center=False
+                "linear", form="direct", mixing=share, ridge=0.0, n_components=k, prepare="none", center=False
             ).fit(X, Y)
             self.n_components = self.n_components_ = k  # theirs sets both
             T = self.model_.transform(X)

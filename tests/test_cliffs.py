@@ -205,7 +205,7 @@ BLOCKS = {
     "linalg.tiles._RUNS": lambda: ridge(approximation=TILES),
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "validation.outputs._BLOCK": lambda: sparse_labels(),
-    "validation.preparation._BLOCK": lambda: ridge(scale="standard"),
+    "validation.preparation._BLOCK": lambda: ridge(prepare="standard"),
     "estimators.shared_fits._STRIP": lambda: _swept(),
     "estimators.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
     "engines.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),

@@ -80,8 +80,8 @@ def tune_command(name: str) -> Callable[..., None]:
             }
             fixed |= {key: given[key] for key in given if key not in options}
             made = estimator_of(kind, fixed, training)
-            if tried is not None and "impute" in tried:  # so that gaps are no reason to refuse the store
-                made.set_params(impute=tried["impute"][0])
+            if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
+                made.set_params(prepare__impute=tried["prepare__impute"][0])
             estimator, chosen = prepare(made, training)
             run.detail(chosen)
             result = tune(
@@ -144,7 +144,8 @@ def _table(result: SweepResult) -> None:
     keys = [key for key, values in found.items() if len(set(map(str, values))) > 1]
     rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]
     cells = [[f"{row.get(key, '-')}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
-    grid(f"the best {len(rows)} of {len(result.table)} settings", [*keys, result.metric, "std over folds"], cells)
+    shown = [key.rpartition("__")[2] for key in keys]
+    grid(f"the best {len(rows)} of {len(result.table)} settings", [*shown, result.metric, "std over folds"], cells)
 
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
@@ -157,7 +158,8 @@ def _parts(record: Mapping[str, Any]) -> list[str]:
 
 def _said(best: Mapping[str, Any]) -> str:
     given = {key: value for key, value in best.items() if key != "mean"}
-    return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in given.items())
+    short = {key.rpartition("__")[2]: value for key, value in given.items()}
+    return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in short.items())
 
 
 def _rows(record: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:

@@ -280,15 +280,9 @@ _PARAGRAPHS = {
     Labels of 0 and 1, n classes, or n lists of labels.""",
     "y_unused": """y : object, default=None
     Ignored; here so that pipelines can pass it.""",
-    "views": """views : mapping of view to slice, list of int or list of str, or None, default=None
-    Columns of the views, where X is one array, or a DataFrame whose columns have these names.""",
-    "scale": """scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="auto"
-    How columns (l2: rows) are scaled, learned from the training rows; standard takes no mean off sparse rows. "auto":
-    standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel
-    does not need the rows as they are; else none.""",
-    "impute": """impute : {"mean", "median", "zero"}, each with "+indicator" or not, mapping of view, or None, default=None
-    What missing cells (NaN) are filled with, learned from the training rows; "+indicator" marks them by a further
-    column for every column that has some. None: they are refused.""",
+    "prepare": """prepare : Prepare, str or mapping of view to str, default="auto"
+    What is done to rows before anything is learned from them: which columns are which view, how gaps are filled and columns
+    scaled; a name, or one per view, stands for Prepare(scale=...). See `Prepare`.""",
     "random_state": """random_state : int or None, default=0
     Seed of everything that is drawn, such as landmarks, starting vectors, folds and samples of rows.""",
     "approximation": """approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"

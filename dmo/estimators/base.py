@@ -14,15 +14,16 @@ from dmo.estimators.arguments import fill_docstrings
 from dmo.estimators.sweep_result import SweepResult
 from dmo.kernels import Kernel
 from dmo.kernels.parsing import is_pairwise
-from dmo.parameters import parts_of, refuse_unknown
+from dmo.parameters import Part, parts_of, refuse_unknown
 from dmo.persistence import Persistent, with_prefix, without_prefix
-from dmo.validation import Named, Need, Preparation
+from dmo.validation import Named, Need, Preparation, Prepare
 
 
 class Estimator(Named, Persistent, BaseEstimator):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}
+    _prepare = Part(Prepare)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
-from dmo.validation import Columns, Gaps, Scales
+from dmo.validation import Prepare, Scales
 
 
 class CoupledSVR(OutputSVR):
@@ -44,9 +43,7 @@ class CoupledSVR(OutputSVR):
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
         multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
         values each, as labels have.
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -98,9 +95,7 @@ class CoupledSVR(OutputSVR):
         approximation: GivenEngine = "exact",
         random_state: int | None = 0,
         target_scale: Literal["auto", "standard", "none"] = "auto",
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.kernel = kernel
         self.C = C
@@ -112,9 +107,7 @@ class CoupledSVR(OutputSVR):
         self.approximation = approximation
         self.random_state = random_state
         self.target_scale = target_scale
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]

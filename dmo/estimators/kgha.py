@@ -62,9 +62,8 @@ from dmo.validation import (
     FLAG,
     POSITIVE,
     SHARE,
-    Columns,
-    Gaps,
     Need,
+    Prepare,
     SampleWeights,
     Scales,
     check_many_labels,
@@ -146,9 +145,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     max_iter : int, default=200
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
@@ -234,9 +231,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
         targets: Targets = "auto",
         class_weight: ClassWeight = None,
     ):
@@ -260,9 +255,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
         self.targets = targets
         self.class_weight = class_weight
 

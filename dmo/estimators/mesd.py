@@ -21,8 +21,8 @@ from dmo.validation import (
     COUNT,
     FLAG,
     SEED,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_one_view,
@@ -69,8 +69,7 @@ class MESD(DecodingProjection):
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -119,8 +118,7 @@ class MESD(DecodingProjection):
         variance: float | None = None,
         approximation: Engine = "exact",
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.method = method
         self.weighted = weighted
@@ -133,8 +131,7 @@ class MESD(DecodingProjection):
         self.variance = variance
         self.approximation = approximation
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the projection.

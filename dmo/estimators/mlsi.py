@@ -9,7 +9,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Gaps, Need, Scales, check_one_view, check_parameters, one_of
+from dmo.validation import FLAG, Need, Prepare, Scales, check_one_view, check_parameters, one_of
 
 
 class MLSI(RegularizedProjection):
@@ -50,7 +50,6 @@ class MLSI(RegularizedProjection):
     %(random_state)s
     scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="none"
         As in `KGHA`; by default none, since the lengths of rows and columns are what is analyzed.
-    %(impute)s
 
     Attributes
     ----------
@@ -106,8 +105,7 @@ class MLSI(RegularizedProjection):
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
-        scale: Scales = "none",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "none",
     ):
         self.mixing = mixing
         self.ridge = ridge
@@ -120,8 +118,7 @@ class MLSI(RegularizedProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the directions.

@@ -36,8 +36,8 @@ from dmo.validation import (
     NOT_NEGATIVE,
     SEED,
     SHARE,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_one_view,
@@ -88,8 +88,7 @@ class MOPE(DecodingProjection):
     solver : Solver or None, default=None
         Of the iteration that is used where there are more than 6000 samples and features. None: tol=1e-6, max_iter=300.
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -164,8 +163,7 @@ class MOPE(DecodingProjection):
         unsupervised: Literal["pca", "olpp"] = "olpp",
         solver: Solver | None = None,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.proximity = proximity
         self.combination = combination
@@ -180,8 +178,7 @@ class MOPE(DecodingProjection):
         self.unsupervised = unsupervised
         self.solver = solver
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Learn the embedding.

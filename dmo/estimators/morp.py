@@ -9,7 +9,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Gaps, Need, Scales, check_one_view, check_parameters
+from dmo.validation import FLAG, Need, Prepare, Scales, check_one_view, check_parameters
 
 
 class MORP(RegularizedProjection):
@@ -49,8 +49,7 @@ class MORP(RegularizedProjection):
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -99,8 +98,7 @@ class MORP(RegularizedProjection):
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.kernel = kernel
         self.mixing = mixing
@@ -113,8 +111,7 @@ class MORP(RegularizedProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, Self
 
 from dmo.engines.lowrank import choose_engine, pass_of
@@ -11,8 +10,7 @@ from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridge
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.validation import (
-    Columns,
-    Gaps,
+    Prepare,
     Scales,
     check_parameters,
     check_views,
@@ -46,9 +44,7 @@ class MultiSetCCA(HomogeneityEmbedding):
     max_iter : int, default=200
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -94,9 +90,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -107,9 +101,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the space.

@@ -106,7 +106,7 @@ class OutputSVR(RegressorMixin, Estimator):
         UserError
             For parameters, rows or outputs that do not fit together.
         """
-        problem, factors, fitted = self._prepare(X, y, sample_weight)
+        problem, factors, fitted = self._pose(X, y, sample_weight)
         self._solve(problem, factors, fitted, None)
         return self
 
@@ -150,7 +150,7 @@ class OutputSVR(RegressorMixin, Estimator):
         >>> [model.C for model in models]
         [0.1, 1.0]
         """
-        problem, factors, fitted = self._prepare(X, y, sample_weight)
+        problem, factors, fitted = self._pose(X, y, sample_weight)
         models: list[Self] = []
         first: tuple[float, State] | None = None  # the start of the next epsilon's row
         for tube in [self.epsilon] if epsilon is None else epsilon:
@@ -181,7 +181,7 @@ class OutputSVR(RegressorMixin, Estimator):
         check_parameters(self)
         return problem.with_loss(loss_named(self.loss, self.epsilon), float(self.C))
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, Factors, Fitted]:
+    def _pose(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, Factors, Fitted]:
         check_parameters(self)
         views = check_views(self, X, reset=True)
         Y, self.flat_, names = check_outputs(y, sample_count(views))

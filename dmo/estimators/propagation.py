@@ -25,8 +25,8 @@ from dmo.validation import (
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_one_view,
@@ -62,8 +62,7 @@ class LabelPropagation(Annotator):
     max_iter : int, default=10_000
         Steps of their iteration; a ConvergenceWarning says when they ran out.
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -93,6 +92,7 @@ class LabelPropagation(Annotator):
     """
 
     one_view = True
+    _prepare = Part(Prepare, scale="auto", impute=None)
     _graph = Part(
         Graph,
         n_neighbors=15,
@@ -123,8 +123,7 @@ class LabelPropagation(Annotator):
         tol: float = 1e-8,
         max_iter: int = 10_000,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.method = method
         self.smoothness = smoothness
@@ -134,8 +133,7 @@ class LabelPropagation(Annotator):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Spread the known labels over all samples.

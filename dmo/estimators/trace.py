@@ -27,8 +27,8 @@ from dmo.validation import (
     COUNT,
     POSITIVE,
     SEED,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_label_factor,
@@ -86,8 +86,7 @@ class TraceEmbedding(DecodingProjection):
     max_iter : int, default=300
         Block steps of that iteration.
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -146,8 +145,7 @@ class TraceEmbedding(DecodingProjection):
         tol: float = 1e-7,
         max_iter: int = 300,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.method = method
         self.n_components = n_components
@@ -162,8 +160,7 @@ class TraceEmbedding(DecodingProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     @property
     def out_of_sample(self) -> bool:

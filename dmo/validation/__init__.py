@@ -37,7 +37,7 @@ from dmo.validation.parameters import (
     per_view,
     unused,
 )
-from dmo.validation.preparation import Gaps, Preparation, Scales, spread
+from dmo.validation.preparation import Gaps, Preparation, Prepare, Scales, preparing, spread
 from dmo.validation.views import (
     SINGLE,
     PreparedViews,
@@ -75,6 +75,7 @@ __all__ = [
     "Need",
     "Outputs",
     "Preparation",
+    "Prepare",
     "PreparedViews",
     "RowWeights",
     "SampleWeights",
@@ -109,6 +110,7 @@ __all__ = [
     "optional",
     "per_view",
     "prepare_views",
+    "preparing",
     "sample_count",
     "spread",
     "unused",

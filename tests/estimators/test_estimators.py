@@ -692,14 +692,14 @@ def test_principal_components_of_rows_far_away_are_those_of_singular_values(how,
 def test_linear_models_have_coefficients_that_selections_of_features_take(scale):
     X = RNG.standard_normal((60, 5)) * [1, 10, 0.1, 5, 2000]
     Y = (X / [1, 10, 0.1, 5, 2000] @ RNG.standard_normal((5, 3)) > 0.5).astype(int)
-    model = MultiViewRidge("linear", ridge=0.5, scale=scale, intercept=True).fit(X, Y)
+    model = MultiViewRidge("linear", ridge=0.5, prepare=scale, intercept=True).fit(X, Y)
     if scale == "none":
         oracle = Ridge(0.5).fit(X, Y)
         np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-12)
         np.testing.assert_allclose(model.intercept_, oracle.intercept_, atol=1e-12)
         numbers = X @ np.ones(5)
         np.testing.assert_allclose(
-            MultiViewRidge("linear", ridge=0.5, scale=scale, targets="real").fit(X, numbers).coef_,
+            MultiViewRidge("linear", ridge=0.5, prepare=scale, targets="real").fit(X, numbers).coef_,
             Ridge(0.5).fit(X, numbers).coef_,
         )
     np.testing.assert_allclose(X @ model.coef_.T + model.intercept_, model.decision_function(X), atol=1e-12)
