@@ -54,9 +54,6 @@ class ParameterObject(BaseEstimator):
             value is its[key] or np.array_equal(value, its[key]) for key, value in mine.items()
         )
 
-    def __hash__(self) -> int:
-        return hash(type(self).__name__)  # parameters may change, and hold arrays
-
 
 class Part:
     """Of an estimator's class: a parameter that is an object, and those of its parameters that the class takes.
@@ -104,17 +101,19 @@ def parts_of(kind: type) -> tuple[Part, ...]:
 
 def nested(estimator: Any) -> dict[str, Any]:
     """All parameters of an estimator, those of its objects as "graph__tau", whether a bare value stands for these or not."""
+    kind: Any = type(estimator)
     found = estimator.get_params(deep=True)
-    for part in parts_of(type(estimator)):
-        held = part.__get__(estimator, type(estimator))
+    for part in parts_of(kind):
+        held = part.__get__(estimator, kind)
         found |= {f"{part.parameter}__{name}": getattr(held, name) for name in part.own}
     return found
 
 
 def flat(estimator: Any) -> dict[str, Any]:
     """All parameters of an estimator, those of its objects by their flat names."""
+    kind: Any = type(estimator)
     found = nested(estimator)
-    return found | {name: found[place] for name, place in places(type(estimator)).items()}
+    return found | {name: found[place] for name, place in places(kind).items()}
 
 
 @cache

@@ -109,7 +109,8 @@ def _written(value: Any) -> str:
 def options_of(kind: type) -> dict[str, Option]:
     """The parameters of a class, in order; those that no shell can write (a matrix) are left out."""
     found: dict[str, Option] = {}
-    parts = {part.parameter: part for part in parts_of(kind)} if issubclass(kind, BaseEstimator) else {}
+    known = parts_of(kind) if issubclass(kind, BaseEstimator) else ()
+    parts: dict[str, Any] = {part.parameter: part for part in known}
     of_kind = {place: known for known, place in places(kind).items()} if parts else {}
     own = _own_options(kind)
     for parameter in inspect.signature(kind).parameters:
@@ -119,7 +120,6 @@ def options_of(kind: type) -> dict[str, Option]:
         for name, option in _own_options(part.kind).items() if part else ():
             place = f"{parameter}__{name}"
             if place in of_kind:
-                assert part is not None
                 need, default = needs_of(kind).get(place), part.own[name]
                 refused = {m for m in option.members if not (isinstance(m, type) or need is None or need.holds(m))}
                 refused |= {None} if default is not None else set()

@@ -52,11 +52,12 @@ class Estimator(Named, Persistent, BaseEstimator):
         UserError
             For a parameter that it has not, or has not any more.
         """
-        refuse_unknown(type(self), given)
+        kind: Any = type(self)
+        refuse_unknown(kind, given)
         for name in dict.fromkeys(name.partition("__")[0] for name in given if "__" in name):
             value = given.get(name, getattr(self, name))
             if not isinstance(value, BaseEstimator):
-                for part in parts_of(type(self)):
+                for part in parts_of(kind):
                     if part.parameter == name:
                         given = {name: part.kind.of(value)} | {key: own for key, own in given.items() if key != name}
         return super().set_params(**given)

@@ -100,8 +100,9 @@ def check_parameters(estimator: BaseEstimator) -> None:
 
     One that is given per view is checked where the views are known.
     """
-    flat_name, values = {place: name for name, place in places(type(estimator)).items()}, flat(estimator)
-    for place, need in needs_of(type(estimator)).items():
+    kind: Any = type(estimator)
+    flat_name, values = {place: name for name, place in places(kind).items()}, flat(estimator)
+    for place, need in needs_of(kind).items():
         name = flat_name.get(place, place)
         check_parameter(name, values[name], need)
 
