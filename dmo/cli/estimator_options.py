@@ -114,7 +114,7 @@ def options_of(kind: type) -> dict[str, Option]:
     of_kind = {place: known for known, place in places(kind).items()} if parts else {}
     own = _own_options(kind)
     for parameter in inspect.signature(kind).parameters:
-        part = parts.get(parameter)
+        part: Any = parts.get(parameter)
         if parameter in own and not (part and part.kind._short):
             found[parameter] = own[parameter]
         for name, option in _own_options(part.kind).items() if part else ():
