@@ -49,7 +49,7 @@ def test_the_shell_has_the_flat_names(kind: Any) -> None:
 def test_a_class_shows_its_own_signature() -> None:
     assert list(inspect.signature(MOPE).parameters)[:3] == ["proximity", "combination", "graph"]
     assert max(len(inspect.signature(kind).parameters) for kind in (MOPE, TraceEmbedding, dmo.MESD, dmo.LLTSVR)) <= 14
-    with pytest.raises(UserError, match="^MOPE has no parameter 'grap'; did you mean graph?"):
+    with pytest.raises(UserError, match=r"^MOPE has no parameter 'grap'; did you mean graph\?"):
         MOPE(grap=3)  # type: ignore[call-arg]
 
 
