@@ -22,23 +22,23 @@ class ParameterObject(BaseEstimator):
 
     _needs: ClassVar[Mapping[str, Any]] = {}
     _short: ClassVar[str] = ""
-    """The parameter that a bare value is; "" where only some values stand for the object, see `takes`."""
+    """The parameter that a bare value is; "" where only some values stand for the object, see `_takes`."""
     _flat: ClassVar[Mapping[str, str]] = {}
     """Parameter -> its name as an option of the shell, and in models of earlier versions, where it has another."""
     _none: ClassVar[Mapping[str, Any]] = {}
     """Parameter -> what None was called where it did not stand for the default."""
 
     @classmethod
-    def takes(cls, value: Any) -> bool:
+    def _takes(cls, value: Any) -> bool:
         """Whether a value is such an object, or stands for one."""
         return True
 
     @classmethod
-    def of(cls, value: Any) -> Self:
+    def _of(cls, value: Any) -> Self:
         """The object that a value is, or stands for; with the defaults where it is another thing."""
         if isinstance(value, cls):
             return value
-        return cls() if value is None or not cls.takes(value) else cls(**{cls._short: value} if cls._short else {})
+        return cls() if value is None or not cls._takes(value) else cls(**{cls._short: value} if cls._short else {})
 
     def set_params(self, **given: Any) -> Self:
         """Set parameters, as scikit-learn does."""
@@ -72,7 +72,7 @@ class Part:
     def __get__(self, estimator: Any, owner: type) -> Any:
         if estimator is None:
             return self
-        given, found = vars(self.kind.of(getattr(estimator, self.parameter))), dict(self.own)
+        given, found = vars(self.kind._of(getattr(estimator, self.parameter))), dict(self.own)
         for name, value in given.items():
             default = self.defaults[name]
             if name in found:
@@ -149,7 +149,7 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
         inner = {name: values[part.flat(name)] for name in part.own if part.flat(name) in moved.keys() & values.keys()}
         if part.parameter in values and not inner.keys() - {part.kind._short}:
             own[part.parameter] = values[part.parameter]
-        elif inner and part.kind.takes(own.get(part.parameter)):
+        elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
     return own
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmo import MORP, MultiSetCCA, MultiViewRidge
+from dmo import MORP, MultiSetCCA, MultiViewRidge, Solver
 
 _FITTED = [False]
 """Whether an adapter was fitted since a test began."""
@@ -108,7 +108,7 @@ def _cca_zoo() -> None:
                 n_components=self.n_components,
                 center=self.center,
                 prepare="none",
-                tol=1e-12,
+                solver=Solver(tol=1e-12),
             ).fit([np.asarray(view) for view in views], sample_weight=sample_weight)
             self.weights_ = []
             for (name, found), view, s in zip(model.expansions_.items(), own, shrinkage):

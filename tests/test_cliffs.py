@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 
 import dmo
-from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, TraceEmbedding
+from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
 from dmo.engines.krylov import Krylov
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import ScoreRule
@@ -462,8 +462,8 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
 UNFACTORED = {
     "ridge": MultiViewRidge(ridge=0.5, approximation=TILES),
     "ridges": MultiViewRidge(ridge=[[0.1, 0.3, 0.5, 0.7, 0.9]], approximation=TILES),
-    "kgha": KGHA(ridge=0.5, tol=1e-9, approximation=TILES),
-    "als": KGHA(ridge=0.5, tol=1e-9, solver="als"),
+    "kgha": KGHA(ridge=0.5, solver=Solver(tol=1e-9), approximation=TILES),
+    "als": KGHA(ridge=0.5, solver=Solver(method="als", tol=1e-9)),
 }
 
 

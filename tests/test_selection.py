@@ -26,7 +26,20 @@ import dmo.engines.row_sums
 import dmo.estimators.kgha
 import dmo.estimators.shared_fits
 import dmo.tuning
-from dmo import JEC, KGHA, LLTSVR, Exact, Meka, MultiViewRidge, NeighborVotes, Nystrom, Prepare, TagProp, TwoPassKNN
+from dmo import (
+    JEC,
+    KGHA,
+    LLTSVR,
+    Exact,
+    Meka,
+    MultiViewRidge,
+    NeighborVotes,
+    Nystrom,
+    Prepare,
+    Solver,
+    TagProp,
+    TwoPassKNN,
+)
 from dmo.datasets.writing import Source, write
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
@@ -268,7 +281,9 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
         made.clear()
 
 
-@pytest.mark.parametrize("model", [KGHA("rbf", tol=1e-9), MultiViewRidge("rbf", decoder="calibrated")], ids=str)
+@pytest.mark.parametrize(
+    "model", [KGHA("rbf", solver=Solver(tol=1e-9)), MultiViewRidge("rbf", decoder="calibrated")], ids=str
+)
 def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeypatch):
     X, Y = make_multilabel_classification(n_samples=80, n_features=6, n_classes=5, random_state=0)
     grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "standardize": [0.0, 1.0]}

@@ -116,9 +116,9 @@ class Graph(ParameterObject):
     }
 
     @classmethod
-    def of(cls, value: Any) -> Self:
+    def _of(cls, value: Any) -> Self:
         """The graph that a value is, or stands for."""
-        return cls(value) if isinstance(value, int) else super().of(value)
+        return cls(value) if isinstance(value, int) else super()._of(value)
 
 
 @dataclass(eq=False, repr=False)

@@ -23,7 +23,7 @@ class Estimator(Named, Persistent, BaseEstimator):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}
-    _prepare = Part(Prepare)
+    _prepare = Part(Prepare, scale="auto", impute=None, views=None)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -59,7 +59,7 @@ class Estimator(Named, Persistent, BaseEstimator):
             if not isinstance(value, BaseEstimator):
                 for part in parts_of(kind):
                     if part.parameter == name:
-                        given = {name: part.kind.of(value)} | {key: own for key, own in given.items() if key != name}
+                        given = {name: part.kind._of(value)} | {key: own for key, own in given.items() if key != name}
         return super().set_params(**given)
 
     @property

@@ -27,6 +27,7 @@ from dmo.estimators.arguments import (
     Outputs,
     Ridges,
     RowWeights,
+    Solver,
     Weights,
 )
 from dmo.estimators.filling import filled_labels
@@ -121,8 +122,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
         scores. Needs
         kernels that are factorized.
-    solver : {"krylov", "als"}, default="krylov"
-        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
     %(distances)s
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
@@ -140,10 +139,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     label_ridge : float or None, default=None
         c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
         followed at least as closely as any view.
-    tol : float, default=1e-6
-        krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
-    max_iter : int, default=200
-        Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
+    solver : Solver or {"krylov", "als"}, default="krylov"
+        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG; to
+        tol=1e-6, in max_iter=200 steps where none are given.
     %(random_state)s
     %(prepare)s
     %(targets)s
@@ -220,7 +218,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         prior_power: float = 0.0,
         propensity: bool = False,
         standardize: float = 0.0,
-        solver: Literal["krylov", "als"] = "krylov",
         distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
         weights: Weights = None,
@@ -228,8 +225,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         label_sets: bool = True,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 200,
+        solver: Solver | Literal["krylov", "als"] = "krylov",
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
         targets: Targets = "auto",
@@ -244,7 +240,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.prior_power = prior_power
         self.propensity = propensity
         self.standardize = standardize
-        self.solver = solver
         self.distances = distances
         self.gamma = gamma
         self.weights = weights
@@ -252,8 +247,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.label_sets = label_sets
         self.approximation = approximation
         self.label_ridge = label_ridge
-        self.tol = tol
-        self.max_iter = max_iter
+        self.solver = solver
         self.random_state = random_state
         self.prepare = prepare
         self.targets = targets
@@ -468,7 +462,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             held = []
             for part in done.folds:
                 # to the tolerance of the fit itself: what sweeps share between settings is solved less closely
-                rest = SharedHomogeneity(RotatedMoments.of(done.total - part, self.center), residual=self.tol)
+                rest = SharedHomogeneity(RotatedMoments.of(done.total - part, self.center), residual=self._solver.tol)
                 coefficients, offset, loadings = self.fit_moments(rest, k)
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
@@ -478,7 +472,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
         weights, ridges = self._weighting(rotated)
-        return homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+        return homogeneity(rotated, weights, ridges, k, self._solver.tol, self._solver.max_iter, self.random_state)
 
     def _learn_low_rank(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
         self._learn(fit.pairs)
@@ -514,7 +508,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         -> coefficients (rank of the view, k); offset (k,); loadings (L, k)
         """
         weights, ridges = self._weighting(prepared.rotated)
-        return _embedding(prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state))
+        return _embedding(prepared.fit(weights, ridges, k, self._solver.tol, self._solver.max_iter, self.random_state))
 
     def fit_together(self, prepared: SharedHomogeneity, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
         """Fit settings from prepared moments, those of the same ridges in their subspace where it is the smaller."""
@@ -528,7 +522,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 yield SharedFit(coefficients, offset, [(j, turn, loadings[:, : len(turn)] @ turn) for j, turn in turns])
                 solved = [part for part in solved if part[3] is None]
             for j, model, weights, pairs in solved:
-                how = model.tol, model.max_iter, model.random_state
+                how = model._solver.tol, model._solver.max_iter, model.random_state
                 fit = prepared.expand(pairs) if pairs else homogeneity(prepared.rotated, weights, ridges, k, *how)
                 coefficients, offset, loadings = _embedding(fit)
                 yield SharedFit(coefficients, offset, [(j, None, loadings)])
@@ -558,7 +552,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             own = model._label_ridge(ridges)
             labels = LinearSmoother(Y - mean if model.center else Y, own)
             views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
-            smoothers, how = [view.smoother for view in views], (model.tol, model.max_iter, model.random_state)
+            smoothers, how = (
+                [view.smoother for view in views],
+                (model._solver.tol, model._solver.max_iter, model.random_state),
+            )
             pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
             for view in views:

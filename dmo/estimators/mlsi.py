@@ -9,6 +9,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
+from dmo.parameters import Part
 from dmo.validation import FLAG, Need, Prepare, Scales, check_one_view, check_parameters, one_of
 
 
@@ -48,8 +49,8 @@ class MLSI(RegularizedProjection):
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
     %(random_state)s
-    scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="none"
-        As in `KGHA`; by default none, since the lengths of rows and columns are what is analyzed.
+    prepare : Prepare, str or mapping of view to str, default="none"
+        What is done to rows before anything is learned from them, see `Prepare`; scales of documents are left as they are.
 
     Attributes
     ----------
@@ -86,6 +87,7 @@ class MLSI(RegularizedProjection):
     ((200, 3), (3, 20))
     """
 
+    _prepare = Part(Prepare, scale="none", impute=None)
     _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {
         "dual": one_of(True, False, "auto"),
         "scaled": FLAG,

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from dmo.engines.lowrank import choose_engine, pass_of
 from dmo.engines.passes import FeatureRows
-from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights
+from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.validation import (
@@ -36,13 +36,10 @@ class MultiSetCCA(HomogeneityEmbedding):
         Dimensions of the space, fewer than the samples.
     center : bool, default=True
         Center the kernels (new rows by the training means).
-    solver : {"krylov", "als"}, default="krylov"
-        Block Krylov, or alternating least squares with warm-started block CG.
     %(approximation)s
-    tol : float, default=1e-6
-        krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
-    max_iter : int, default=200
-        Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
+    solver : Solver or {"krylov", "als"}, default="krylov"
+        Block Krylov, or alternating least squares with warm-started block CG; to
+        tol=1e-6, in max_iter=200 steps where none are given.
     %(random_state)s
     %(prepare)s
 
@@ -85,10 +82,8 @@ class MultiSetCCA(HomogeneityEmbedding):
         ridge: Ridges = 1e-1,
         n_components: int = 2,
         center: bool = True,
-        solver: Literal["krylov", "als"] = "krylov",
         approximation: Engine = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
+        solver: Solver | Literal["krylov", "als"] = "krylov",
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -96,10 +91,8 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.ridge = ridge
         self.n_components = n_components
         self.center = center
-        self.solver = solver
         self.approximation = approximation
-        self.tol = tol
-        self.max_iter = max_iter
+        self.solver = solver
         self.random_state = random_state
         self.prepare = prepare
 
@@ -145,7 +138,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         else:
             rotated = RotatedRows.of(rows, self.center)
         weights, ridges = dict.fromkeys(views, 1.0), self._ridges(list(views))
-        fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+        fit = homogeneity(rotated, weights, ridges, k, self._solver.tol, self._solver.max_iter, self.random_state)
         self._learn(fit.pairs)
         self._expand(maps, fit)
         return self

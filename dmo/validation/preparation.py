@@ -46,10 +46,10 @@ class Prepare(ParameterObject):
 
     Parameters
     ----------
-    scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="auto"
+    scale : {"auto", "none", "standard", "maxabs", "l2"}, mapping of view to these, or None, default=None
         How columns (l2: rows) are scaled, learned from the training rows; standard takes no mean off sparse rows. "auto":
         standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel
-        does not need the rows as they are; else none.
+        does not need the rows as they are; else none. None: "auto", of `MLSI` "none".
     impute : {"mean", "median", "zero"}, each with "+indicator" or not, mapping of view, or None, default=None
         What missing cells (NaN) are filled with, learned from the training rows; "+indicator" marks them by a further
         column for every column that has some. None: they are refused.
@@ -69,7 +69,7 @@ class Prepare(ParameterObject):
     ['a', 'b']
     """
 
-    scale: Scales = "auto"
+    scale: Scales | None = None
     impute: Gaps = None
     views: Mapping[str, Columns] | None = None
 
@@ -273,7 +273,7 @@ def _chosen(view: str, source: Rows) -> str:
         return "none"
     scale = "maxabs" if zeros else "standard"
     log.info(
-        "view %r: its columns differ in size by a factor of %.2g, so they are scaled (%s); scale='none' leaves them",
+        "view %r: its columns differ in size by a factor of %.2g, so they are scaled (%s); prepare='none' leaves them",
         view,
         ratio,
         scale,

@@ -875,9 +875,9 @@ def test_a_model_on_a_graph_is_tuned(nameless, tmp_path):
     folder, _, _ = nameless
     grid = "--n-neighbors", "3,9", "--smoothness", "1", "--metric", "cosine", "--folds", 2, "--scoring", "auc-macro"
     found = record("tune", "labelpropagation", folder / "f.zarr", tmp_path / "m.zarr", *grid)
-    assert {row["n_neighbors"] for row in found["table"]} == {3, 9, 15}  # 15: that it came with
+    assert {row["graph__n_neighbors"] for row in found["table"]} == {3, 9, 15}  # 15: that it came with
     fitted = dmo.load(str(tmp_path / "m.zarr"))
-    assert (fitted.metric, fitted.n_neighbors) == ("cosine", found["best"]["n_neighbors"])
+    assert (fitted._graph.metric, fitted._graph.n_neighbors) == ("cosine", found["best"]["graph__n_neighbors"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

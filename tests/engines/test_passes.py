@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
+from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
 from dmo.engines import row_sums
 from dmo.engines.moments import Moments
@@ -86,7 +86,9 @@ FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that
         2,
     ),
     "KGHA, exact": (
-        several(lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, tol=1e-2, label_sets=False)),
+        several(
+            lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, solver=Solver(tol=1e-2), label_sets=False)
+        ),
         2,
     ),
     "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, label_sets=False)), 2),

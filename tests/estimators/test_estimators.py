@@ -42,6 +42,7 @@ from dmo import (
     MultiViewRidge,
     NeighborVotes,
     Nystrom,
+    Solver,
     TagProp,
     TraceEmbedding,
     TwoPassKNN,
@@ -552,8 +553,10 @@ def test_leave_one_out_statistics_of_a_linear_kernel_are_those_of_as_many_fits()
 
 LINEAR = {
     "ridge": lambda: MultiViewRidge("linear", ridge=0.1, approximation="exact"),
-    "kgha": lambda: KGHA("linear", ridge=0.1, n_components=3, tol=1e-11, approximation="exact"),
-    "multiset": lambda: MultiSetCCA("linear", ridge=1e4, n_components=2, tol=1e-11, approximation="exact"),
+    "kgha": lambda: KGHA("linear", ridge=0.1, n_components=3, solver=Solver(tol=1e-11), approximation="exact"),
+    "multiset": lambda: MultiSetCCA(
+        "linear", ridge=1e4, n_components=2, solver=Solver(tol=1e-11), approximation="exact"
+    ),
     "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-9, max_iter=20_000),
     "morp": lambda: dmo.MORP("linear", ridge=0.1, n_components=3),
 }
@@ -635,10 +638,15 @@ UNITS = {  # ridge -> estimator; whether it centers
     "ridge": (lambda c, how: MultiViewRidge("linear", ridge=c, approximation=how), True),
     "leave-one-out": (lambda c, how: MultiViewRidge("linear", ridge=c, standardize=0.5, approximation=how), True),
     "kgha": (
-        lambda c, how: KGHA("linear", ridge=c, label_ridge=0.1, n_components=3, tol=1e-11, approximation=how),
+        lambda c, how: KGHA(
+            "linear", ridge=c, label_ridge=0.1, n_components=3, solver=Solver(tol=1e-11), approximation=how
+        ),
         True,
     ),
-    "multiset": (lambda c, how: MultiSetCCA("linear", ridge=c, n_components=2, tol=1e-11, approximation=how), True),
+    "multiset": (
+        lambda c, how: MultiSetCCA("linear", ridge=c, n_components=2, solver=Solver(tol=1e-11), approximation=how),
+        True,
+    ),
     "svr": (
         lambda c, how: dmo.LLTSVR("linear", C=1 / c, frame="identity", tol=1e-10, max_iter=20_000, approximation=how),
         True,

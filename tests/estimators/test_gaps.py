@@ -31,6 +31,7 @@ from dmo import (
     MultiSetCCA,
     MultiViewRidge,
     Nystrom,
+    Solver,
     TraceEmbedding,
 )
 from dmo.engines import fitted_views
@@ -393,13 +394,17 @@ def passive_eigenproblem(
 @pytest.mark.parametrize("labels", [True, False])
 def test_missing_views_are_passive_as_gifi_has_them(approximation: Any, center: bool, labels: bool) -> None:
     views, _ = with_gaps()
-    model: Any = MultiSetCCA("linear", ridge=0.7, n_components=3, center=center, approximation=approximation, tol=1e-12)
+    model: Any = MultiSetCCA(
+        "linear", ridge=0.7, n_components=3, center=center, approximation=approximation, solver=Solver(tol=1e-12)
+    )
     groups, shares = dict(VIEWS), dict.fromkeys(VIEWS, 1.0)
     weights = {view: WEIGHTS * ~np.isnan(X[:, 0]) for view, X in views.items()}
     known = Y.copy()
     if labels:
         known[60:70] = np.nan  # without any label
-        model = KGHA("linear", ridge=0.7, n_components=3, center=center, approximation=approximation, tol=1e-12)
+        model = KGHA(
+            "linear", ridge=0.7, n_components=3, center=center, approximation=approximation, solver=Solver(tol=1e-12)
+        )
         model.set_params(balance=0.2, label_ridge=0.7)
         groups, shares = groups | {"y": Y}, dict.fromkeys(VIEWS, 0.2) | {"y": 1.0}
         weights["y"] = WEIGHTS * ~np.isnan(known[:, 0])
@@ -425,7 +430,9 @@ def test_missing_views_are_passive_as_gifi_has_them(approximation: Any, center: 
 def test_weights_of_an_embedding_are_repeated_samples(approximation: Any) -> None:
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
     rows = {view: X[repeated] for view, X in VIEWS.items()}
-    model = KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, intercept=True, approximation=approximation)
+    model = KGHA(
+        "linear", ridge=0.7, n_components=3, solver=Solver(tol=1e-10), intercept=True, approximation=approximation
+    )
     weighted = model.fit(VIEWS, Y, sample_weight=WEIGHTS).decision_function(NEW)
     assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
 
@@ -608,7 +615,7 @@ def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() 
     [
         (MultiViewRidge(RBF(2.0)), {"ridge": [0.1, 1.0], "center": [True, False], "propensity": [False, True]}),
         (
-            KGHA(RBF(2.0), tol=1e-9),
+            KGHA(RBF(2.0), solver=Solver(tol=1e-9)),
             {"ridge": [0.3, 1.0], "balance": [0.1], "n_components": [2, 3], "intercept": [True]},
         ),
     ],
@@ -643,8 +650,10 @@ def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> Non
 
 
 MANY = {
-    "KGHA": KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, intercept=True),
-    "KGHA low rank": KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, approximation=Nystrom(rank=200)),
+    "KGHA": KGHA("linear", ridge=0.7, n_components=3, solver=Solver(tol=1e-10), intercept=True),
+    "KGHA low rank": KGHA(
+        "linear", ridge=0.7, n_components=3, solver=Solver(tol=1e-10), approximation=Nystrom(rank=200)
+    ),
     "MORP": MORP(RBF(2.0), ridge=0.2, tol=1e-10),
     "MLSI": MLSI(ridge=0.3),
 }

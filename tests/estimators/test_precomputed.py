@@ -29,6 +29,7 @@ from dmo import (
     NeighborVotes,
     Nystrom,
     Prepare,
+    Solver,
     TraceEmbedding,
     Views,
 )
@@ -46,10 +47,10 @@ CONTAINERS = {
     "store": lambda K, path: _store(K, path),
 }
 ESTIMATORS = {
-    "KGHA": KGHA(n_components=3, tol=1e-9),
+    "KGHA": KGHA(n_components=3, solver=Solver(tol=1e-9)),
     "MultiViewRidge": MultiViewRidge(),
     "MORP": MORP(n_components=3, tol=1e-9),
-    "MultiSetCCA": MultiSetCCA(n_components=2, tol=1e-9),
+    "MultiSetCCA": MultiSetCCA(n_components=2, solver=Solver(tol=1e-9)),
     "LLTSVR": LLTSVR(tol=1e-6),
     "CoupledSVR": CoupledSVR(tol=1e-4),
     "NeighborVotes": NeighborVotes(MultiViewRidge()),
