@@ -288,7 +288,7 @@ def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
 
 def test_a_search_chooses_among_fillings(bottles, tmp_path):
     found = record("tune", "jec", bottles, tmp_path / "m.zarr", "--impute", "mean,median", "--folds", "2")
-    assert {row["impute"] for row in found["table"]} == {"mean", "median"}
+    assert {row["prepare__impute"] for row in found["table"]} == {"mean", "median"}
 
 
 @pytest.mark.parametrize("name", ["neighborvotes", "fasttag"])

@@ -49,8 +49,10 @@ from dmo import (
 )
 from dmo.kernels import RBF
 from dmo.linalg.solution import InaccurateSolve
+from dmo.parameters import places
 from dmo.selection import sweep
 from dmo.stores import StoreError
+from dmo.validation import needs_of
 
 RNG = np.random.default_rng(0)
 VIEWS = {"gist": RNG.standard_normal((60, 8)), "hue": RNG.random((60, 5))}
@@ -320,7 +322,7 @@ MODELS = [*ONE_VIEW, MultiSetCCA(), HomogeneityAnalysis(), LLTSVR(), CoupledSVR(
 SCALARS = [
     (model, name)
     for model in MODELS
-    for name in model._needs
+    for name in needs_of(type(model))
     if name not in ("method", "n_neighbors", "prior_power", "standardize", "label_ridge")
 ]
 
@@ -330,7 +332,8 @@ SCALARS = [
 def test_a_parameter_that_is_not_what_it_must_be_is_named(model, name, value):
     with pytest.raises(dmo.UserError) as caught:
         clone(model).set_params(**{name: value}).fit(VIEWS["gist"], LABELS)
-    assert re.match(rf"{type(model).__name__}.*: {name} = {value!r}; (needs|known)", str(caught.value))
+    shown = {place: flat for flat, place in places(type(model)).items()}.get(name, name)
+    assert re.match(rf"{type(model).__name__}.*: {shown} = {value!r}; (needs|known)", str(caught.value))
 
 
 def test_a_refused_setting_of_a_sweep_is_named():
