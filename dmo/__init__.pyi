@@ -15,6 +15,7 @@ from .engines.exact import Exact
 from .engines.krylov import Krylov
 from .engines.moments import Moments
 from .errors import UserError
+from .estimators.arguments import Combine, Graph, MethodOptions, Solver
 from .estimators.coupled_svr import CoupledSVR
 from .estimators.fasttag import FastTag
 from .estimators.homogeneity import HomogeneityAnalysis
@@ -33,10 +34,12 @@ from .estimators.ridge import MultiViewRidge
 from .estimators.tagprop import TagProp
 from .estimators.trace import TraceEmbedding
 from .estimators.two_pass_knn import TwoPassKNN
+from .labels.proximities import Proximity
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
 from .tuning import tune as tune
 from .validation.containers import Views
+from .validation.preparation import Prepare
 
 __version__: str
 __all__ = [
@@ -48,18 +51,24 @@ __all__ = [
     "MOPE",
     "MORP",
     "BestLowRank",
+    "Combine",
     "CoupledSVR",
     "Exact",
     "FastTag",
+    "Graph",
     "HomogeneityAnalysis",
     "Krylov",
     "LabelPropagation",
     "Meka",
+    "MethodOptions",
     "Moments",
     "MultiSetCCA",
     "MultiViewRidge",
     "NeighborVotes",
     "Nystrom",
+    "Prepare",
+    "Proximity",
+    "Solver",
     "TagProp",
     "TraceEmbedding",
     "TwoPassKNN",

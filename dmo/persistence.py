@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmo import stores
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
+from dmo.parameters import placed
 
 ATTACHED = "attached"
 """The start of the names of the arrays that are attached to a model."""
@@ -151,7 +152,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
     kind = _public_class(description.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
-    model: Any = kind(**{key: decode(value) for key, value in description["parameters"].items()})
+    model: Any = kind(**placed(kind, {key: decode(value) for key, value in description["parameters"].items()}))
     fitted = dict(description["fitted"])
     for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
         if key in fitted:

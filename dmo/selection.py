@@ -27,6 +27,7 @@ from dmo.decoders import as_decoder
 from dmo.engines.lowrank import by_gradients, choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
+from dmo.estimators.base import Estimator
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.neighbor_votes import NeighborVotes
 from dmo.estimators.real_outputs import RealOutputs
@@ -41,6 +42,7 @@ from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.methods.set_rules import SET_METRICS
 from dmo.methods.view_weights import learns
 from dmo.metrics import Metric, metric_of
+from dmo.parameters import nested
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
@@ -54,6 +56,7 @@ from dmo.validation import (
     check_raw_views,
     is_label_sets,
     naming,
+    needs_of,
     per_view,
     sample_count,
 )
@@ -88,7 +91,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "TwoPassKNN": {"n_neighbors": (2, 4), "sharpness": (20.0, 40.0), "weights": (None, "tagprop")},
     "FastTag": {"strength": (0.1, 1.0, 10.0)},
     "JEC": {"n_neighbors": (3, 5, 10)},
-    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "n_neighbors": (5, 15, 45)},
+    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "graph__n_neighbors": (5, 15, 45)},
 }
 """What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
 
@@ -212,11 +215,13 @@ def sweep(
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
     with naming(estimator):
-        for name, need in getattr(estimator, "_needs", {}).items():
+        for name, need in needs_of(type(estimator)).items() if isinstance(estimator, Estimator) else ():
             for value in grid.get(name, ()):
                 check_parameter(name, value, need)
-        if "impute" in grid:  # then gaps are no reason to refuse the rows
-            probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
+        if "prepare__impute" in grid:  # then gaps are no reason to refuse the rows
+            probe.set_params(
+                prepare__impute=next((value for value in grid["prepare__impute"] if value is not None), None)
+            )
         raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
         labels, real = searched_labels(probe, Y, n)
@@ -321,7 +326,7 @@ def _but_bandwidth(estimator: BaseEstimator, setting: Mapping[str, Any]) -> str:
 
 
 def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> None:
-    known = estimator.get_params(deep=True)
+    known = nested(estimator)
     if "kernel" in known:
         known = known | {"bandwidth": None}
     if not grid:

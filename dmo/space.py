@@ -22,7 +22,7 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
 from dmo.estimators.arguments import Inputs, Outputs
-from dmo.validation import Views, as_views, check_labels, check_views, sample_count
+from dmo.validation import Views, as_views, check_labels, check_views, preparing, sample_count
 from dmo.validation.containers import split_columns
 
 __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted_components", "view_importances"]
@@ -295,7 +295,8 @@ def view_importances(
 
 def _views(model: BaseEstimator, X: Any) -> dict[str, Any] | None:
     """Several views by name, cut out of one array where the model says how; None for one."""
-    columns = getattr(model, "views", None)
+    asked = preparing(model)
+    columns = None if asked is None else asked.views
     return as_views(X) if as_views(X) is not None or columns is None else split_columns(X, columns)
 
 

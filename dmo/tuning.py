@@ -30,6 +30,7 @@ from dmo.estimators.ridge import MultiViewRidge
 from dmo.kernels import parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.parsing import is_pairwise
+from dmo.parameters import nested
 from dmo.selection import (
     GRIDS,
     Metric,
@@ -166,8 +167,8 @@ class _Problem:
     ) -> _Problem:
         probe = clone(estimator)
         with naming(estimator):
-            if "impute" in probe.get_params():
-                probe.set_params(impute="mean")
+            if "prepare" in probe.get_params():
+                probe.set_params(prepare__impute="mean")
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
             labels, real = searched_labels(probe, Y, sample_count(views))
         if not (real or isinstance(probe, Annotator)) and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
@@ -251,7 +252,7 @@ class _Problem:
 
     def with_own(self, best: dict[str, Any], grid: Grid) -> dict[str, Any]:
         """The best row when the settings that the estimator came with are among them; a single value in a grid is a choice."""
-        own = self.estimator.get_params(deep=False)
+        own = nested(self.estimator)
         free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
@@ -371,7 +372,7 @@ def _takes_powers(kernel: Any, problem: _Problem) -> bool:
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
     """The kernel, scale and combination of views of a setting."""
-    return tuple(str(row.get(key)) for key in ("kernel", "scale", "combine"))
+    return tuple(str(row.get(key)) for key in ("kernel", "prepare__scale", "combine"))
 
 
 def _fixed(row: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
@@ -389,10 +390,12 @@ def _machine_search(problem: _Problem) -> dict[str, Any]:
     The loss of a ridge regression, error^2 / (2 ridge), has the slope C where the error is C ridge: around 1 / ridge.
     """
     machine = problem.estimator
-    like = {"scale": machine.scale, "impute": machine.impute, "random_state": machine.random_state}
+    like = {"prepare": machine._prepare, "random_state": machine.random_state}
     regression = MultiViewRidge(machine.kernel, combine="kernels", targets="real" if problem.real else "labels", **like)
     best = _kernel_search(replace(problem, estimator=regression, table=[]))
-    grid: dict[str, Sequence[Any]] = {key: [best[key]] for key in ("kernel", "bandwidth", "scale") if key in best}
+    grid: dict[str, Sequence[Any]] = {
+        key: [best[key]] for key in ("kernel", "bandwidth", "prepare__scale") if key in best
+    }
     grid |= {"C": [float(f"{share / best['ridge']:.3g}") for share in (0.1, 0.3, 1.0)], "epsilon": [0.01, 0.1]}
     if isinstance(machine, LLTSVR):
         grid["frame"] = ["local", "identity"]
@@ -411,11 +414,12 @@ def _first_round(problem: _Problem) -> list[Grid]:
     more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
     given = is_pairwise(estimator.kernel)
-    scales = ["auto", "standard"] if estimator.scale == "auto" and not given else [estimator.scale]
+    own_scale = estimator._prepare.scale
+    scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
     if len(scales) > 1 and any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values()):
         scales.append("l2")  # counts of words: a document says the same twice as long
     for scale in scales:
-        own: dict[str, Sequence[Any]] = {"scale": [scale]} | more
+        own: dict[str, Sequence[Any]] = {"prepare__scale": [scale]} | more
         if not given and estimator.kernel != "linear":
             try:
                 rescaled(estimator.kernel, 1.0)
@@ -428,14 +432,14 @@ def _first_round(problem: _Problem) -> list[Grid]:
         if not given and estimator.kernel != "product" and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
             ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
-            linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "scale": [scale]}
+            linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "prepare__scale": [scale]}
             grids.append(linear | more | {"ridge": ridges})
     return grids
 
 
 def _mean_square(problem: _Problem, scale: Any) -> float:
     """Mean squared length of the centered rows, over the views: what the ridge of a linear kernel is compared with."""
-    probe = clone(problem.estimator).set_params(kernel="linear", scale=scale)
+    probe = clone(problem.estimator).set_params(kernel="linear", prepare__scale=scale)
     n = len(problem.labels)
     some = np.arange(n) if n <= 1000 else np.sort(np.random.default_rng(0).choice(n, 1000, replace=False))
     part: dict[str, Rows] = {name: Subset(source, some) for name, source in problem.views.items()}

@@ -93,7 +93,7 @@ SCALES: dict[str, Any] = {"rbf": "none", "linear": "l2"}
 
 def kgha(kernel: str, engine: Any) -> KGHA:
     """The form of the paper: the embedding alone is centered, (31) decodes as it stands."""
-    return KGHA(kernel, center=False, intercept=False, approximation=engine, scale=SCALES[kernel], label_sets=False)
+    return KGHA(kernel, center=False, intercept=False, approximation=engine, prepare=SCALES[kernel], label_sets=False)
 
 
 def ridge(kernel: str, engine: Any) -> MultiViewRidge:
@@ -104,7 +104,7 @@ def ridge(kernel: str, engine: Any) -> MultiViewRidge:
         center=False,
         intercept=False,
         approximation=engine,
-        scale=SCALES[kernel],
+        prepare=SCALES[kernel],
         label_sets=False,
     )
 

@@ -217,7 +217,8 @@ def _projections(method: Method, data: Thirds, components: int) -> Iterator[tupl
     if method.of_classes:
         most = min(most, labels.shape[1] - 1)
     for setting in method.settings:
-        if (setting.get("n_neighbors") or 0) >= size:
+        neighbors = setting.get("graph__n_neighbors")
+        if isinstance(neighbors, int) and neighbors >= size:
             continue
         k = min(most, directions(data.spectrum, setting.get("variance", 1.0)))
         start = time.perf_counter()

@@ -55,14 +55,14 @@ from dmo.report.canvas import BLUE, GRAY, clean
 from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBORS = 15
-REACHES: list[Setting] = [{"n_neighbors": 60}, {"n_neighbors": None}]
+REACHES: list[Setting] = [{"graph__n_neighbors": 60}, {"graph__n_neighbors": "all"}]
 """MOPE's neighbors, those of largest proximity, or all pairs."""
 RIDGES: list[Setting] = [{"ridge": c} for c in (0.001, 0.01, 0.1, 1.0)]
 """Of every constraint that has one, rivals' and ours."""
-REPULSIONS: list[Setting] = [{"repulsion": c} for c in (0.01, 0.1, 1.0)]
+REPULSIONS: list[Setting] = [{"options__repulsion": c} for c in (0.01, 0.1, 1.0)]
 WEIGHTED: list[Setting] = [{"weighted": False}, {"weighted": True}]
-PENALTIES: list[Setting] = [{"penalty": c} for c in (0.01, 0.1, 1.0)]
-MIXINGS: list[Setting] = [{"mixing": share} for share in (0.99, 0.9, 0.5)]
+PENALTIES: list[Setting] = [{"options__penalty": c} for c in (0.01, 0.1, 1.0)]
+MIXINGS: list[Setting] = [{"options__mixing": share} for share in (0.99, 0.9, 0.5)]
 SIMILARITIES = {
     "bits": ("sorensen", "hamming-exponential"),
     "projection": ("minkowski", "tanimoto"),
@@ -100,24 +100,26 @@ def load(
 
 
 def trace(name: str, **fixed: Any) -> Any:
-    return lambda k, setting: TraceEmbedding(name, n_components=k, **fixed, **setting)
+    return lambda k, setting: TraceEmbedding(name, n_components=k).set_params(**fixed, **setting)
 
 
 def mesd(name: str, **fixed: Any) -> Any:
-    return lambda k, setting: MESD(name, n_components=k, **fixed, **setting)
+    return lambda k, setting: MESD(name, n_components=k).set_params(**fixed, **setting)
 
 
 def mope(scheme: str, combination: str) -> Any:
-    fixed: Setting = {"scheme": scheme, "combination": combination, "selection": "proximity"}
+    fixed: Setting = {"proximity__scheme": scheme, "combination__how": combination, "graph__selection": "proximity"}
     fixed |= {"constraint": "embedding", "center": True}
-    return lambda k, setting: MOPE(n_components=k, **fixed, **setting)
+    return lambda k, setting: MOPE(n_components=k).set_params(**fixed, **setting)
 
 
 def unsupervised() -> list[Method]:
     """LSI, PCA and OLPP; OLPP after PCA, without which it finds the directions in which the features hardly vary."""
-    olpp = trace("olpp", n_neighbors=NEIGHBORS)
+    olpp = trace("olpp", graph__n_neighbors=NEIGHBORS)
     weights: list[Setting] = [
-        {"variance": share, "weight": weight} for share in (0.9, 0.95, 0.98) for weight in ("constant", "gaussian")
+        {"variance": share, "graph__weight": weight}
+        for share in (0.9, 0.95, 0.98)
+        for weight in ("constant", "gaussian")
     ]
     plain = [Method(name.upper(), "unsupervised", trace(name)) for name in ("lsi", "pca")]
     return [*plain, Method("OLPP", "unsupervised", olpp, weights)]
@@ -125,8 +127,8 @@ def unsupervised() -> list[Method]:
 
 def rivals() -> list[Method]:
     """MDDM, CCA, the three HSL and MORP."""
-    shrinkages: list[Setting] = [{"shrinkage": s} for s in (1.0, 0.9, 0.5)]
-    shares: list[Setting] = [{"mixing": b} | c for b in (0.5, 0.9) for c in RIDGES]
+    shrinkages: list[Setting] = [{"options__shrinkage": s} for s in (1.0, 0.9, 0.5)]
+    shares: list[Setting] = [{"options__mixing": b} | c for b in (0.5, 0.9) for c in RIDGES]
     return [
         Method("MDDM", "supervised", trace("mddm"), shrinkages, of_labels=True),
         Method("CCA", "supervised", trace("cca"), RIDGES, of_labels=True),
@@ -138,8 +140,8 @@ def rivals() -> list[Method]:
 def duplicating() -> list[Method]:
     """MESD of FDA, LFDA and OLPP-R, weighted or not."""
     fda = [w | c for w in WEIGHTED for c in RIDGES]
-    lfda = [{"n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
-    repelled = [{"n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in REPULSIONS[1:]]
+    lfda = [{"graph__n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
+    repelled = [{"options__n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in REPULSIONS[1:]]
     return [
         Method("MESD-FDA", "supervised", mesd("fda"), fda, of_labels=True, of_classes=True),
         Method("MESD-LFDA", "supervised", mesd("lfda"), lfda),
@@ -157,7 +159,9 @@ def proximities(
             "supervised",
             mope(scheme, combination),
             [
-                {"similarity": name} | given | reach | RIDGES[0]
+                {"proximity__similarity": name, **{f"combination__{key}": value for key, value in given.items()}}
+                | reach
+                | RIDGES[0]
                 for name in similarities[scheme]
                 for given in COMBINATIONS[combination]
                 for reach in REACHES
@@ -173,8 +177,8 @@ def mixtures() -> list[Method]:
     """SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE with OLPP or PCA as the unsupervised part."""
 
     def mix(first: str, second: str) -> Any:
-        graph = {} if second == "pca" else {"n_neighbors": NEIGHBORS}
-        return trace("mix", supervised=first, unsupervised=second, **graph)
+        graph = {} if second == "pca" else {"graph__n_neighbors": NEIGHBORS}
+        return trace("mix", options__supervised=first, options__unsupervised=second, **graph)
 
     shares: list[Setting] = [
         {"mixing": share, "unsupervised": part} | reach | ridge
@@ -182,13 +186,18 @@ def mixtures() -> list[Method]:
         for reach in REACHES
         for ridge in RIDGES[1:3]
     ]
-    smooth: list[Setting] = [{"smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
+    smooth: list[Setting] = [{"options__smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
     return [
-        Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBORS), MIXINGS),
+        Method("SELF", "semi-supervised", trace("self", graph__n_neighbors=NEIGHBORS), MIXINGS),
         Method(
-            "SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBORS), smooth, of_labels=True, of_classes=True
+            "SSFDA",
+            "semi-supervised",
+            trace("ssfda", graph__n_neighbors=NEIGHBORS),
+            smooth,
+            of_labels=True,
+            of_classes=True,
         ),
-        Method("SSMMC", "semi-supervised", trace("ssmmc", n_neighbors=NEIGHBORS), PENALTIES),
+        Method("SSMMC", "semi-supervised", trace("ssmmc", graph__n_neighbors=NEIGHBORS), PENALTIES),
         Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), MIXINGS),
         Method("mix FDA + OLPP", "semi-supervised", mix("fda", "olpp"), MIXINGS),
         Method("mix LFDA + OLPP", "semi-supervised", mix("lfda", "olpp"), MIXINGS),
@@ -200,9 +209,11 @@ def spreading() -> list[Method]:
     """Label propagation on the graph of nearest features."""
 
     def propagation(name: str) -> Any:
-        return lambda k, setting: LabelPropagation(name, **setting)
+        return lambda k, setting: LabelPropagation(name).set_params(**setting)
 
-    settings: list[Setting] = [{"smoothness": c, "n_neighbors": k} for c in (0.1, 1.0, 10.0) for k in (NEIGHBORS, 60)]
+    settings: list[Setting] = [
+        {"smoothness": c, "graph__n_neighbors": k} for c in (0.1, 1.0, 10.0) for k in (NEIGHBORS, 60)
+    ]
     return [Method(name.upper(), "propagation", propagation(name), settings) for name in SPREADING]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -17,6 +19,7 @@ from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap, meka
+from dmo.parameters import placed
 
 N, BLOCK, SIGMA = 83, 20, 2.0
 
@@ -149,3 +152,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "sum-of-centered": lambda: added(centered(dense(np.float64)), centered(low_rank(np.float64))),
     "shifted-scaled-centered": lambda: shifted(scaled(centered(dense(np.float64)), 3.0), 0.1),
 }
+
+
+def made(kind: type, *first: Any, **options: Any) -> Any:
+    """An estimator from the flat names of its parameters, which the shell's options have: objects are made of them."""
+    names = inspect.signature(kind).parameters
+    return kind(**placed(kind, dict(zip(names, first, strict=False)) | options))

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmo import MORP, MultiSetCCA, MultiViewRidge
+from dmo import MORP, MultiSetCCA, MultiViewRidge, Solver
 
 _FITTED = [False]
 """Whether an adapter was fitted since a test began."""
@@ -107,8 +107,8 @@ def _cca_zoo() -> None:
                 ridge=[max(s / max(1 - s, 1e-12) * (n - 1), 1e-9) for s in shrinkage],  # 1 has none
                 n_components=self.n_components,
                 center=self.center,
-                scale="none",
-                tol=1e-12,
+                prepare="none",
+                solver=Solver(tol=1e-12),
             ).fit([np.asarray(view) for view in views], sample_weight=sample_weight)
             self.weights_ = []
             for (name, found), view, s in zip(model.expansions_.items(), own, shrinkage):
@@ -138,7 +138,7 @@ def _skmatter() -> None:
             # at 1 there are as many directions as outputs, of which MORP gives no more
             share = min(1 - self.mixing, 1 - 1e-9)
             self.model_ = MORP(
-                "linear", form="direct", mixing=share, ridge=0.0, n_components=k, scale="none", center=False
+                "linear", form="direct", mixing=share, ridge=0.0, n_components=k, prepare="none", center=False
             ).fit(X, Y)
             self.n_components = self.n_components_ = k  # theirs sets both
             T = self.model_.transform(X)

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import made
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 
 import dmo
-from dmo import KGHA, MESD, MORP, Exact, LabelPropagation, MultiViewRidge, Nystrom, TraceEmbedding
+from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
 from dmo.engines.krylov import Krylov
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import ScoreRule
@@ -58,7 +59,7 @@ def loss(model):
 
 
 def linear_space(method="opls", **parameters):
-    found = TraceEmbedding(method, n_components=2, **parameters).fit(X, Y).transform(NEW)
+    found = made(TraceEmbedding, method, n_components=2, **parameters).fit(X, Y).transform(NEW)
     return found * np.sign(found[0])
 
 
@@ -69,7 +70,7 @@ def sparse_labels(**parameters):
 
 def propagated(method):
     known = np.where(np.arange(N)[:, None] % 2, Y, np.nan)
-    return LabelPropagation(method=method, n_neighbors=6, tol=1e-12).fit(X, known).scores_
+    return LabelPropagation(method=method, graph=Graph(n_neighbors=6), tol=1e-12).fit(X, known).scores_
 
 
 # constant -> what changes at it, the size it is compared with, a problem of that size, the tolerance of its result
@@ -204,9 +205,9 @@ BLOCKS = {
     "linalg.tiles._RUNS": lambda: ridge(approximation=TILES),
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "validation.outputs._BLOCK": lambda: sparse_labels(),
-    "validation.preparation._BLOCK": lambda: ridge(scale="standard"),
+    "validation.preparation._BLOCK": lambda: ridge(prepare="standard"),
     "estimators.shared_fits._STRIP": lambda: _swept(),
-    "estimators.propagation._BLOCK": lambda: LabelPropagation(n_neighbors=6).fit(X, Y * 1.0).decision_function(NEW),
+    "estimators.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
     "engines.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),
     "engines.view_neighbors._VOTERS": lambda: ridge(combine="product", weights="tagprop"),
     "methods.neighbor_votes._BLOCK": lambda: _voted(),
@@ -219,7 +220,7 @@ BLOCKS = {
     "methods.homogeneity.moments._STRIP": lambda: (
         KGHA(ridge=0.5, approximation=Nystrom(rank=20)).fit(X, Y).decision_function(NEW)
     ),
-    "graphs.search._BLOCK": lambda: LabelPropagation(n_neighbors=6).fit(X, Y * 1.0).decision_function(NEW),
+    "graphs.search._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
 }
 
 
@@ -463,8 +464,8 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
 UNFACTORED = {
     "ridge": MultiViewRidge(ridge=0.5, approximation=TILES),
     "ridges": MultiViewRidge(ridge=[[0.1, 0.3, 0.5, 0.7, 0.9]], approximation=TILES),
-    "kgha": KGHA(ridge=0.5, tol=1e-9, approximation=TILES),
-    "als": KGHA(ridge=0.5, tol=1e-9, solver="als"),
+    "kgha": KGHA(ridge=0.5, solver=Solver(tol=1e-9), approximation=TILES),
+    "als": KGHA(ridge=0.5, solver=Solver(method="als", tol=1e-9)),
 }
 
 

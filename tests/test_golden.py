@@ -83,7 +83,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "MORP": (dmo.MORP, one, {"n_components": 3}),
     "MORP direct": (dmo.MORP, one, {"n_components": 3, "form": "direct"}),
     "MLSI": (dmo.MLSI, one, {"n_components": 3}),
-    "MOPE": (dmo.MOPE, one, {"n_components": 2, "n_neighbors": 8}),
+    "MOPE": (dmo.MOPE, one, {"n_components": 2, "graph": 8}),
     "MESD": (dmo.MESD, one, {"n_components": 2}),
     "PCA": (dmo.TraceEmbedding, one, {"method": "pca"}),
     "CCA": (dmo.TraceEmbedding, one, {"method": "cca"}),
@@ -97,7 +97,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "TwoPassKNN": (dmo.TwoPassKNN, both, {}),
     "FastTag": (dmo.FastTag, both, {}),
     "NeighborVotes": (dmo.NeighborVotes, both, {}),
-    "LabelPropagation": (dmo.LabelPropagation, one, {"n_neighbors": 8}),
+    "LabelPropagation": (dmo.LabelPropagation, one, {"graph": 8}),
 }
 TILES = {"block": 32, "precision": "float64"}
 ROUTES: dict[str, dict[str, Any]] = {

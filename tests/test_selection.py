@@ -26,7 +26,20 @@ import dmo.engines.row_sums
 import dmo.estimators.kgha
 import dmo.estimators.shared_fits
 import dmo.tuning
-from dmo import JEC, KGHA, LLTSVR, Exact, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
+from dmo import (
+    JEC,
+    KGHA,
+    LLTSVR,
+    Exact,
+    Meka,
+    MultiViewRidge,
+    NeighborVotes,
+    Nystrom,
+    Prepare,
+    Solver,
+    TagProp,
+    TwoPassKNN,
+)
 from dmo.datasets.writing import Source, write
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
@@ -159,7 +172,7 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     monkeypatch.setattr(dmo.estimators.shared_fits, "BLOCK", 50)
     monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 50)
     result = sweep(model, VIEWS, LABELS, grid, folds=3, metric=separation, refit=False)
-    exact = clone(model).set_params(kernel="linear", approximation="exact", scale="none")
+    exact = clone(model).set_params(kernel="linear", approximation="exact", prepare="none")
     number = stratified_folds(LABELS, 3, 0)
     for fold in range(3):
         train, test = number != fold, number == fold
@@ -178,7 +191,7 @@ def test_moments_of_linear_kernels_serve_all_folds_where_no_scale_is_learned_fro
     made, collect = [], dmo.estimators.shared_fits.collect_moments
     monkeypatch.setattr(dmo.estimators.shared_fits, "collect_moments", lambda *given: made.append(1) or collect(*given))
     views = {view: X * np.geomspace(1, 10, X.shape[1]) + 3.0 for view, X in VIEWS.items()}
-    model = MultiViewRidge("linear", approximation=Nystrom(rank=10), scale=scale, label_sets=False)
+    model = MultiViewRidge("linear", approximation=Nystrom(rank=10), prepare=scale, label_sets=False)
     found = sweep(model, views, LABELS, {"ridge": [0.1, 1.0, 10.0]}, 3, separation, refit=False)
     assert len(made) == passes
     for row in found.table:
@@ -218,7 +231,7 @@ class _Counted:
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "exponential"])
 def test_several_bandwidths_read_rows_once_and_score_as_maps_of_the_same_landmarks(kernel, monkeypatch):
-    model = MultiViewRidge(kernel, approximation=Nystrom(rank=20), scale="none", label_sets=False)
+    model = MultiViewRidge(kernel, approximation=Nystrom(rank=20), prepare="none", label_sets=False)
     tried = partial(sweep, model, Y=LABELS, folds=3, metric=separation, refit=False)
     tables, reads = [], []
     for widths, kept in (([1.5], 2**29), ([2.5, 0.5, 1.5], 2**29), ([2.5, 0.5, 1.5], 0)):
@@ -268,7 +281,9 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
         made.clear()
 
 
-@pytest.mark.parametrize("model", [KGHA("rbf", tol=1e-9), MultiViewRidge("rbf", decoder="calibrated")], ids=str)
+@pytest.mark.parametrize(
+    "model", [KGHA("rbf", solver=Solver(tol=1e-9)), MultiViewRidge("rbf", decoder="calibrated")], ids=str
+)
 def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeypatch):
     X, Y = make_multilabel_classification(n_samples=80, n_features=6, n_classes=5, random_state=0)
     grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "standardize": [0.0, 1.0]}
@@ -426,7 +441,7 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     Y = X @ rng.normal(size=(3, 2))  # without noise: the smaller the ridge the better
-    ridges = [row["ridge"] for row in dmo.tune(MultiViewRidge("linear", scale="none"), X, Y, cv=3).tuning_.table]
+    ridges = [row["ridge"] for row in dmo.tune(MultiViewRidge("linear", prepare="none"), X, Y, cv=3).tuning_.table]
     assert min(ridges) < 1e-3 * min(ridges[:6])  # of the first round
     given = {"ridge": [1e-4, 2e-4, 3e-4], "bandwidth": [4.0, 5.0, 6.0]}
     with caplog.at_level("INFO", logger="dmo"):
@@ -502,7 +517,7 @@ def test_tuning_with_gaps_scores_what_is_known_as_fits_of_the_folds_do(gap):
     rng = np.random.default_rng(1)
     X, Y = scattered(n=90)
     views, seen, metric = {"a": X[:, :2], "b": X[:, 2:].copy()}, Y.astype(float), "ranking"
-    model = MultiViewRidge("rbf", impute="mean" if gap == "cells" else None, scale="none")
+    model = MultiViewRidge("rbf", prepare=Prepare(impute="mean" if gap == "cells" else None, scale="none"))
     if gap == "view":
         views["b"][rng.random(90) < 0.3] = np.nan
     if gap == "cells":
@@ -544,7 +559,7 @@ def test_the_default_metric_tells_settings_apart_with_few_labels():
     ],
 )
 @pytest.mark.parametrize(
-    "estimator", [MultiViewRidge("linear", scale="none"), LLTSVR("linear", scale="none", tol=1e-8)]
+    "estimator", [MultiViewRidge("linear", prepare="none"), LLTSVR("linear", prepare="none", tol=1e-8)]
 )
 def test_settings_are_compared_by_real_outputs_in_their_units(estimator, metric, oracle):
     """Fold by fold as scikit-learn's ridge regression, and its support vector regressions of independent outputs."""
@@ -704,7 +719,7 @@ def chance(Y, parts):
 
 WITHOUT_SIGNAL = {
     "ridge": (MultiViewRidge(), {"ridge": [0.01, 1.0], "standardize": [0.0, 1.0]}),
-    "ridge, scaled": (MultiViewRidge("linear", scale="standard"), {"ridge": [1.0], "decoder": [None, "calibrated"]}),
+    "ridge, scaled": (MultiViewRidge("linear", prepare="standard"), {"ridge": [1.0], "decoder": [None, "calibrated"]}),
     "ridge, weights": (MultiViewRidge("product", weights="alignment"), {"decoder": ["calibrated", "probabilities"]}),
     "ridge, low rank": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.01, 1.0]}),
     "KGHA": (KGHA(), {"n_components": [1, 1.0], "decoder": [None, "calibrated"]}),
@@ -715,7 +730,7 @@ WITHOUT_SIGNAL = {
     "2PKNN": (TwoPassKNN(decoder="probabilities"), {"weights": [None, "alignment"]}),
     "JEC": (JEC(decoder="calibrated"), {"n_neighbors": [3, 10]}),
     "FastTag": (dmo.FastTag(MultiViewRidge(), decoder="probabilities"), {"strength": [0.1, 10.0]}),
-    "propagation": (dmo.LabelPropagation(), {"n_neighbors": [5, 15]}),
+    "propagation": (dmo.LabelPropagation(), {"graph__n_neighbors": [5, 15]}),
     "MORP": (dmo.MORP(n_components=3), {"mixing": [0.1, 0.9]}),
     "MLSI": (dmo.MLSI(n_components=3), {"mixing": [0.1, 0.9]}),
     "MESD": (dmo.MESD(), {"n_components": [2]}),
@@ -761,7 +776,7 @@ def test_votes_among_samples_know_nothing_of_the_label_that_they_are_for(kernel,
 
 def test_votes_that_were_held_out_are_those_of_the_other_parts_by_brute_force():
     X, Y = drawn_by_lot("permuted", 40)
-    base = MultiViewRidge("linear", ridge=0.5, scale="none")
+    base = MultiViewRidge("linear", ridge=0.5, prepare="none")
     model = NeighborVotes(base, sharpness=7.0, visual=0.0, decoder="probabilities").fit(X, Y)
     fold = stratified_folds(Y, FOLDS)
     for number in range(FOLDS):
@@ -778,22 +793,22 @@ def test_votes_that_were_held_out_are_those_of_the_other_parts_by_brute_force():
 
 
 POISONED = {
-    "standard": (MultiViewRidge("rbf", scale="standard"), {"ridge": [0.1]}),
-    "maxabs, decoder": (MultiViewRidge("linear", scale="maxabs", decoder="calibrated"), {"ridge": [0.1]}),
-    "filled": (MultiViewRidge("rbf", impute="median", scale="none"), {"ridge": [0.1]}),
-    "filled, decided": (KGHA(impute="mean"), {"ridge": [0.1]}),
+    "standard": (MultiViewRidge("rbf", prepare="standard"), {"ridge": [0.1]}),
+    "maxabs, decoder": (MultiViewRidge("linear", prepare="maxabs", decoder="calibrated"), {"ridge": [0.1]}),
+    "filled": (MultiViewRidge("rbf", prepare=Prepare(impute="median", scale="none")), {"ridge": [0.1]}),
+    "filled, decided": (KGHA(prepare=Prepare(impute="mean")), {"ridge": [0.1]}),
     "weights": (MultiViewRidge("product", weights="tagprop", decoder="f1@2"), {"ridge": [0.1]}),
     "propensity": (MultiViewRidge(propensity=True, prior_power=0.5, standardize=1.0), {"ridge": [0.1]}),
     "landmarks": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.1]}),
-    "bandwidths": (KGHA(approximation=Nystrom(rank=20), scale="standard"), {"bandwidth": [0.5, 2.0]}),
+    "bandwidths": (KGHA(approximation=Nystrom(rank=20), prepare="standard"), {"bandwidth": [0.5, 2.0]}),
     "clusters": (KGHA(approximation=Meka(clusters=2, rank=5)), {"ridge": [0.1]}),
-    "votes": (NeighborVotes(MultiViewRidge(scale="standard")), {"visual": [0.0, 5.0]}),
+    "votes": (NeighborVotes(MultiViewRidge(prepare="standard")), {"visual": [0.0, 5.0]}),
     "TagProp": (TagProp(decoder="f1@2"), {"n_neighbors": [10]}),
     "JEC": (JEC(decoder="calibrated"), {"n_neighbors": [3]}),
     "2PKNN": (TwoPassKNN(weights="alignment"), {"n_neighbors": [3]}),
-    "outputs": (KGHA(targets="real", scale="standard"), {"ridge": [0.1]}),
+    "outputs": (KGHA(targets="real", prepare="standard"), {"ridge": [0.1]}),
     "outputs, low rank": (MultiViewRidge("linear", targets="real", approximation=Nystrom(rank=9)), {"ridge": [0.1]}),
-    "machines": (LLTSVR("rbf", scale="standard", frame="identity", tol=1e-3), {"C": [1.0]}),
+    "machines": (LLTSVR("rbf", prepare="standard", frame="identity", tol=1e-3), {"C": [1.0]}),
 }
 
 
@@ -801,7 +816,7 @@ POISONED = {
 def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, monkeypatch):
     """Half of a fold gets absurd rows and other labels: what models of the other folds say of its other half stays."""
     model, grid = POISONED.get(
-        name, (MultiViewRidge("linear", scale="none", approximation=Nystrom(rank=9)), {"ridge": [0.1]})
+        name, (MultiViewRidge("linear", prepare="none", approximation=Nystrom(rank=9)), {"ridge": [0.1]})
     )
     X, Y = scattered(n=60)
     Y[:, 0] = np.arange(60) % 2

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from dmo import KGHA, MultiSetCCA, MultiViewRidge, TraceEmbedding, UserError
+from dmo import KGHA, MultiSetCCA, MultiViewRidge, Prepare, TraceEmbedding, UserError
 from dmo.space import describe_space, permuted_components, view_importances
 
 X, y = load_wine(return_X_y=True)
@@ -20,7 +20,7 @@ VIEWS = {"a": A, "b": B}
 
 def test_principal_components_explain_what_scikit_learn_says():
     rows = load_digits().data[:400] + 1e5  # far from 0
-    model = TraceEmbedding("pca", n_components=5, scale="none").fit(rows)
+    model = TraceEmbedding("pca", n_components=5, prepare="none").fit(rows)
     found = describe_space(model, rows)
     assert_allclose(found.explained_variance["x"], PCA(5).fit(rows).explained_variance_ratio_, rtol=1e-6)
     Z = model.transform(rows)
@@ -29,7 +29,7 @@ def test_principal_components_explain_what_scikit_learn_says():
     assert (found.loadings["x"][0] == 0).all()  # a constant column
     assert_allclose((rows - rows.mean(axis=0)) @ model.components_.T, Z, atol=1e-5)
     assert not hasattr(TraceEmbedding("pca", kernel="rbf").fit(X), "components_")
-    sparse = describe_space(TraceEmbedding("pca", scale="none").fit(X), scipy.sparse.csr_array(X))
+    sparse = describe_space(TraceEmbedding("pca", prepare="none").fit(X), scipy.sparse.csr_array(X))
     assert_allclose(sparse.explained_variance["x"], PCA(2).fit(X).explained_variance_ratio_, rtol=1e-6)
 
 
@@ -38,7 +38,7 @@ def test_covariance_of_two_views_is_explained_by_the_components_that_span_it():
     found = describe_space(model, VIEWS)
     assert found.explained_covariance["a", "b"].sum() == pytest.approx(1.0, abs=1e-6)
     assert_allclose([share.sum() for share in found.explained_variance.values()], 1.0, rtol=1e-6)
-    one = TraceEmbedding("pls", n_components=1, scale="none").fit(A, y)
+    one = TraceEmbedding("pls", n_components=1, prepare="none").fit(A, y)
     svd = PLSSVD(n_components=1, scale=False).fit(A, np.eye(3)[y])
     t = svd.transform(A)[:, 0]
     C = A.T @ (np.eye(3)[y] - np.eye(3)[y].mean(axis=0))
@@ -85,7 +85,7 @@ def test_a_view_of_noise_is_not_important():
     new = {name: view[1::2] for name, view in views.items()}
     found = view_importances(model, new, y[1::2], n_repeats=3)
     assert found["a"].mean() > 0.2 > 0.1 > found["noise"].mean()
-    whole = MultiViewRidge(ridge=1.0, views={"a": slice(0, 13), "noise": slice(13, None)})
+    whole = MultiViewRidge(ridge=1.0, prepare=Prepare(views={"a": slice(0, 13), "noise": slice(13, None)}))
     joined = np.hstack(list(views.values()))
     again = view_importances(whole.fit(joined[::2], y[::2]), joined[1::2], y[1::2], n_repeats=3)
     assert_allclose(again["a"], found["a"])

@@ -5,17 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
+from sklearn.base import BaseEstimator
 
 import dmo
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
+from dmo.parameters import parts_of, places
+from dmo.validation import needs_of
 
 ENGINES = {"exact": dmo.Exact, "nystrom": dmo.Nystrom, "meka": dmo.Meka, "best": dmo.BestLowRank, "krylov": dmo.Krylov}
 """Names of the objects that an `approximation` may be; the first that has all options given is meant by these."""
@@ -31,6 +34,7 @@ class Option:
     default: Any
     help: str
     by_view: bool = False
+    place: str = ""  # where the value goes: the name, or that of a parameter of an object ("graph__tau")
 
     @property
     def flag(self) -> str:
@@ -104,6 +108,30 @@ def _written(value: Any) -> str:
 @cache
 def options_of(kind: type) -> dict[str, Option]:
     """The parameters of a class, in order; those that no shell can write (a matrix) are left out."""
+    found: dict[str, Option] = {}
+    known = parts_of(kind) if issubclass(kind, BaseEstimator) else ()
+    parts: dict[str, Any] = {part.parameter: part for part in known}
+    of_kind = {place: known for known, place in places(kind).items()} if parts else {}
+    own = _own_options(kind)
+    for parameter in inspect.signature(kind).parameters:
+        part: Any = parts.get(parameter)
+        if parameter in own and not (part and part.kind._short):
+            found[parameter] = own[parameter]
+        for name, option in _own_options(part.kind).items() if part else ():
+            place = f"{parameter}__{name}"
+            if place in of_kind:
+                need, default = needs_of(kind).get(place), part.own[name]
+                refused = {m for m in option.members if not (isinstance(m, type) or need is None or need.holds(m))}
+                refused |= {None} if default is not None else set()
+                members = tuple(m for m in option.members if m not in refused)
+                named = replace(option, name=of_kind[place], members=members, default=default, place=place)
+                found[named.name] = named
+    return found
+
+
+@cache
+def _own_options(kind: type) -> dict[str, Option]:
+    """The parameters in the signature of a class."""
     hints, texts, found = get_type_hints(vars(kind)["__init__"]), parameter_texts(kind), {}
     for parameter in list(inspect.signature(kind).parameters.values()):
         parts = list(_parts(hints[parameter.name]))
@@ -120,7 +148,7 @@ def options_of(kind: type) -> dict[str, Option]:
         if default == "auto" and Kernel in members:
             members = {"auto": None} | members
             help_ += " auto: hellinger-rbf for histograms, else rbf."
-        found[parameter.name] = Option(parameter.name, tuple(members), default, help_, by_view)
+        found[parameter.name] = Option(parameter.name, tuple(members), default, help_, by_view, parameter.name)
     return found
 
 

@@ -106,15 +106,15 @@ def estimator_of(kind: type, given: Mapping[str, Any], training: Training) -> An
     for name, option in options.items():
         value = given[name]
         if name == "approximation":
-            chosen[name] = engine(
+            chosen[option.place] = engine(
                 kind, value, {key: given[key] for key in engine_options(kind) if given[key] is not None}
             )
         elif isinstance(value, bool):
-            chosen[name] = value
+            chosen[option.place] = value
         elif value is not None or option.default == "auto":
             entries = [] if value is None else [value] if isinstance(value, str) else value
-            chosen[name] = option.value(entries, views)
-    return kind(**chosen)
+            chosen[option.place] = option.value(entries, views)
+    return kind().set_params(**chosen)
 
 
 def _kernels(estimator: Any, training: Training) -> dict[str, str]:

@@ -73,14 +73,15 @@ def tune_command(name: str) -> Callable[..., None]:
         with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
             training = training_of(kind, store, split, given)
             tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y))
+            options = options_of(kind)
             fixed = {
-                key: value if key in (*_FIXED, *_HELD) and key not in (tried or ()) else None
+                key: value if key in (*_FIXED, *_HELD) and options[key].place not in (tried or ()) else None
                 for key, value in given.items()
             }
-            fixed |= {key: given[key] for key in given if key not in options_of(kind)}
+            fixed |= {key: given[key] for key in given if key not in options}
             made = estimator_of(kind, fixed, training)
-            if tried is not None and "impute" in tried:  # so that gaps are no reason to refuse the store
-                made.set_params(impute=tried["impute"][0])
+            if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
+                made.set_params(prepare__impute=tried["prepare__impute"][0])
             estimator, chosen = prepare(made, training)
             run.detail(chosen)
             result = tune(
@@ -115,11 +116,11 @@ def _tried(
         left_out.append("combine")  # one kernel takes no views that lack samples
     tried = {name: values for name, values in GRIDS[kind.__name__].items() if name not in left_out}
     asked = {
-        name: _values(option, given[name], list(views))
+        option.place: found
         for name, option in options_of(kind).items()
         if given[name] is not None and name not in _FIXED
+        if len(found := _values(option, given[name], list(views))) > 1 or name not in _HELD
     }
-    asked = {name: found for name, found in asked.items() if name not in _HELD or len(found) > 1}
     return None if factors is None and not asked else tried | asked | _factors(factors)
 
 
@@ -143,7 +144,8 @@ def _table(result: SweepResult) -> None:
     keys = [key for key, values in found.items() if len(set(map(str, values))) > 1]
     rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]
     cells = [[f"{row.get(key, '-')}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
-    grid(f"the best {len(rows)} of {len(result.table)} settings", [*keys, result.metric, "std over folds"], cells)
+    shown = [key.rpartition("__")[2] for key in keys]
+    grid(f"the best {len(rows)} of {len(result.table)} settings", [*shown, result.metric, "std over folds"], cells)
 
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
@@ -156,7 +158,8 @@ def _parts(record: Mapping[str, Any]) -> list[str]:
 
 def _said(best: Mapping[str, Any]) -> str:
     given = {key: value for key, value in best.items() if key != "mean"}
-    return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in given.items())
+    short = {key.rpartition("__")[2]: value for key, value in given.items()}
+    return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in short.items())
 
 
 def _rows(record: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:

@@ -30,8 +30,7 @@ from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import rated, top_label_sets
 from dmo.persistence import load, with_prefix, without_prefix
 from dmo.validation import (
-    Columns,
-    Gaps,
+    Prepare,
     SampleWeights,
     are_many,
     check_partial_labels,
@@ -39,6 +38,7 @@ from dmo.validation import (
     check_views,
     named,
     prepare_views,
+    preparing,
 )
 
 _MANY = 4096
@@ -518,15 +518,10 @@ class OnBase(Annotator):
     base_: Any
 
     @property
-    def impute(self) -> Gaps:
-        """What fills missing cells: the base's."""
+    def _prepare(self) -> Prepare:  # type: ignore[override]
+        """What is done to rows: the base does it."""
         base = self.__dict__.get("base_", self.base)
-        return getattr(load(base) if isinstance(base, str) else base, "impute", None)
-
-    @property
-    def views(self) -> Mapping[str, Columns] | None:
-        """Which columns of one array are the views: the base says it."""
-        return getattr(self.__dict__.get("base_", self.base), "views", None)
+        return preparing(load(base) if isinstance(base, str) else base) or Prepare("none")
 
     def _take_base(self, default: Estimator) -> Any:
         """A copy of `base` to be fitted, loaded where it is a path; before X is read, which is done as it says."""

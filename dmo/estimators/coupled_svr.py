@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from dmo.estimators.arguments import Decoder, GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
-from dmo.validation import Columns, Gaps, Scales
+from dmo.validation import Prepare, Scales
 
 
 class CoupledSVR(OutputSVR):
@@ -46,9 +45,7 @@ class CoupledSVR(OutputSVR):
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
         multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
         values each, as labels have.
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -102,9 +99,7 @@ class CoupledSVR(OutputSVR):
         label_sets: bool = True,
         random_state: int | None = 0,
         target_scale: Literal["auto", "standard", "none"] = "auto",
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.kernel = kernel
         self.C = C
@@ -118,9 +113,7 @@ class CoupledSVR(OutputSVR):
         self.label_sets = label_sets
         self.random_state = random_state
         self.target_scale = target_scale
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]

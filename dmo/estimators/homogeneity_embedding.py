@@ -18,7 +18,7 @@ from dmo.engines.fitted_views import FittedView, fit_view
 from dmo.engines.lowrank import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
 from dmo.engines.moments import LABELS, ScoreSums
 from dmo.engines.passes import FeatureRows, passive_moments
-from dmo.estimators.arguments import Inputs
+from dmo.estimators.arguments import Inputs, Solver
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
@@ -30,8 +30,9 @@ from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
 from dmo.lowrank import FeatureMap
 from dmo.methods.homogeneity.moments import HomogeneityFit, Rotated, RotatedMoments, RotatedRows
 from dmo.methods.homogeneity.operators import HomogeneityMap, alternating_least_squares, krylov
+from dmo.parameters import Part
 from dmo.progress import stage
-from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, SampleWeights, check_views, one_of, per_view, sample_count
+from dmo.validation import FLAG, POSITIVE, SEED, Need, SampleWeights, check_views, per_view, sample_count
 
 Fold: TypeAlias = tuple[Rotated, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]
 """All samples but a fold's, and coefficients, offset -> the sums of the fold's scores."""
@@ -78,20 +79,15 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     #
     # Xiong, Szedmak, Piater 2014, equation 30.
 
+    _solver = Part(Solver, method="krylov", tol=1e-6, max_iter=200)
     _needs: ClassVar[dict[str, Need]] = {
         "center": FLAG,
-        "solver": one_of("krylov", "als"),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
         "random_state": SEED,
     }
 
     kernel: Any
     ridge: Any
     center: bool
-    solver: str
-    tol: float
-    max_iter: int
     approximation: Any
     random_state: int | None
     expansions_: Mapping[str, Expansion]
@@ -107,9 +103,9 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         ridges = self._ridges(list(kernels))
         engine = exact_engine(self._engine)
         storage = choose_storage(engine, n, len(kernels))
-        method: SolveMethod = "cg" if self.solver == "als" else "auto"
+        method: SolveMethod = "cg" if self._solver.method == "als" else "auto"
         # the search asks for what its eigenpairs need; an iteration that does not has to have exact solutions
-        tol = EXACT if self.solver == "als" else COEFFICIENTS
+        tol = EXACT if self._solver.method == "als" else COEFFICIENTS
         with stage("kernels and factors", len(kernels)) as advance:
 
             def fit(name: str) -> FittedView:
@@ -154,15 +150,15 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Coordinates (n x k) of the samples, zeros for those without any weight; groups may lack samples."""
         apply = HomogeneityMap([group.smoother for group in groups], shares, weights)
         n = groups[0].n
-        if self.solver == "krylov":
+        if self._solver.method == "krylov":
             labels = None if start is None else apply.roots * start
-            pairs = krylov(apply, n, k, labels, self.tol, self.max_iter, self.random_state)
+            pairs = krylov(apply, n, k, labels, self._solver.tol, self._solver.max_iter, self.random_state)
         else:
-            pairs = alternating_least_squares(apply, n, k, self.tol, self.max_iter, self.random_state)
+            pairs = alternating_least_squares(apply, n, k, self._solver.tol, self._solver.max_iter, self.random_state)
         if not pairs.converged:
             self._warn(
-                f"{self.solver} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "
-                f"raise max_iter, or tol above {self.tol:g}",
+                f"{self._solver.method} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "
+                f"raise max_iter, or tol above {self._solver.tol:g}",
                 ConvergenceWarning,
             )
         self._learn(pairs)

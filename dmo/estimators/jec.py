@@ -10,7 +10,7 @@ from dmo.blocks import Rows
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.jec import transferred_labels
-from dmo.validation import Columns, Gaps, Scales
+from dmo.validation import Prepare, Scales
 
 
 class JEC(DistanceAnnotator):
@@ -26,9 +26,7 @@ class JEC(DistanceAnnotator):
     decoder : PlugIn, PooledCalibration, str or None, default=None
         From scores to decisions, learned from the labels that a training sample gets from the others.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -62,17 +60,13 @@ class JEC(DistanceAnnotator):
         n_neighbors: int = 5,
         decoder: Decoder = None,
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
         self.decoder = decoder
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
         return transferred_labels(self._nearest(views, same)[0], self.labels_, same)

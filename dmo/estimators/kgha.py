@@ -26,6 +26,7 @@ from dmo.estimators.arguments import (
     Outputs,
     Ridges,
     RowWeights,
+    Solver,
     Weights,
 )
 from dmo.estimators.filling import filled_labels
@@ -57,9 +58,8 @@ from dmo.validation import (
     FLAG,
     POSITIVE,
     SHARE,
-    Columns,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_parameters,
     check_views,
@@ -108,8 +108,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
         scores. Needs
         kernels that are factorized.
-    solver : {"krylov", "als"}, default="krylov"
-        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
     %(distances)s
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
@@ -127,14 +125,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     label_ridge : float or None, default=None
         c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
         followed at least as closely as any view.
-    tol : float, default=1e-6
-        krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
-    max_iter : int, default=200
-        Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
+    solver : Solver or {"krylov", "als"}, default="krylov"
+        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG; to
+        tol=1e-6, in max_iter=200 steps where none are given.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
@@ -209,7 +204,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         prior_power: float = 0.0,
         propensity: bool = False,
         standardize: float = 0.0,
-        solver: Literal["krylov", "als"] = "krylov",
         distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
         weights: Weights = None,
@@ -217,12 +211,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         label_sets: bool = True,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 200,
+        solver: Solver | Literal["krylov", "als"] = "krylov",
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
         targets: Targets = "auto",
         class_weight: ClassWeight = None,
     ):
@@ -235,7 +226,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.prior_power = prior_power
         self.propensity = propensity
         self.standardize = standardize
-        self.solver = solver
         self.distances = distances
         self.gamma = gamma
         self.weights = weights
@@ -243,12 +233,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.label_sets = label_sets
         self.approximation = approximation
         self.label_ridge = label_ridge
-        self.tol = tol
-        self.max_iter = max_iter
+        self.solver = solver
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
         self.targets = targets
         self.class_weight = class_weight
 
@@ -405,7 +392,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
         weights, ridges = self._weighting(rotated)
-        return homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+        return homogeneity(rotated, weights, ridges, k, self._solver.tol, self._solver.max_iter, self.random_state)
 
     def _fit_together(self, moments: Moments, center: bool, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
         """Fit settings from moments, for a sweep, those of the same ridges in their subspace where it is the smaller."""
@@ -420,7 +407,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 yield SharedFit(coefficients, offset, [(j, turn, loadings[:, : len(turn)] @ turn) for j, turn in turns])
                 solved = [part for part in solved if part[3] is None]
             for j, model, weights, pairs in solved:
-                how = model.tol, model.max_iter, model.random_state
+                how = model._solver.tol, model._solver.max_iter, model.random_state
                 fit = prepared.expand(pairs) if pairs else homogeneity(prepared.rotated, weights, ridges, k, *how)
                 coefficients, offset, loadings = _embedding(fit)
                 yield SharedFit(coefficients, offset, [(j, None, loadings)])
@@ -450,7 +437,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             own = model._label_ridge(ridges)
             labels = LinearSmoother(Y - mean if model.center else Y, own)
             views = {name: shared.view(name, ridge, model.center) for name, ridge in ridges.items()}
-            smoothers, how = [view.smoother for view in views.values()], (model.tol, model.max_iter, model.random_state)
+            smoothers = [view.smoother for view in views.values()]
+            how = model._solver.tol, model._solver.max_iter, model.random_state
             pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
             for name, view in views.items():

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
 from dmo.errors import UserError
-from dmo.estimators.arguments import Decoder, Engine, Inputs, KernelSpec, Outputs
+from dmo.estimators.arguments import Decoder, Engine, Graph, Inputs, KernelSpec, MethodOptions, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import check_has_features, embed
 from dmo.methods.embeddings.catalog import METHODS, parameters
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, SCATTERS, duplicated
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import NEEDS, Options, Samples
+from dmo.parameters import Part
 from dmo.validation import (
     COUNT,
     FLAG,
     SEED,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_parameters,
@@ -54,20 +55,11 @@ class MESD(DecodingProjection):
         Dimensions of the space.
     ridge : float or None, default=None
         c of X'BX + c I (features in their own units), at least 0, for fda, lfda and mfa. None: 0.001.
-    n_neighbors : int or None, default=None
-        Neighbors of the same class. None: 15, or all other samples of the class (lfda, sonpp, donpp, onpp-r).
-    n_repelled : int or None, default=None
-        Neighbors of other classes (mfa: closest pairs per class). None: 15.
-    adjacency : {"union", "mutual", "sum"} or None, default=None
-        How neighbor lists become symmetric. None: "union".
-    metric : {"euclidean", "cosine"} or None, default=None
-        Distance by which neighbors are sought. None: "euclidean".
-    regularization : float or None, default=None
-        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix, at least 0. None: 0.001.
-    penalty : float or None, default=None
-        Weight of the within-class scatter, at least 0: mu of mmc. None: 1.
-    repulsion : float or None, default=None
-        Weight of the neighbors of other classes, at least 0: lambda of dla, beta of olpp-r, donpp, onpp-r. None: 1.
+    graph : Graph or None, default=None
+        The neighbor graph: its `n_neighbors`, `adjacency` ("sum" too) and `metric`. None: the union of 15 Euclidean neighbors
+        each, of the same class, or all other samples of the class (lfda, sonpp, donpp, onpp-r).
+    options : MethodOptions or None, default=None
+        What single methods take besides: `n_repelled`, `regularization`, `penalty`, `repulsion`.
     kernel : str or Kernel, default="linear"
         "linear" projects the features themselves; another kernel makes it the method's kernel form.
     n_landmarks : int or None, default=None
@@ -80,8 +72,7 @@ class MESD(DecodingProjection):
     %(decoder)s
     %(label_sets)s
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -105,12 +96,15 @@ class MESD(DecodingProjection):
     (200, 2)
     """
 
+    _graph = Part(Graph, n_neighbors=None, adjacency=None, metric=None)
+    _options = Part(MethodOptions, n_repelled=None, regularization=None, penalty=None, repulsion=None)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "method": one_of(*DISCRIMINANTS),
         "weighted": FLAG,
         "n_components": COUNT,
         "random_state": SEED,
-        **{name: NEEDS[name] for name in _OPTIONS},
+        "graph__adjacency": NEEDS["adjacency"],
+        **{name: NEEDS[name] for name in ("ridge", "n_landmarks", "variance")},
     }
 
     def __init__(
@@ -120,13 +114,8 @@ class MESD(DecodingProjection):
         weighted: bool = False,
         n_components: int = 2,
         ridge: float | None = None,
-        n_neighbors: int | None = None,
-        n_repelled: int | None = None,
-        adjacency: Literal["union", "mutual", "sum"] | None = None,
-        metric: Literal["euclidean", "cosine"] | None = None,
-        regularization: float | None = None,
-        penalty: float | None = None,
-        repulsion: float | None = None,
+        graph: Graph | None = None,
+        options: MethodOptions | None = None,
         kernel: KernelSpec = "linear",
         n_landmarks: int | None = None,
         variance: float | None = None,
@@ -134,20 +123,14 @@ class MESD(DecodingProjection):
         decoder: Decoder = None,
         label_sets: bool = True,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.method = method
         self.weighted = weighted
         self.n_components = n_components
         self.ridge = ridge
-        self.n_neighbors = n_neighbors
-        self.n_repelled = n_repelled
-        self.adjacency = adjacency
-        self.metric = metric
-        self.regularization = regularization
-        self.penalty = penalty
-        self.repulsion = repulsion
+        self.graph = graph
+        self.options = options
         self.kernel = kernel
         self.n_landmarks = n_landmarks
         self.variance = variance
@@ -155,8 +138,7 @@ class MESD(DecodingProjection):
         self.decoder = decoder
         self.label_sets = label_sets
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the projection.

@@ -9,7 +9,8 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Gaps, Need, Scales, check_parameters, check_views, one_of
+from dmo.parameters import Part
+from dmo.validation import FLAG, Need, Prepare, Scales, check_parameters, check_views, one_of
 
 
 class MLSI(RegularizedProjection):
@@ -50,9 +51,8 @@ class MLSI(RegularizedProjection):
     %(decoder)s
     %(label_sets)s
     %(random_state)s
-    scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="none"
-        As in `KGHA`; by default none, since the lengths of rows and columns are what is analyzed.
-    %(impute)s
+    prepare : Prepare, str or mapping of view to str, default="none"
+        What is done to rows before anything is learned from them, see `Prepare`; scales of documents are left as they are.
 
     Attributes
     ----------
@@ -89,6 +89,7 @@ class MLSI(RegularizedProjection):
     ((200, 3), (3, 20))
     """
 
+    _prepare = Part(Prepare, scale="none", impute=None)
     _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {
         "dual": one_of(True, False, "auto"),
         "scaled": FLAG,
@@ -110,8 +111,7 @@ class MLSI(RegularizedProjection):
         decoder: Decoder = None,
         label_sets: bool = True,
         random_state: int | None = 0,
-        scale: Scales = "none",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "none",
     ):
         self.mixing = mixing
         self.ridge = ridge
@@ -126,8 +126,7 @@ class MLSI(RegularizedProjection):
         self.decoder = decoder
         self.label_sets = label_sets
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the directions.

@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import Decoder, Inputs, KernelSpec, Outputs
+from dmo.estimators.arguments import PAIRS_TOO, Combine, Decoder, Graph, Inputs, KernelSpec, Outputs, Solver
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import Projected, check_has_features
 from dmo.functions import KernelExpansion, LinearExpansion
@@ -29,15 +29,15 @@ from dmo.methods.embeddings.mope import (
 from dmo.methods.embeddings.projected import LinearFit, solve_projected
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.solvers import EmbeddingFit
+from dmo.parameters import Part
 from dmo.validation import (
     COUNT,
     FLAG,
     NOT_NEGATIVE,
-    POSITIVE,
     SEED,
     SHARE,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_parameters,
@@ -61,39 +61,13 @@ class MOPE(DecodingProjection):
 
     Parameters
     ----------
-    scheme : {"classes", "bits", "projection"}, default="classes"
-        What the label proximity G compares: classes, label sets, or coordinates of label sets in a smaller space; see
-        `dmo.labels.proximities.Proximity`.
-    similarity : str, default="sorensen"
-        How G compares them, see `dmo.labels.proximities.Proximity`.
-    combination : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        How Psi follows from G and W, see `dmo.labels.proximities.combine`.
-    a : float, default=1.0
-        Exponent of G in the combination "priority", above 0.
-    b : float, default=1.0
-        Exponent of W in the combination "priority", above 0.
-    beta : float, default=1.0
-        How much W weakens G in "priority", at least 0; share of G in the combination "sum".
-    label_share : float in [0, 1], default=1.0
-        gamma of the combination "priority": its share of the labels.
-    weight : str, or ndarray of shape (n, n), default="gaussian"
-        Feature weights W, see `dmo.graphs.weigh`; a matrix must be symmetric.
-    bandwidth : float or "mean", default="mean"
-        Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges. Where Psi is worked out
-        for all pairs, it is the root mean square of their distances.
-    tau : float, default=1.0
-        Of the weights "inverse", above 0; they are at most 1 / tau.
-    local : int, default=7
-        Of the weights "local": which neighbor gives the scale.
-    n_neighbors : int or None, default=15
-        Psi is 0 outside the graph of neighbors. None: all pairs, of at most 4000 samples.
-    selection : {"features", "proximity"}, default="features"
-        Neighbors are the samples that are nearest in `metric`, or those of the largest Psi, which takes time by n^2.
-    %(metric)s
-    adjacency : {"union", "mutual"}, default="union"
-        The graph holds a pair where one is a neighbor of the other, or where both are.
-    search : {"exact", "approximate"}, default="exact"
-        How neighbors are sought.
+    proximity : Proximity or {"classes", "bits", "projection"}, default="classes"
+        The label proximity G: what it compares, classes, label sets, or coordinates of label sets in a smaller space, and how.
+    combination : Combine or {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
+        How Psi follows from G and the feature weights W.
+    graph : Graph, str, ndarray of shape (n, n) or None, default=None
+        Psi is 0 outside the graph of neighbors; its weights are W. None: Gaussian weights of the union of 15 neighbors each.
+        Where Psi is worked out for all pairs, the mean length of the edges is the root mean square of their distances.
     n_components : int, default=2
         Dimensions of the space.
     constraint : {"projection", "embedding", "coefficients"}, default="projection"
@@ -107,31 +81,17 @@ class MOPE(DecodingProjection):
     n_landmarks : int or None, default=None
         Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
         place of the features.
-    class_features : {"sums", "indicators"} or None, default=None
-        Compare features of the classes in place of the columns of Y, in the scheme "classes": those of their samples added
-        up, or whether a feature occurs in any of them.
-    label_projection : str, default="pca"
-        An unsupervised method of the catalog, by which the scheme "projection" finds the coordinates of the labels.
-    label_rank : int or None, default=None
-        Coordinates of the scheme "projection"; None: as many as there are.
-    p : float, default=2.0
-        Order of the similarity "minkowski", at least 1.
-    label_bandwidth : float, default=1.0
-        tau of the similarities "hamming-exponential", a number of labels, "minkowski" and "inverse"; above 0.
     mixing : float in [0, 1], default=1.0
         lam of lam Psi + (1 - lam) A, A the unsupervised part.
     unsupervised : {"olpp", "pca"}, default="olpp"
         A is minus the Laplacian of W on the graph of the nearest features (15 where `n_neighbors` is None), or the
         identity.
-    tol : float, default=1e-6
-        Relative residual of the iteration that is used where there are more than 6000 samples and features.
-    max_iter : int, default=300
-        Steps of that iteration.
+    solver : Solver or None, default=None
+        Of the iteration that is used where there are more than 6000 samples and features. None: tol=1e-6, max_iter=300.
     %(decoder)s
     %(label_sets)s
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -155,118 +115,77 @@ class MOPE(DecodingProjection):
     Examples
     --------
     >>> from sklearn.datasets import make_multilabel_classification
-    >>> from dmo import MOPE
+    >>> from dmo import MOPE, Graph, Proximity
     >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
-    >>> model = MOPE("bits", "jaccard", n_neighbors=10, n_components=2).fit(X, Y)
+    >>> model = MOPE(Proximity("bits", "jaccard"), graph=Graph(n_neighbors=10), n_components=2).fit(X, Y)
     >>> model.transform(X).shape, model.proximity_.shape
     ((200, 2), (200, 200))
     """
 
+    _proximity = Part(Proximity)
+    _combination = Part(Combine)
+    _graph = Part(
+        Graph,
+        n_neighbors=15,
+        weight="gaussian",
+        bandwidth="mean",
+        tau=1.0,
+        local=7,
+        adjacency="union",
+        metric="euclidean",
+        search="exact",
+        selection="features",
+    )
+    _solver = Part(Solver, tol=1e-6, max_iter=300)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
-        "a": POSITIVE,
-        "b": POSITIVE,
-        "beta": NOT_NEGATIVE,
-        "label_share": SHARE,
-        "tau": POSITIVE,
-        "local": COUNT,
-        "n_neighbors": optional(COUNT),
-        "selection": one_of("features", "proximity"),
-        "metric": one_of("euclidean", "cosine"),
-        "adjacency": one_of("union", "mutual"),
-        "search": one_of("exact", "approximate"),
+        "proximity__projection": one_of(*UNSUPERVISED),
+        "graph__n_neighbors": PAIRS_TOO,
         "n_components": COUNT,
         "constraint": one_of(*CONSTRAINTS),
         "ridge": NOT_NEGATIVE,
         "center": FLAG,
         "n_landmarks": optional(COUNT),
-        "class_features": optional(one_of("sums", "indicators")),
-        "label_projection": one_of(*UNSUPERVISED),
-        "label_rank": optional(COUNT),
-        "p": POSITIVE,
-        "label_bandwidth": POSITIVE,
         "mixing": SHARE,
         "unsupervised": one_of("pca", "olpp"),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
         "random_state": SEED,
     }
 
     def __init__(
         self,
-        scheme: Scheme = "classes",
-        similarity: str = "sorensen",
-        combination: Combination = "priority",
+        proximity: Proximity | Scheme = "classes",
+        combination: Combine | Combination = "priority",
         *,
-        a: float = 1.0,
-        b: float = 1.0,
-        beta: float = 1.0,
-        label_share: float = 1.0,
-        weight: str | np.ndarray = "gaussian",
-        bandwidth: float | Literal["mean"] = "mean",
-        tau: float = 1.0,
-        local: int = 7,
-        n_neighbors: int | None = 15,
-        selection: Literal["features", "proximity"] = "features",
-        metric: Literal["euclidean", "cosine"] = "euclidean",
-        adjacency: Literal["union", "mutual"] = "union",
-        search: Literal["exact", "approximate"] = "exact",
+        graph: Graph | str | np.ndarray | None = None,
         n_components: int = 2,
         constraint: Constraint = "projection",
         ridge: float = 0.0,
         center: bool = False,
         kernel: KernelSpec = "linear",
         n_landmarks: int | None = None,
-        class_features: Literal["sums", "indicators"] | None = None,
-        label_projection: str = "pca",
-        label_rank: int | None = None,
-        p: float = 2.0,
-        label_bandwidth: float = 1.0,
         mixing: float = 1.0,
         unsupervised: Literal["pca", "olpp"] = "olpp",
-        tol: float = 1e-6,
-        max_iter: int = 300,
+        solver: Solver | None = None,
         decoder: Decoder = None,
         label_sets: bool = True,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
-        self.scheme = scheme
-        self.similarity = similarity
+        self.proximity = proximity
         self.combination = combination
-        self.a = a
-        self.b = b
-        self.beta = beta
-        self.label_share = label_share
-        self.weight = weight
-        self.bandwidth = bandwidth
-        self.tau = tau
-        self.local = local
-        self.n_neighbors = n_neighbors
-        self.selection = selection
-        self.metric = metric
-        self.adjacency = adjacency
-        self.search = search
+        self.graph = graph
         self.n_components = n_components
         self.constraint = constraint
         self.ridge = ridge
         self.center = center
         self.kernel = kernel
         self.n_landmarks = n_landmarks
-        self.class_features = class_features
-        self.label_projection = label_projection
-        self.label_rank = label_rank
-        self.p = p
-        self.label_bandwidth = label_bandwidth
         self.mixing = mixing
         self.unsupervised = unsupervised
-        self.tol = tol
-        self.max_iter = max_iter
+        self.solver = solver
         self.decoder = decoder
         self.label_sets = label_sets
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Learn the embedding.
@@ -316,26 +235,27 @@ class MOPE(DecodingProjection):
 
     def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
         """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""
-        measure = self._measure(X, Y)
-        k = None if self.n_neighbors is None else self._fewer("n_neighbors", self.n_neighbors, X.shape[0] - 1)
-        near = k is not None and self.selection == "features"
+        measure, given = self._measure(X, Y), self._graph
+        wanted = given.n_neighbors
+        k = self._fewer("n_neighbors", wanted, X.shape[0] - 1) if isinstance(wanted, int) else None
+        near = k is not None and given.selection == "features"
         if k is None:
             if X.shape[0] > _ALL:
                 raise UserError(
-                    f"n_neighbors = None takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
+                    f"n_neighbors = 'all' takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
                     f"(such as 60), with selection='proximity' to choose among all pairs"
                 )
             graph = all_pairs(X.shape[0])
         elif near:
             graph = self._nearest(X, k)
         else:
-            graph = adjacency(strongest(measure, X.shape[0], k), self.adjacency)
+            graph = adjacency(strongest(measure, X.shape[0], k), given.adjacency)
         self.proximity_ = measure(graph)
         share, W = float(self.mixing), None
         if share < 1:
             if not near and self.unsupervised == "olpp":
                 graph = self._nearest(X, k)
-            W = weigh(graph, X, self.weight, self.bandwidth, self.local, tau=self.tau)
+            W = weigh(graph, X, given.weight, given.bandwidth, given.local, tau=given.tau)
         return semi_supervised(
             self.proximity_,
             Y.sum(axis=1) > 0,
@@ -348,29 +268,24 @@ class MOPE(DecodingProjection):
         )
 
     def _nearest(self, X: Any, k: int | None) -> Any:
-        k = min(15, X.shape[0] - 1) if k is None else k
-        return adjacency(
-            neighbors(X, k, self.metric, method=self.search, random_state=self.random_state), self.adjacency
-        )
+        k, given = min(15, X.shape[0] - 1) if k is None else k, self._graph
+        found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
+        return adjacency(found, given.adjacency)
 
     def _measure(self, X: Any, Y: np.ndarray) -> Any:
         """Pattern (n x n CSR) -> Psi on it."""
-        scheme: Any = self.scheme
-        combination: Any = self.combination
-        proximity = Proximity(
-            scheme, self.similarity, self.label_rank, self.p, self.label_bandwidth, self.class_features
-        )
-        bandwidth, scales = self.bandwidth, None
-        if self.n_neighbors is None or self.selection == "proximity":
+        given, proximity, how = self._graph, self._proximity, self._combination
+        bandwidth, scales = given.bandwidth, None
+        if given.n_neighbors == "all" or given.selection == "proximity":
             bandwidth, scales = self._of_all_pairs(X, proximity)
 
-        Z = project_labels(self.label_projection, Y, self.label_rank) if self.scheme == "projection" else None
+        Z = project_labels(proximity.projection, Y, proximity.rank) if proximity.scheme == "projection" else None
         labeled = Y.sum(axis=1) > 0
 
         def measure(graph: Any) -> Any:
-            W = weigh(graph, X, self.weight, bandwidth, self.local, scales, self.tau)
+            W = weigh(graph, X, given.weight, bandwidth, given.local, scales, given.tau)
             G = proximity.on(graph, Y, X, Z)
-            psi = combine(G, W, combination, self.a, self.b, self.beta, self.label_share)
+            psi = combine(G, W, how.how, how.a, how.b, how.beta, how.label_share)
             left, right = ends(psi)
             psi.data[~(labeled[left] & labeled[right])] = 0.0
             return psi
@@ -379,15 +294,16 @@ class MOPE(DecodingProjection):
 
     def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | Literal["mean"], np.ndarray | None]:
         """Bandwidth and local scales that do not depend on which pairs are looked at."""
-        weight, similarity = self.weight if isinstance(self.weight, str) else "given", proximity.similarity
+        given, similarity = self._graph, proximity.similarity
+        weight = given.weight if isinstance(given.weight, str) else "given"
         scaled = proximity.scheme == "projection" and similarity in ("gaussian", "local")
-        if scaled and self.n_neighbors is not None:
+        if scaled and given.n_neighbors != "all":
             raise UserError(
                 f"selection 'proximity' of {similarity!r}, which a graph's edges scale; take selection='features'"
             )
-        if weight == "gaussian" and self.bandwidth == "mean":
+        if weight == "gaussian" and given.bandwidth == "mean":
             return root_mean_square(X), None
-        return self.bandwidth, local_scales(X, self.local) if weight == "local" else None
+        return given.bandwidth, local_scales(X, given.local) if weight == "local" else None
 
     def _linear(self, view: str, X: Any, problem: TraceProblem, k: int) -> Projected:
         X = X.astype(np.float64)
@@ -403,7 +319,7 @@ class MOPE(DecodingProjection):
                 f"'projection', or relation features (n_landmarks=...)"
             )
         mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
-        fit = project_long_rows(problem.A, X, k, mean, self.tol, self.max_iter, self.random_state)
+        fit = project_long_rows(problem.A, X, k, mean, self._solver.tol, self._solver.max_iter, self.random_state)
         offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
         return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
 

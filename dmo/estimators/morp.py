@@ -9,7 +9,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Gaps, Need, Scales, check_parameters, check_views
+from dmo.validation import FLAG, Need, Prepare, Scales, check_parameters, check_views
 
 
 class MORP(RegularizedProjection):
@@ -51,8 +51,7 @@ class MORP(RegularizedProjection):
     %(decoder)s
     %(label_sets)s
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -103,8 +102,7 @@ class MORP(RegularizedProjection):
         decoder: Decoder = None,
         label_sets: bool = True,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.kernel = kernel
         self.mixing = mixing
@@ -119,8 +117,7 @@ class MORP(RegularizedProjection):
         self.decoder = decoder
         self.label_sets = label_sets
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection.

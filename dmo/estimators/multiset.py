@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, Self
 
 import numpy as np
 
 from dmo.engines.lowrank import choose_engine
-from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights
+from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
 from dmo.methods.homogeneity.moments import homogeneity
 from dmo.validation import (
-    Columns,
-    Gaps,
+    Prepare,
     SampleWeights,
     Scales,
     check_parameters,
@@ -40,17 +38,12 @@ class MultiSetCCA(HomogeneityEmbedding):
         Dimensions of the space, fewer than the samples.
     center : bool, default=True
         Center the kernels (new rows by the training means).
-    solver : {"krylov", "als"}, default="krylov"
-        Block Krylov, or alternating least squares with warm-started block CG.
     %(approximation)s
-    tol : float, default=1e-6
-        krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
-    max_iter : int, default=200
-        Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
+    solver : Solver or {"krylov", "als"}, default="krylov"
+        Block Krylov, or alternating least squares with warm-started block CG; to
+        tol=1e-6, in max_iter=200 steps where none are given.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -91,27 +84,19 @@ class MultiSetCCA(HomogeneityEmbedding):
         ridge: Ridges = 1e-1,
         n_components: int = 2,
         center: bool = True,
-        solver: Literal["krylov", "als"] = "krylov",
         approximation: Engine = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
+        solver: Solver | Literal["krylov", "als"] = "krylov",
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.kernel = kernel
         self.ridge = ridge
         self.n_components = n_components
         self.center = center
-        self.solver = solver
         self.approximation = approximation
-        self.tol = tol
-        self.max_iter = max_iter
+        self.solver = solver
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the space.
@@ -146,7 +131,7 @@ class MultiSetCCA(HomogeneityEmbedding):
             self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
             return self
         read, ridges = self._read_rows(views, None, weights, shares), self._ridges(list(views))
-        how = self.tol, self.max_iter, self.random_state
+        how = self._solver.tol, self._solver.max_iter, self.random_state
         fit = homogeneity(read.rotated, dict.fromkeys(views, 1.0), ridges, k, *how)
         self._learn(fit.pairs)
         self._expand(read.maps, fit)

@@ -27,7 +27,7 @@ from dmo.kernels.parsing import is_pairwise
 from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
-from dmo.validation import PreparedViews, per_view, prepare_views
+from dmo.validation import Prepare, PreparedViews, per_view, prepare_views
 
 
 def out_of_fold_scores(
@@ -200,7 +200,7 @@ def _scoring(estimator: Any) -> Any:
     """A clone that scores labels, and learns nothing besides but what is learned of columns."""
     bare: dict[str, Any] = {"decoder": None}
     if not learned_columns(estimator):
-        bare |= {"scale": "none", "impute": None}
+        bare["prepare"] = Prepare("none", views=estimator._prepare.views)
     bare["class_weight"] = None  # the weights of samples have it
     bare["standardize"] = 0.0  # raw scores are the same without held-out statistics
     model = clone(estimator)

@@ -114,7 +114,7 @@ class OutputSVR(Annotator):
         UserError
             For parameters, rows or outputs that do not fit together.
         """
-        problem, factors, fitted, (views, Y, weights) = self._prepare(X, y, sample_weight)
+        problem, factors, fitted, (views, Y, weights) = self._pose(X, y, sample_weight)
         self._solve(problem, factors, fitted, None)
         self._learn_row_decisions(views, Y, weights)
         return self
@@ -159,7 +159,7 @@ class OutputSVR(Annotator):
         >>> [model.C for model in models]
         [0.1, 1.0]
         """
-        problem, factors, fitted, _ = self._prepare(X, y, sample_weight)
+        problem, factors, fitted, _ = self._pose(X, y, sample_weight)
         models: list[Self] = []
         first: tuple[float, State] | None = None  # the start of the next epsilon's row
         for tube in [self.epsilon] if epsilon is None else epsilon:
@@ -204,7 +204,7 @@ class OutputSVR(Annotator):
             self.label_names_ = names
         return outputs, outputs
 
-    def _prepare(
+    def _pose(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[Problem, Factors, Fitted, tuple[Mapping[str, Rows], np.ndarray, np.ndarray | None]]:
         check_parameters(self)

@@ -16,7 +16,8 @@ from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projector import Projected
 from dmo.functions import Expansion, LinearExpansion, load_expansions, store_expansions
-from dmo.validation import check_one_view
+from dmo.parameters import Part
+from dmo.validation import Prepare, check_one_view
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -26,6 +27,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """
 
     one_view = True
+    _prepare = Part(Prepare, scale="auto", impute=None)
     expansion_: Expansion
     eigenvalues_: np.ndarray
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -14,7 +14,7 @@ from dmo.blocks import Rows, iterate, rows
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder, Inputs, Outputs
+from dmo.estimators.arguments import Decoder, Graph, Inputs, Outputs
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import FEW_ROWS, LEAST
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
@@ -23,19 +23,19 @@ from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.propagation import Propagated, Propagation, propagate
+from dmo.parameters import Part
 from dmo.validation import (
     COUNT,
     FLAG,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_one_view,
     check_parameters,
-    one_of,
     optional,
 )
 
@@ -60,21 +60,8 @@ class LabelPropagation(Annotator):
         that bound in the ml methods, else 0.1.
     class_similarity : str, default="cosine"
         Similarity of the columns of the known labels, see `dmo.labels.proximities.Proximity` (scheme "classes").
-    n_neighbors : int, default=15
-        Neighbors of every sample in the graph.
-    %(metric)s
-    adjacency : {"union", "mutual"}, default="union"
-        The graph holds a pair where one is a neighbor of the other, or where both are.
-    search : {"exact", "approximate"}, default="exact"
-        How neighbors are sought.
-    weight : str, or ndarray of shape (n, n), default="gaussian"
-        Weights of the edges, see `dmo.graphs.weigh`, which must not be negative; a matrix must be symmetric.
-    bandwidth : float or "mean", default="mean"
-        Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges.
-    tau : float, default=1.0
-        Of the weights "inverse", above 0.
-    local : int, default=7
-        Of the weights "local": which neighbor gives the scale.
+    graph : Graph, str, ndarray of shape (n, n) or None, default=None
+        The neighbor graph, whose weights must not be negative. None: Gaussian weights of the union of 15 neighbors each.
     tol : float, default=1e-8
         Relative residual of the sparse systems.
     max_iter : int, default=10_000
@@ -87,8 +74,7 @@ class LabelPropagation(Annotator):
         the same graph that leave a part of the known labels out each; above 1000 labeled samples from one. False, and of
         weights given as a matrix: `predict` gives every sample as many labels as a training sample has on average.
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -108,25 +94,31 @@ class LabelPropagation(Annotator):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from dmo import LabelPropagation
+    >>> from dmo import Graph, LabelPropagation
     >>> X, y = load_iris(return_X_y=True)
     >>> known = y.copy()
     >>> known[::2] = -1
-    >>> model = LabelPropagation(n_neighbors=10).fit(X, known)
+    >>> model = LabelPropagation(graph=Graph(n_neighbors=10)).fit(X, known)
     >>> bool((model.predict(X) == y).mean() > 0.9)
     True
     """
 
     one_view = True
+    _prepare = Part(Prepare, scale="auto", impute=None)
+    _graph = Part(
+        Graph,
+        n_neighbors=15,
+        weight="gaussian",
+        bandwidth="mean",
+        tau=1.0,
+        local=7,
+        adjacency="union",
+        metric="euclidean",
+        search="exact",
+    )
     _needs: ClassVar[dict[str, Need]] = {
         "smoothness": POSITIVE,
         "correlation": optional(NOT_NEGATIVE),
-        "n_neighbors": COUNT,
-        "metric": one_of("euclidean", "cosine"),
-        "adjacency": one_of("union", "mutual"),
-        "search": one_of("exact", "approximate"),
-        "tau": POSITIVE,
-        "local": COUNT,
         "tol": POSITIVE,
         "max_iter": COUNT,
         "label_sets": FLAG,
@@ -140,41 +132,25 @@ class LabelPropagation(Annotator):
         smoothness: float = 1.0,
         correlation: float | None = None,
         class_similarity: str = "cosine",
-        n_neighbors: int = 15,
-        metric: Literal["euclidean", "cosine"] = "euclidean",
-        adjacency: Literal["union", "mutual"] = "union",
-        search: Literal["exact", "approximate"] = "exact",
-        weight: str | np.ndarray = "gaussian",
-        bandwidth: float | Literal["mean"] = "mean",
-        tau: float = 1.0,
-        local: int = 7,
+        graph: Graph | str | np.ndarray | None = None,
         tol: float = 1e-8,
         max_iter: int = 10_000,
         decoder: Decoder = None,
         label_sets: bool = True,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.method = method
         self.smoothness = smoothness
         self.correlation = correlation
         self.class_similarity = class_similarity
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.adjacency = adjacency
-        self.search = search
-        self.weight = weight
-        self.bandwidth = bandwidth
-        self.tau = tau
-        self.local = local
+        self.graph = graph
         self.tol = tol
         self.max_iter = max_iter
         self.decoder = decoder
         self.label_sets = label_sets
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Spread the known labels over all samples.
@@ -200,7 +176,7 @@ class LabelPropagation(Annotator):
         view, source = check_one_view(self, X, reset=True)
         Y, known = check_known_labels(self, y, source.shape[0])
         self.rows_ = rows(source)
-        W, near = self._graph()
+        W, near = self._weigh()
         found = self._propagated(W, Y, known)
         if found.residual > 10 * self.tol:
             self._warn(
@@ -242,24 +218,24 @@ class LabelPropagation(Annotator):
         found = np.sort(np.concatenate(seen))
         return found, held[found]
 
-    def _graph(self) -> tuple[csr_array, csr_array | None]:
+    def _weigh(self) -> tuple[csr_array, csr_array | None]:
         """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""
-        X = self.rows_
-        k = self._fewer("n_neighbors", self.n_neighbors, X.shape[0] - 1)
-        found = neighbors(X, k, self.metric, method=self.search, random_state=self.random_state)
-        graph = adjacency(found, self.adjacency)
-        self.bandwidth_: float | str = self.bandwidth
+        X, given = self.rows_, self._graph
+        k = self._fewer("n_neighbors", given.n_neighbors, X.shape[0] - 1)
+        found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
+        graph = adjacency(found, given.adjacency)
+        self.bandwidth_: float | str = given.bandwidth
         self.scales_: np.ndarray | None = None
-        if isinstance(self.weight, str) and self.weight == "gaussian" and self.bandwidth_ == "mean":
+        if isinstance(given.weight, str) and given.weight == "gaussian" and self.bandwidth_ == "mean":
             self.bandwidth_ = float(weigh(graph, X, "distance").data.mean())
-        if isinstance(self.weight, str) and self.weight == "local":
-            self.scales_ = local_scales(X, self.local)
-        options = self.weight, self.bandwidth_, self.local, self.scales_, self.tau
-        near = adjacency(found, "directed") if isinstance(self.weight, str) else None
+        if isinstance(given.weight, str) and given.weight == "local":
+            self.scales_ = local_scales(X, given.local)
+        options = given.weight, self.bandwidth_, given.local, self.scales_, given.tau
+        near = adjacency(found, "directed") if isinstance(given.weight, str) else None
         return weigh(graph, X, *options), None if near is None else _shares(weigh(near, X, *options), near)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        if not isinstance(self.weight, str):
+        if not isinstance(self._graph.weight, str):
             raise UserError("weights given as a matrix say nothing of new samples; read scores_, or name a weight")
         source = next(iter(views.values()))
         out = np.empty((source.shape[0], self.scores_.shape[1]))
@@ -269,10 +245,10 @@ class LabelPropagation(Annotator):
 
     def _means(self, block: Any) -> np.ndarray:
         """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
-        X, m = self.rows_, block.shape[0]
+        X, m, given = self.rows_, block.shape[0], self._graph
         n = X.shape[0]
-        k = min(self.n_neighbors, n - 1)  # as in the graph of the training rows
-        found = nearest(block, X, min(max(k, self.local), n), self.metric)
+        k = min(given.n_neighbors, n - 1)  # as in the graph of the training rows
+        found = nearest(block, X, min(max(k, given.local), n), given.metric)
         left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
         edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
         if scipy.sparse.issparse(X):
@@ -281,10 +257,10 @@ class LabelPropagation(Annotator):
             stacked = np.vstack([block.toarray() if scipy.sparse.issparse(block) else block, X])
         scales = None
         if self.scales_ is not None:
-            reach = nearest(block, X, min(self.local, n)).distances[:, -1]
+            reach = nearest(block, X, min(given.local, n)).distances[:, -1]
             smallest = self.scales_[self.scales_ > 0].min()
             scales = np.concatenate([np.where(reach > 0, reach, smallest), self.scales_])
-        w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales, self.tau)[:m, m:])
+        w = csr_array(weigh(edges, stacked, given.weight, self.bandwidth_, given.local, scales, given.tau)[:m, m:])
         return np.asarray(_shares(w, csr_array(edges[:m, m:])) @ self.scores_)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

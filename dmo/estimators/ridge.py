@@ -70,9 +70,8 @@ from dmo.validation import (
     POSITIVES,
     SEED,
     SHARE,
-    Columns,
-    Gaps,
     Need,
+    Prepare,
     SampleWeights,
     Scales,
     check_parameter,
@@ -154,9 +153,7 @@ class MultiViewRidge(Incremental, Annotator):
         as many labels as a training sample has on average.
     %(approximation)s
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class or label to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Of a
@@ -231,9 +228,7 @@ class MultiViewRidge(Incremental, Annotator):
         label_sets: bool = True,
         approximation: Engine = "auto",
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
         targets: Targets = "auto",
         class_weight: ClassWeight = None,
     ):
@@ -252,9 +247,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.label_sets = label_sets
         self.approximation = approximation
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
         self.targets = targets
         self.class_weight = class_weight
 

@@ -355,8 +355,8 @@ class MomentFolds(_Folds):
         """All rows as every fold takes them; None where folds differ in what they learn from rows besides moments."""
         model, names = self.model, list(self.sources)
         engines, kernels = (per_view(name, getattr(model, name), names) for name in ("approximation", "kernel"))
-        scales = per_view("scale", model.scale, names)
-        if self.real or model.impute is not None or {"standard", "maxabs"} & set(scales.values()):
+        scales = per_view("scale", model._prepare.scale, names)
+        if self.real or model._prepare.impute is not None or {"standard", "maxabs"} & set(scales.values()):
             return None
         for view, engine in engines.items():
             own = parse(kernels[view] if engine.kernel is None else engine.kernel)
@@ -367,7 +367,7 @@ class MomentFolds(_Folds):
         ):
             return None
         fixed = {view: "l2" if scale == "l2" else "none" for view, scale in scales.items()}
-        return prepare_views(clone(model).set_params(scale=fixed), self.sources, reset=True)
+        return prepare_views(clone(model).set_params(prepare__scale=fixed), self.sources, reset=True)
 
     def _fitted(
         self,

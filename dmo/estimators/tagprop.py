@@ -11,7 +11,7 @@ from dmo.blocks import Rows
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.tagprop import Neighborhoods, TagPropFit, fit_tagprop
-from dmo.validation import FLAG, Columns, Gaps, Need, Scales, one_of
+from dmo.validation import FLAG, Need, Prepare, Scales, one_of
 
 
 class TagProp(DistanceAnnotator):
@@ -30,9 +30,7 @@ class TagProp(DistanceAnnotator):
     decoder : PlugIn, PooledCalibration, str or None, default=None
         From probabilities to decisions; None: the probabilities as they are.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -74,9 +72,7 @@ class TagProp(DistanceAnnotator):
         sigma: bool = True,
         decoder: Decoder = None,
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
@@ -84,9 +80,7 @@ class TagProp(DistanceAnnotator):
         self.sigma = sigma
         self.decoder = decoder
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import AnyEngine, Decoder, Inputs, KernelSpec, Outputs, RowWeights
+from dmo.estimators.arguments import AnyEngine, Decoder, Graph, Inputs, KernelSpec, MethodOptions, Outputs, RowWeights
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import ProjectionOptions, check_has_features, embed, project
 from dmo.graphs.rows import read
 from dmo.labels.kernels import LabelKernel
 from dmo.linalg.eigen import TracePairs
 from dmo.methods.embeddings import catalog
-from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, CatalogEntry
+from dmo.methods.embeddings.catalog import METHODS, CatalogEntry
 from dmo.methods.embeddings.direct import solve_direct
 from dmo.methods.embeddings.discriminant import SCATTERS
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import NEEDS, Options, Samples
 from dmo.methods.embeddings.tasks import MethodTask
+from dmo.parameters import Part
 from dmo.validation import (
     COUNT,
     POSITIVE,
     SEED,
-    Gaps,
     Need,
+    Prepare,
     Scales,
     check_known_labels,
     check_label_factor,
@@ -38,7 +39,6 @@ from dmo.validation import (
     count_components,
     one_of,
     only_view,
-    optional,
     unused,
 )
 
@@ -67,34 +67,12 @@ class TraceEmbedding(DecodingProjection):
         None: "linear".
     ridge : float or None, default=None
         c of X'X + c I (features in their own units), or of the regression of new rows; at least 0. None: 0.001.
-    mixing : float in [0, 1] or None, default=None
-        Share of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix". None: 0.5.
-    shrinkage : float in [0, 1] or None, default=None
-        s of MDDM's constraint (1 - s) X'X + s I. None: 0.5.
-    n_neighbors : int or None, default=None
-        Neighbors; fewer in a class that has fewer samples. None: 15, or all other samples of the class (lfda, sonpp, donpp,
+    graph : Graph, str, ndarray of shape (n, n) or None, default=None
+        The neighbor graph: its `n_neighbors`, `weight`, `bandwidth`, `tau`, `adjacency` ("sum" too) and `metric`. None:
+        constant weights of the union of 15 Euclidean neighbors each, or all other samples of the class (lfda, sonpp, donpp,
         onpp-r).
-    n_repelled : int or None, default=None
-        Neighbors of other classes (mfa: closest pairs per class). None: 15.
-    weight : str, ndarray of shape (n, n), or None, default=None
-        Of the edges of the neighbor graph: "constant", "gaussian", "local", "inverse", "cosine", "pearson", ... (see
-        `dmo.graphs.weigh`); a symmetric matrix is taken as it is. None: "constant".
-    bandwidth : float, "mean" or None, default=None
-        Of "gaussian" weights, in units of the distance. None: the mean length of the edges.
-    tau : float or None, default=None
-        Of "inverse" weights, above 0. None: 1.
-    adjacency : {"union", "mutual", "sum"} or None, default=None
-        How neighbor lists become symmetric. None: "union".
-    metric : {"euclidean", "cosine"} or None, default=None
-        Distance by which neighbors are sought. None: "euclidean".
-    regularization : float or None, default=None
-        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix, at least 0. None: 0.001.
-    penalty : float or None, default=None
-        Weight of the within-class scatter, at least 0: mu of mmc, b1 of ssmmc. None: 1.
-    repulsion : float or None, default=None
-        Weight of the neighbors of other classes, at least 0: lambda of dla, beta of olpp-r, donpp, onpp-r. None: 1.
-    smoothness : float or None, default=None
-        Weight of X'Lap(W)X in ssfda and ssmmc, at least 0. None: 0.1.
+    options : MethodOptions or None, default=None
+        What single methods take besides.
     n_landmarks : int or None, default=None
         Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
         all samples.
@@ -102,13 +80,6 @@ class TraceEmbedding(DecodingProjection):
         Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
         Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
         redundant. None: no such step.
-    supervised : str or None, default=None
-        The supervised method of "mix". None: "fda".
-    unsupervised : str or None, default=None
-        The unsupervised method of "mix". None: "lpp".
-    constraint : {"mixed", "supervised", "projection"} or None, default=None
-        Of "mix": the constraints of both methods in the same shares as their objectives, that of the supervised method, or
-        P'P = I. None: "mixed".
     approximation : {"auto", "exact"}, Exact, Krylov, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank, or a Krylov subspace of linear functions; "auto" is exact where that fits in
         memory.
@@ -119,8 +90,7 @@ class TraceEmbedding(DecodingProjection):
     %(decoder)s
     %(label_sets)s
     %(random_state)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -151,16 +121,16 @@ class TraceEmbedding(DecodingProjection):
     ['pca', 'lsi', 'pls', 'opls']
     """
 
+    _graph = Part(Graph, n_neighbors=None, weight=None, bandwidth=None, tau=None, adjacency=None, metric=None)
+    _options = Part(MethodOptions)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "method": one_of(*METHODS),
         "n_components": COUNT,
-        "supervised": optional(one_of(*SUPERVISED)),
-        "unsupervised": optional(one_of(*UNSUPERVISED)),
-        "constraint": optional(one_of("mixed", "supervised", "projection")),
+        "graph__adjacency": NEEDS["adjacency"],
         "tol": POSITIVE,
         "max_iter": COUNT,
         "random_state": SEED,
-        **NEEDS,
+        **{name: NEEDS[name] for name in ("ridge", "n_landmarks", "variance")},
     }
 
     def __init__(
@@ -171,64 +141,34 @@ class TraceEmbedding(DecodingProjection):
         kernel: KernelSpec = "linear",
         label_kernel: LabelKernel | None = None,
         ridge: float | None = None,
-        mixing: float | None = None,
-        shrinkage: float | None = None,
-        n_neighbors: int | None = None,
-        n_repelled: int | None = None,
-        weight: str | np.ndarray | None = None,
-        bandwidth: float | Literal["mean"] | None = None,
-        tau: float | None = None,
-        adjacency: Literal["union", "mutual", "sum"] | None = None,
-        metric: Literal["euclidean", "cosine"] | None = None,
-        regularization: float | None = None,
-        penalty: float | None = None,
-        repulsion: float | None = None,
-        smoothness: float | None = None,
+        graph: Graph | str | np.ndarray | None = None,
+        options: MethodOptions | None = None,
         n_landmarks: int | None = None,
         variance: float | None = None,
-        supervised: str | None = None,
-        unsupervised: str | None = None,
-        constraint: Literal["mixed", "supervised", "projection"] | None = None,
         approximation: AnyEngine = "exact",
         tol: float = 1e-7,
         max_iter: int = 300,
         decoder: Decoder = None,
         label_sets: bool = True,
         random_state: int | None = 0,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.method = method
         self.n_components = n_components
         self.kernel = kernel
         self.label_kernel = label_kernel
         self.ridge = ridge
-        self.mixing = mixing
-        self.shrinkage = shrinkage
-        self.n_neighbors = n_neighbors
-        self.n_repelled = n_repelled
-        self.weight = weight
-        self.bandwidth = bandwidth
-        self.tau = tau
-        self.adjacency = adjacency
-        self.metric = metric
-        self.regularization = regularization
-        self.penalty = penalty
-        self.repulsion = repulsion
-        self.smoothness = smoothness
+        self.graph = graph
+        self.options = options
         self.n_landmarks = n_landmarks
         self.variance = variance
-        self.supervised = supervised
-        self.unsupervised = unsupervised
-        self.constraint = constraint
         self.approximation = approximation
         self.tol = tol
         self.max_iter = max_iter
         self.decoder = decoder
         self.label_sets = label_sets
         self.random_state = random_state
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     @property
     def out_of_sample(self) -> bool:

@@ -12,7 +12,7 @@ from dmo.estimators.arguments import Decoder, Weights
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.two_pass_knn import two_pass_scores
 from dmo.methods.view_weights import view_weights
-from dmo.validation import NOT_NEGATIVE, Columns, Gaps, Need, Scales
+from dmo.validation import NOT_NEGATIVE, Need, Prepare, Scales
 
 
 class TwoPassKNN(DistanceAnnotator):
@@ -32,9 +32,7 @@ class TwoPassKNN(DistanceAnnotator):
     decoder : PlugIn, PooledCalibration, str or None, default=None
         From scores to decisions, learned from the scores that a training sample gets from the others.
     %(random_state)s
-    %(views)s
-    %(scale)s
-    %(impute)s
+    %(prepare)s
 
     Attributes
     ----------
@@ -73,9 +71,7 @@ class TwoPassKNN(DistanceAnnotator):
         weights: Weights = None,
         decoder: Decoder = None,
         random_state: int | None = 0,
-        views: Mapping[str, Columns] | None = None,
-        scale: Scales = "auto",
-        impute: Gaps = None,
+        prepare: Prepare | Scales = "auto",
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
@@ -83,9 +79,7 @@ class TwoPassKNN(DistanceAnnotator):
         self.weights = weights
         self.decoder = decoder
         self.random_state = random_state
-        self.views = views
-        self.scale = scale
-        self.impute = impute
+        self.prepare = prepare
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         self.view_weights_ = view_weights(self.weights, self.distances_, self.labels_)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse
@@ -19,6 +19,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.graphs import KINDS, Neighbors, edge_dots, ends, weigh
 from dmo.labels.kernels import factorize_kernel
+from dmo.parameters import ParameterObject
 from dmo.progress import stage
 
 Scheme = Literal["bits", "projection", "classes"]
@@ -33,8 +34,8 @@ PAIRS = 4_000_000
 """Pairs that are evaluated at a time where all are."""
 
 
-@dataclass(frozen=True)
-class Proximity:
+@dataclass(eq=False)
+class Proximity(ParameterObject):
     """A label proximity G: how alike the labels of two samples are.
 
     Parameters
@@ -58,6 +59,8 @@ class Proximity:
     class_features : {"sums", "indicators"}, default=None
         "classes" compares features of the classes instead of the columns of Y: those of their samples added up, Y'X, or
         whether a feature occurs in any of them (0/1).
+    projection : str, default="pca"
+        An unsupervised method of `TraceEmbedding`, by which `MOPE` finds the coordinates of "projection".
 
     Raises
     ------
@@ -85,6 +88,14 @@ class Proximity:
     p: float = 2.0
     bandwidth: float = 1.0
     class_features: Literal["sums", "indicators"] | None = None
+    projection: str = "pca"
+
+    _short: ClassVar[str] = "scheme"
+    _flat: ClassVar[dict[str, str]] = {
+        "rank": "label_rank",
+        "bandwidth": "label_bandwidth",
+        "projection": "label_projection",
+    }
 
     def __post_init__(self) -> None:
         if self.scheme not in NAMES:

@@ -31,12 +31,13 @@ from dmo.validation.parameters import (
     check_parameters,
     count_components,
     label_rank,
+    needs_of,
     one_of,
     optional,
     per_view,
     unused,
 )
-from dmo.validation.preparation import Gaps, Preparation, Scales
+from dmo.validation.preparation import Gaps, Preparation, Prepare, Scales, preparing
 from dmo.validation.views import (
     SINGLE,
     PreparedViews,
@@ -75,6 +76,7 @@ __all__ = [
     "Need",
     "Outputs",
     "Preparation",
+    "Prepare",
     "PreparedViews",
     "RowWeights",
     "SampleWeights",
@@ -104,11 +106,13 @@ __all__ = [
     "missing_entries",
     "named",
     "naming",
+    "needs_of",
     "one_of",
     "only_view",
     "optional",
     "per_view",
     "prepare_views",
+    "preparing",
     "sample_count",
     "unused",
     "warn_of_outputs",

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
+from dmo.parameters import flat, parts_of, places
 
 _ROWS = 65536  # of labels that are multiplied at a time
 
@@ -88,13 +89,25 @@ def check_parameter(name: str, value: object, need: Need) -> Any:
     return value
 
 
+def needs_of(kind: Any) -> dict[str, Need]:
+    """Parameter -> what it must be, of an estimator and its objects ("graph__tau"); the class may need other than they do."""
+    found: dict[str, Need] = {}
+    for part in parts_of(kind):
+        needs = part.kind._needs
+        found |= {f"{part.parameter}__{name}": needs[name] for name in part.own if name in needs}
+    return found | kind._needs
+
+
 def check_parameters(estimator: BaseEstimator) -> None:
-    """Check every parameter in the table `_needs` of an estimator's class.
+    """Check every parameter in the tables `_needs` of an estimator's class and of its objects.
 
     One that is given per view is checked where the views are known.
     """
-    for name, need in estimator._needs.items():
-        check_parameter(name, getattr(estimator, name), need)
+    kind: Any = type(estimator)
+    flat_name, values = {place: name for name, place in places(kind).items()}, flat(estimator)
+    for place, need in needs_of(kind).items():
+        name = flat_name.get(place, place)
+        check_parameter(name, values[name], need)
 
 
 def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
@@ -124,7 +137,7 @@ def per_view(name: str, value: object, views: Sequence[str], need: Need | None =
 def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) -> None:
     """Refuse a parameter that is set and that the method in use does not take."""
     for name in names:
-        if getattr(estimator, name) is not None and name not in uses:
+        if flat(estimator)[name] is not None and name not in uses:
             raise UserError(f"does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse
@@ -21,6 +21,8 @@ from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.kernels.parsing import is_pairwise
+from dmo.parameters import ParameterObject, flat
+from dmo.validation.containers import Columns
 from dmo.validation.parameters import one_of, optional, per_view
 
 Scales = (
@@ -33,6 +35,52 @@ Gaps = Gap | Mapping[str, Gap] | None
 """What missing cells are filled with; one for all views, or one per view."""
 _SCALE = one_of("auto", "none", "standard", "maxabs", "l2")
 _GAP = optional(one_of(*(f"{fill}{mark}" for mark in ("", "+indicator") for fill in ("mean", "median", "zero"))))
+
+
+@dataclass(eq=False, repr=False)
+class Prepare(ParameterObject):
+    """What is done to rows before anything is learned from them: which views they are, gaps filled, columns scaled.
+
+    A name, or a mapping of view to names, stands for the object with that `scale`. All is learned from the training rows of
+    a fit, kept in the model, and done to new rows as they are read.
+
+    Parameters
+    ----------
+    scale : {"auto", "none", "standard", "maxabs", "l2"}, mapping of view to these, or None, default=None
+        How columns (l2: rows) are scaled, learned from the training rows; standard takes no mean off sparse rows. "auto":
+        standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel
+        does not need the rows as they are; else none. None: "auto", of `MLSI` "none".
+    impute : {"mean", "median", "zero"}, each with "+indicator" or not, mapping of view, or None, default=None
+        What missing cells (NaN) are filled with, learned from the training rows; "+indicator" marks them by a further
+        column for every column that has some. None: they are refused.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names; of estimators of several
+        views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MultiViewRidge, Prepare
+    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
+    >>> X[0, 0] = np.nan
+    >>> model = MultiViewRidge(prepare=Prepare("standard", impute="mean", views={"a": slice(0, 10), "b": slice(10, 20)}))
+    >>> sorted(model.fit(X, Y).expansions_)
+    ['a', 'b']
+    """
+
+    scale: Scales | None = None
+    impute: Gaps = None
+    views: Mapping[str, Columns] | None = None
+
+    _short: ClassVar[str] = "scale"
+
+
+def preparing(estimator: Any) -> Prepare | None:
+    """What an estimator does to rows before it learns from them; None where that is nothing."""
+    return getattr(estimator, "_prepare", None)
+
+
 _BLOCK, _MEDIAN = 4096, 65536  # rows of a block of a pass; rows of a sample whose medians are taken
 log = logging.getLogger("dmo")
 
@@ -134,11 +182,12 @@ class PreparedRows(RowsOf):
 
 
 def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> dict[str, Preparation]:
-    """Learn what an estimator's `scale` and `impute` ask for, from the training rows."""
-    if not hasattr(estimator, "scale"):
+    """Learn what an estimator's `prepare` asks for, from the training rows."""
+    asked = preparing(estimator)
+    if asked is None or not hasattr(estimator, "prepare"):
         return {}
-    scales = per_view("scale", estimator.scale, list(views), _SCALE)
-    gaps = per_view("impute", estimator.impute, list(views), _GAP)
+    scales = per_view("scale", asked.scale, list(views), _SCALE)
+    gaps = per_view("impute", asked.impute, list(views), _GAP)
     takes, kernel = None, getattr(estimator, "kernel", None)
     kernels = per_view("kernel", kernel, list(views)) if is_pairwise(kernel) else {}
     found = {}
@@ -147,7 +196,7 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
             if scales[view] not in ("auto", "none") or gaps[view] is not None:
                 raise UserError(
                     f"view {view!r} is a precomputed kernel, whose columns are samples, got scale={scales[view]!r}, "
-                    f"impute={gaps[view]!r}; pass scale='none', impute=None, and prepare the features before the kernel"
+                    f"impute={gaps[view]!r}; pass prepare='none', and prepare the features before the kernel"
                 )
             continue
         present = presence(source)
@@ -180,7 +229,7 @@ def _chosen(view: str, source: Rows) -> str:
         return "none"
     scale = "maxabs" if zeros else "standard"
     log.info(
-        "view %r: its columns differ in size by a factor of %.2g, so they are scaled (%s); scale='none' leaves them",
+        "view %r: its columns differ in size by a factor of %.2g, so they are scaled (%s); prepare='none' leaves them",
         view,
         ratio,
         scale,
@@ -197,8 +246,8 @@ def _histogram(source: Rows) -> bool:
 
 def _scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     """Whether the kernel or distance of each view is one of scaled rows."""
-    kernel: Any = getattr(estimator, "kernel", None)
-    if getattr(estimator, "metric", None) == "cosine":
+    kernel, parameters = getattr(estimator, "kernel", None), flat(estimator)
+    if parameters.get("metric") == "cosine":
         return dict.fromkeys(views, False)
     if hasattr(estimator, "distances") and (kernel is None or (isinstance(kernel, str) and kernel == "product")):
         given = estimator.distances

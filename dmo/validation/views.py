@@ -17,7 +17,7 @@ from dmo.blocks import Block, PartialRows, Rows, RowsOf, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
 from dmo.validation.containers import SINGLE, Inputs, as_views, plain, split_columns
-from dmo.validation.preparation import PreparedRows, learn_preparations
+from dmo.validation.preparation import PreparedRows, learn_preparations, preparing
 
 _LARGEST = 1e140  # beyond, sums of squares leave float64
 
@@ -26,7 +26,7 @@ def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool 
     """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared."""
     # Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array,
     # `view_feature_names_` of several), `n_features_in_` of one array, and `preparations_` where the estimator has
-    # `scale` and `impute`.
+    # `prepare`.
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 
@@ -39,8 +39,8 @@ class PreparedViews(dict[str, Rows]):
 
 
 def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> PreparedViews:
-    """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask."""
-    if reset and hasattr(estimator, "scale"):
+    """Fill the gaps and scale the columns of checked views, as the estimator's `prepare` asks."""
+    if reset and hasattr(estimator, "prepare"):
         estimator.preparations_ = learn_preparations(estimator, views)
     found = dict(views)
     for key, preparation in getattr(estimator, "preparations_", {}).items():
@@ -67,7 +67,7 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
         given = _with_missing(estimator, given)
     if not reset:
         _check_names(estimator.view_widths_, given)
-    gaps, fillable = _filled_views(estimator, list(given)), hasattr(estimator, "impute")
+    gaps, fillable = _filled_views(estimator, list(given)), preparing(estimator) is not None
     partial = partial and len(given) > 1
     views = {key: _source(key, view, gaps[key], fillable, partial) for key, view in given.items()}
     _check_sizes(views, reset)
@@ -87,7 +87,8 @@ def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any]
     given = as_views(X)
     if given is not None:
         return given
-    columns = getattr(estimator, "views", None)
+    asked = preparing(estimator)
+    columns = None if asked is None else asked.views
     if columns is not None:
         return split_columns(X, columns)
     if reset:
@@ -149,7 +150,8 @@ def is_lazy(X: object) -> bool:
 
 def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, bool]:
     """Whether the estimator fills the gaps of each view."""
-    impute = getattr(estimator, "impute", None)
+    asked = preparing(estimator)
+    impute = None if asked is None else asked.impute
     return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
 
 
@@ -162,7 +164,7 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
-        return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], hasattr(estimator, "impute"))
+        return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], preparing(estimator) is not None)
     with _of_numbers(SINGLE, X, "X"):
         array = _as_numbers(
             validate_data(
@@ -176,7 +178,7 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
             )
         )
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
-        _refuse_non_finite(SINGLE, array, 0, column_names(X), hasattr(estimator, "impute"), whole=True)
+        _refuse_non_finite(SINGLE, array, 0, column_names(X), preparing(estimator) is not None, whole=True)
     return array
 
 
@@ -368,7 +370,7 @@ def _refuse_non_finite(
     if np.isnan(value):
         if whole:
             place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
-        cure = "pass impute='mean', 'median' or 'zero'" if fillable else "fill missing values"
+        cure = "pass prepare=Prepare(impute='mean'), 'median' or 'zero'" if fillable else "fill missing values"
         raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares are numbers"
     if np.isinf(value):

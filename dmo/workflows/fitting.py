@@ -14,7 +14,7 @@ from dmo.blocks import Rows
 from dmo.datasets.samples import class_vector
 from dmo.engines.lowrank import reasoned_engine
 from dmo.errors import UserError
-from dmo.validation import Preparation
+from dmo.validation import Preparation, preparing
 from dmo.workflows.apply import chosen_split, chosen_views, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
@@ -115,7 +115,8 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
 
 def _check_gaps(estimator: Any, training: Training) -> None:
     """Raise UserError for views with missing cells that the estimator does not fill."""
-    impute = getattr(estimator, "impute", None)
+    asked = preparing(estimator)
+    impute = None if asked is None else asked.impute
     for view in training.views:
         filled = impute.get(view) if isinstance(impute, Mapping) else impute
         if filled is None and training.store.view_info(view).missing:
@@ -123,7 +124,7 @@ def _check_gaps(estimator: Any, training: Training) -> None:
             worst = sorted(counts, key=counts.get, reverse=True)[:3]
             shares = ", ".join(f"{name!r} in {counts[name]} of {training.store.n_samples} samples" for name in worst)
             more = f" and {len(counts) - len(worst)} more columns" if len(counts) > len(worst) else ""
-            if "impute" in estimator.get_params(deep=False):
+            if "prepare" in estimator.get_params(deep=False):
                 cure = "pass --impute mean, median or zero"
             elif "base" in estimator.get_params(deep=False):
                 cure = "pass --base MODEL, a model that dmo fit ridge STORE MODEL --impute mean wrote"

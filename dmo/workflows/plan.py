@@ -204,7 +204,7 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
     """What an estimator takes that has no choice of engines."""
     source, width = next(iter(views.values())), _width(views)
     if isinstance(estimator, LabelPropagation):
-        edges = 2 * n * estimator.n_neighbors  # symmetric: about twice as many as neighbors
+        edges = 2 * n * estimator._graph.n_neighbors  # symmetric: about twice as many as neighbors
         return Plan("graph", "memory", 12 * edges, 8 * n * labels * 4, n * (width + 8 * labels), 0)
     if isinstance(estimator, HomogeneityAnalysis):
         first = np.asarray(rows(source, slice(0, _LOOKED_AT)))

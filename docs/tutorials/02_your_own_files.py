@@ -70,7 +70,7 @@ except dmo.UserError as error:
 # :func:`dmo.tune` chooses kernel, width, scale of the columns, ridge and decoding by cross-validation on the training samples,
 # and fits the best. An estimator instead of a name holds fixed what you know; here, how gaps are filled.
 
-model = dmo.tune(dmo.MultiViewRidge(impute="median"), train.views, train.labels)
+model = dmo.tune(dmo.MultiViewRidge(prepare=dmo.Prepare(impute="median")), train.views, train.labels)
 print(model.tuning_.best_params_)
 print(model)
 

@@ -20,7 +20,7 @@ from cca_zoo.nonparametric import KGCCA
 from rich.console import Console
 from rich.table import Table
 
-from dmo import MultiSetCCA, Nystrom
+from dmo import MultiSetCCA, Nystrom, Solver
 from dmo.kernels import RBF
 
 VIEWS = ("gist", "dense_hue", "harris_hue")
@@ -56,7 +56,7 @@ def main() -> None:
         settings: dict[str, Any] = {
             "n_components": asked.components,
             "ridge": SHRINKAGE * (n - 1) / (1 - SHRINKAGE),
-            "tol": 1e-8,
+            "solver": Solver(tol=1e-8),
         }
         start = time.perf_counter()
         reference = fit_kgcca(X, widths, asked.components)

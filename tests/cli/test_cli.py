@@ -33,6 +33,8 @@ from dmo.errors import visible
 from dmo.estimators.annotator import label_scores
 from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
+from dmo.parameters import flat, parts_of
+from dmo.parameters import places as flat_names
 from dmo.persistence import load
 from dmo.workflows.trial import Upload, open_trial
 
@@ -898,7 +900,9 @@ FITTED = {kind: name for name, (kind, _) in ESTIMATORS.items()}
 @pytest.mark.parametrize("kind", dmo.estimators.__all__)
 def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     estimator = getattr(dmo, kind)
-    parameters = set(inspect.signature(estimator).parameters) - {"views"}  # columns of one array; a store has views
+    objects = {part.parameter for part in parts_of(estimator) if part.kind._short} - set(flat_names(estimator))
+    parameters = set(inspect.signature(estimator).parameters) - objects | set(flat_names(estimator))
+    parameters -= {"views"}  # columns of one array; a store has views
     options = inspect.signature(fit_command(kind)).parameters
     assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())  # a matrix
     shared = {"store", "model", "split", "scheduler", "overwrite", "dry_run", "json"}
@@ -907,7 +911,7 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     assert set(options) - parameters - shared - set(engine_options(estimator)) in ({"view"}, {"views"})
     for name, option in options_of(estimator).items():
         assert option.help, name
-        assert option.default == ("auto" if option.default == "auto" else getattr(estimator(), name))
+        assert option.default == ("auto" if option.default == "auto" else flat(estimator())[name])
     said = run("fit", FITTED[kind], "--help").stdout
     assert all(f"--{name.replace('_', '-')[:12]}" in said for name in options_of(estimator))
 
@@ -916,7 +920,8 @@ def test_texts_of_options_become_the_arguments_that_python_would_take():
     KGHA_, MOPE = options_of(KGHA), options_of(dmo.MOPE)
     assert [KGHA_["n_components"].parse(text) for text in ("3", "0.5", "1.0")] == [3, 0.5, 1.0]
     assert isinstance(KGHA_["n_components"].parse("1.0"), float)
-    assert MOPE["n_neighbors"].parse("none") is None
+    assert MOPE["n_neighbors"].parse("all") == "all"
+    assert options_of(dmo.MESD)["n_neighbors"].parse("none") is None
     assert MOPE["bandwidth"].parse("mean") == "mean"
     assert options_of(dmo.MLSI)["dual"].parse("true") is True
     assert KGHA_["ridge"].value(["0.5", "hue=2"], ["hue", "gist"]) == {"hue": 2.0, "gist": 0.5}
@@ -1000,9 +1005,9 @@ def test_a_model_on_a_graph_is_tuned(nameless, tmp_path):
     folder, _, _ = nameless
     grid = "--n-neighbors", "3,9", "--smoothness", "1", "--metric", "cosine", "--folds", 2, "--scoring", "auc-macro"
     found = record("tune", "labelpropagation", folder / "f.zarr", tmp_path / "m.zarr", *grid)
-    assert {row["n_neighbors"] for row in found["table"]} == {3, 9, 15}  # 15: that it came with
+    assert {row["graph__n_neighbors"] for row in found["table"]} == {3, 9, 15}  # 15: that it came with
     fitted = dmo.load(str(tmp_path / "m.zarr"))
-    assert (fitted.metric, fitted.n_neighbors) == ("cosine", found["best"]["n_neighbors"])
+    assert (fitted._graph.metric, fitted._graph.n_neighbors) == ("cosine", found["best"]["graph__n_neighbors"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -51,11 +51,11 @@ def test_wrong_labels_and_samples_unlike_the_others_are_found(folder):
 @pytest.mark.parametrize(
     "given",
     [
-        {"scale": "l2"},
-        {"scale": "standard"},
-        {"intercept": True, "scale": "none"},
-        {"standardize": 1.0, "scale": "none"},
-        {"decoder": Calibration(), "scale": "none"},
+        {"prepare": "l2"},
+        {"prepare": "standard"},
+        {"intercept": True, "prepare": "none"},
+        {"standardize": 1.0, "prepare": "none"},
+        {"decoder": Calibration(), "prepare": "none"},
     ],
     ids=str,
 )

@@ -282,13 +282,13 @@ def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
     assert "pass --impute mean, median or zero" in refused.stderr
     found = record("tune", name, bottles, tmp_path / "m.zarr", "--impute", "mean", "--folds", "2")
     assert "impute" not in found["best"]  # given, not chosen
-    assert dmo.load(str(tmp_path / "m.zarr")).impute == "mean"
+    assert dmo.load(str(tmp_path / "m.zarr"))._prepare.impute == "mean"
     assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.8
 
 
 def test_a_search_chooses_among_fillings(bottles, tmp_path):
     found = record("tune", "jec", bottles, tmp_path / "m.zarr", "--impute", "mean,median", "--folds", "2")
-    assert {row["impute"] for row in found["table"]} == {"mean", "median"}
+    assert {row["prepare__impute"] for row in found["table"]} == {"mean", "median"}
 
 
 @pytest.mark.parametrize("name", ["neighborvotes", "fasttag"])

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import accuracy_score
 
 import dmo
-from dmo import KGHA, MultiViewRidge
+from dmo import KGHA, MultiViewRidge, Prepare
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
 from dmo.features import list_images
@@ -324,7 +324,9 @@ def test_tables_with_other_samples_are_joined_as_asked():
     np.testing.assert_array_equal(inner.labels, Y[:-2])
     outer = read_samples(views, labels="tags.csv", id="image", how="outer")
     assert np.isnan(outer.views["b"]).all(axis=1).tolist() == [False] * (N - 2) + [True] * 2
-    model = MultiViewRidge(impute="mean").fit(outer.views, outer.labels)  # the view b lacks two samples
+    model = MultiViewRidge(prepare=Prepare(impute="mean")).fit(
+        outer.views, outer.labels
+    )  # the view b lacks two samples
     assert np.isfinite(model.decision_function(outer.views)).all()
 
 

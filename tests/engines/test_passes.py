@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
+from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
 from dmo.engines import row_sums
 from dmo.engines.moments import Moments
@@ -86,7 +86,9 @@ FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that
         2,
     ),
     "KGHA, exact": (
-        several(lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, tol=1e-2, label_sets=False)),
+        several(
+            lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, solver=Solver(tol=1e-2), label_sets=False)
+        ),
         2,
     ),
     "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, label_sets=False)), 2),
@@ -171,7 +173,8 @@ def test_rows_that_are_not_finite_are_refused_as_they_are_read(kind: str, name: 
     }[kind]()
     views = {"a": wrong, "b": data[0]["b"]} if "KGHA" in name else {"a": {"a": wrong}}
     with pytest.raises(
-        ValueError, match=r"^\S+: view 'a' has NaN at row 2590, column 4(, as 0% of the rows there)?; pass impute="
+        ValueError,
+        match=r"^\S+: view 'a' has NaN at row 2590, column 4(, as 0% of the rows there)?; pass prepare=Prepare",
     ):
         FITS[name][0](views, data[1])
 

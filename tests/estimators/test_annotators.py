@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import dmo
-from dmo import JEC, KGHA, Exact, FastTag, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN, stores
+from dmo import JEC, KGHA, Exact, FastTag, MultiViewRidge, NeighborVotes, Nystrom, Solver, TagProp, TwoPassKNN, stores
 from dmo.cluster import connect
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.demo.digits import digits
@@ -254,7 +254,7 @@ def test_jec_is_what_brute_force_gives():
 
 def test_kgha_of_a_product_of_distances_is_kgha_of_the_kernel_that_they_make():
     views, Y = drawn()
-    parameters = {"ridge": 0.1, "n_components": 3, "tol": 1e-9, "approximation": EXACT}
+    parameters = {"ridge": 0.1, "n_components": 3, "solver": Solver(tol=1e-9), "approximation": EXACT}
     known = MultiViewRidge("product", distances={"a": "l1", "b": "chi2"}, weights={"a": 3, "b": 1}, approximation=EXACT)
     gram = gram_of(known.fit(views, Y), views)["all"]
     expected = KGHA("precomputed", **parameters).fit(gram, Y).transform(gram)

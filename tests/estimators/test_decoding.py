@@ -21,6 +21,7 @@ from dmo import (
     MOPE,
     MORP,
     FastTag,
+    Graph,
     LabelPropagation,
     MultiViewRidge,
     NeighborVotes,
@@ -105,7 +106,7 @@ CLASSIFIERS = [
     TwoPassKNN(),
     FastTag(MultiViewRidge(ridge=1.0)),
     NeighborVotes(MultiViewRidge(ridge=1.0)),
-    LabelPropagation(n_neighbors=10),
+    LabelPropagation(graph=Graph(n_neighbors=10)),
 ]
 
 

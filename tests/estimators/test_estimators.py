@@ -34,6 +34,7 @@ from dmo import (
     CoupledSVR,
     Exact,
     FastTag,
+    Graph,
     HomogeneityAnalysis,
     LabelPropagation,
     Meka,
@@ -41,14 +42,17 @@ from dmo import (
     MultiViewRidge,
     NeighborVotes,
     Nystrom,
+    Solver,
     TagProp,
     TraceEmbedding,
     TwoPassKNN,
 )
 from dmo.kernels import RBF
 from dmo.linalg.solution import InaccurateSolve
+from dmo.parameters import places
 from dmo.selection import sweep
 from dmo.stores import StoreError
+from dmo.validation import needs_of
 
 RNG = np.random.default_rng(0)
 VIEWS = {"gist": RNG.standard_normal((60, 8)), "hue": RNG.random((60, 5))}
@@ -187,7 +191,7 @@ def test_classes_on_disk_keep_their_type(classes, tmp_path):
 
 TWO = (VIEWS["gist"][:, 0] + 0.3 * RNG.standard_normal(60) > 0).astype(int)
 SCORERS = [KGHA(n_components=1), MultiViewRidge(decoder="probabilities"), JEC(), TagProp(), NeighborVotes()]
-SCORERS += [LabelPropagation(n_neighbors=5)]
+SCORERS += [LabelPropagation(graph=Graph(n_neighbors=5))]
 
 
 @pytest.mark.parametrize("model", SCORERS, ids=lambda model: type(model).__name__)
@@ -312,7 +316,7 @@ MODELS = [*ONE_VIEW, MultiSetCCA(), HomogeneityAnalysis(), LLTSVR(), CoupledSVR(
 SCALARS = [
     (model, name)
     for model in MODELS
-    for name in model._needs
+    for name in needs_of(type(model))
     if name not in ("method", "n_neighbors", "prior_power", "standardize", "label_ridge")
 ]
 
@@ -322,7 +326,8 @@ SCALARS = [
 def test_a_parameter_that_is_not_what_it_must_be_is_named(model, name, value):
     with pytest.raises(dmo.UserError) as caught:
         clone(model).set_params(**{name: value}).fit(VIEWS["gist"], LABELS)
-    assert re.match(rf"{type(model).__name__}.*: {name} = {value!r}; (needs|known)", str(caught.value))
+    shown = {place: flat for flat, place in places(type(model)).items()}.get(name, name)
+    assert re.match(rf"{type(model).__name__}.*: {shown} = {value!r}; (needs|known)", str(caught.value))
 
 
 def test_a_refused_setting_of_a_sweep_is_named():
@@ -545,8 +550,10 @@ def test_leave_one_out_statistics_of_a_linear_kernel_are_those_of_as_many_fits()
 
 LINEAR = {
     "ridge": lambda: MultiViewRidge("linear", ridge=0.1, approximation="exact"),
-    "kgha": lambda: KGHA("linear", ridge=0.1, n_components=3, tol=1e-11, approximation="exact"),
-    "multiset": lambda: MultiSetCCA("linear", ridge=1e4, n_components=2, tol=1e-11, approximation="exact"),
+    "kgha": lambda: KGHA("linear", ridge=0.1, n_components=3, solver=Solver(tol=1e-11), approximation="exact"),
+    "multiset": lambda: MultiSetCCA(
+        "linear", ridge=1e4, n_components=2, solver=Solver(tol=1e-11), approximation="exact"
+    ),
     "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-9, max_iter=20_000),
     "morp": lambda: dmo.MORP("linear", ridge=0.1, n_components=3),
 }
@@ -628,10 +635,15 @@ UNITS = {  # ridge -> estimator; whether it centers
     "ridge": (lambda c, how: MultiViewRidge("linear", ridge=c, approximation=how), True),
     "leave-one-out": (lambda c, how: MultiViewRidge("linear", ridge=c, standardize=0.5, approximation=how), True),
     "kgha": (
-        lambda c, how: KGHA("linear", ridge=c, label_ridge=0.1, n_components=3, tol=1e-11, approximation=how),
+        lambda c, how: KGHA(
+            "linear", ridge=c, label_ridge=0.1, n_components=3, solver=Solver(tol=1e-11), approximation=how
+        ),
         True,
     ),
-    "multiset": (lambda c, how: MultiSetCCA("linear", ridge=c, n_components=2, tol=1e-11, approximation=how), True),
+    "multiset": (
+        lambda c, how: MultiSetCCA("linear", ridge=c, n_components=2, solver=Solver(tol=1e-11), approximation=how),
+        True,
+    ),
     "svr": (
         lambda c, how: dmo.LLTSVR("linear", C=1 / c, frame="identity", tol=1e-10, max_iter=20_000, approximation=how),
         True,
@@ -685,14 +697,14 @@ def test_principal_components_of_rows_far_away_are_those_of_singular_values(how,
 def test_linear_models_have_coefficients_that_selections_of_features_take(scale):
     X = RNG.standard_normal((60, 5)) * [1, 10, 0.1, 5, 2000]
     Y = (X / [1, 10, 0.1, 5, 2000] @ RNG.standard_normal((5, 3)) > 0.5).astype(int)
-    model = MultiViewRidge("linear", ridge=0.5, scale=scale, intercept=True).fit(X, Y)
+    model = MultiViewRidge("linear", ridge=0.5, prepare=scale, intercept=True).fit(X, Y)
     if scale == "none":
         oracle = Ridge(0.5).fit(X, Y)
         np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-12)
         np.testing.assert_allclose(model.intercept_, oracle.intercept_, atol=1e-12)
         numbers = X @ np.ones(5)
         np.testing.assert_allclose(
-            MultiViewRidge("linear", ridge=0.5, scale=scale, targets="real").fit(X, numbers).coef_,
+            MultiViewRidge("linear", ridge=0.5, prepare=scale, targets="real").fit(X, numbers).coef_,
             Ridge(0.5).fit(X, numbers).coef_,
         )
     np.testing.assert_allclose(X @ model.coef_.T + model.intercept_, model.decision_function(X), atol=1e-12)

@@ -31,6 +31,7 @@ from dmo import (
     MultiSetCCA,
     MultiViewRidge,
     Nystrom,
+    Solver,
     TraceEmbedding,
 )
 from dmo.engines import fitted_views
@@ -264,7 +265,7 @@ def test_partial_fit_decides_by_weights_as_by_repeated_samples() -> None:
 def test_left_out_scores_of_rows_that_columns_determine_are_those_of_refits(d: int, scale: float, sparse: bool) -> None:
     rng = np.random.default_rng(d)
     X = scale * (rng.poisson(1.0, (N, d)) if sparse else rng.normal(size=(N, d)))
-    model = MultiViewRidge("linear", decoder="probabilities", approximation="exact", scale="none")
+    model = MultiViewRidge("linear", decoder="probabilities", approximation="exact", prepare="none")
     held = clone(model).fit(csr_array(X) if sparse else X, Y).held_out_scores_
     refits = np.empty((10, L))
     for i in range(10):
@@ -283,8 +284,8 @@ def test_samples_that_are_fitted_whole_are_told_of() -> None:
     with pytest.warns(
         dmo.linalg.solution.InaccurateSolve, match="40 of 40 samples are fitted up to 1e-10 of their res"
     ):
-        MultiViewRidge("linear", scale="none").fit(X, Y[:40])
-    MultiViewRidge("linear", scale="none", ridge=1e10).fit(X, Y[:40])
+        MultiViewRidge("linear", prepare="none").fit(X, Y[:40])
+    MultiViewRidge("linear", prepare="none", ridge=1e10).fit(X, Y[:40])
 
 
 def test_decoders_and_standardized_scores_learn_from_known_labels_alone() -> None:
@@ -336,7 +337,7 @@ def test_what_gaps_make_impossible_is_refused() -> None:
     with pytest.raises(UserError, match="sample 5 has none of the views"):
         MultiViewRidge("linear").fit(VIEWS, Y).decision_function({"a": views["a"][:9], "b": np.full((9, 120), np.nan)})
     views["a"][3, 1] = np.nan
-    with pytest.raises(UserError, match="view 'a' has NaN at row 3, column 1; pass impute="):
+    with pytest.raises(UserError, match="view 'a' has NaN at row 3, column 1; pass prepare=Prepare"):
         MultiViewRidge("linear").fit(views, labels)
 
 
@@ -393,13 +394,17 @@ def passive_eigenproblem(
 @pytest.mark.parametrize("labels", [True, False])
 def test_missing_views_are_passive_as_gifi_has_them(approximation: Any, center: bool, labels: bool) -> None:
     views, _ = with_gaps()
-    model: Any = MultiSetCCA("linear", ridge=0.7, n_components=3, center=center, approximation=approximation, tol=1e-12)
+    model: Any = MultiSetCCA(
+        "linear", ridge=0.7, n_components=3, center=center, approximation=approximation, solver=Solver(tol=1e-12)
+    )
     groups, shares = dict(VIEWS), dict.fromkeys(VIEWS, 1.0)
     weights = {view: WEIGHTS * ~np.isnan(X[:, 0]) for view, X in views.items()}
     known = Y.copy()
     if labels:
         known[60:70] = np.nan  # without any label
-        model = KGHA("linear", ridge=0.7, n_components=3, center=center, approximation=approximation, tol=1e-12)
+        model = KGHA(
+            "linear", ridge=0.7, n_components=3, center=center, approximation=approximation, solver=Solver(tol=1e-12)
+        )
         model.set_params(balance=0.2, label_ridge=0.7)
         groups, shares = groups | {"y": Y}, dict.fromkeys(VIEWS, 0.2) | {"y": 1.0}
         weights["y"] = WEIGHTS * ~np.isnan(known[:, 0])
@@ -425,7 +430,9 @@ def test_missing_views_are_passive_as_gifi_has_them(approximation: Any, center: 
 def test_weights_of_an_embedding_are_repeated_samples(approximation: Any) -> None:
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
     rows = {view: X[repeated] for view, X in VIEWS.items()}
-    model = KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, intercept=True, approximation=approximation)
+    model = KGHA(
+        "linear", ridge=0.7, n_components=3, solver=Solver(tol=1e-10), intercept=True, approximation=approximation
+    )
     weighted = model.fit(VIEWS, Y, sample_weight=WEIGHTS).decision_function(NEW)
     assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
 
@@ -608,7 +615,7 @@ def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() 
     [
         (MultiViewRidge(RBF(2.0)), {"ridge": [0.1, 1.0], "center": [True, False], "propensity": [False, True]}),
         (
-            KGHA(RBF(2.0), tol=1e-9),
+            KGHA(RBF(2.0), solver=Solver(tol=1e-9)),
             {"ridge": [0.3, 1.0], "balance": [0.1], "n_components": [2, 3], "intercept": [True]},
         ),
     ],
@@ -654,8 +661,10 @@ def test_low_rank_regressions_stand_in_for_a_view_that_new_samples_lack_as_exact
 
 
 MANY = {
-    "KGHA": KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, intercept=True),
-    "KGHA low rank": KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, approximation=Nystrom(rank=200)),
+    "KGHA": KGHA("linear", ridge=0.7, n_components=3, solver=Solver(tol=1e-10), intercept=True),
+    "KGHA low rank": KGHA(
+        "linear", ridge=0.7, n_components=3, solver=Solver(tol=1e-10), approximation=Nystrom(rank=200)
+    ),
     "MORP": MORP(RBF(2.0), ridge=0.2, tol=1e-10),
     "MLSI": MLSI(ridge=0.3),
 }
@@ -779,7 +788,7 @@ def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> No
     views = {"a": VIEWS["a"].copy(), "b": csr_array(b), "c": third.copy()}
     views["a"][:20] = np.nan
     views["c"][15:30] = np.nan
-    full = dmo.impute_views(views, estimator=MultiViewRidge("linear", ridge=0.3, scale="none"))
+    full = dmo.impute_views(views, estimator=MultiViewRidge("linear", ridge=0.3, prepare="none"))
     from_b = Ridge(0.3).fit(b[20:], VIEWS["a"][20:])
     from_c = Ridge(0.3).fit(third[30:], VIEWS["a"][30:])
     assert_allclose(full["a"][:15], (from_b.predict(b[:15]) + from_c.predict(third[:15])) / 2, atol=1e-8)
@@ -789,7 +798,9 @@ def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> No
     chosen = dmo.impute_views({"a": views["a"], "c": third})["a"][:20]
     error, spread = chosen - VIEWS["a"][:20], VIEWS["a"][:20] - np.nanmean(views["a"], axis=0)
     assert np.square(error).sum() < 0.6 * np.square(spread).sum()
-    new = dmo.impute_views(views, {"b": csr_array(b[:3]), "a": None}, MultiViewRidge("linear", ridge=0.3, scale="none"))
+    new = dmo.impute_views(
+        views, {"b": csr_array(b[:3]), "a": None}, MultiViewRidge("linear", ridge=0.3, prepare="none")
+    )
     assert_allclose(new["a"], from_b.predict(b[:3]), atol=1e-8)
     assert new["c"].shape == (3, 3)
     with pytest.raises(UserError, match="sample 15 has no view to predict others from"):

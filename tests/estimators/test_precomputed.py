@@ -28,6 +28,8 @@ from dmo import (
     MultiViewRidge,
     NeighborVotes,
     Nystrom,
+    Prepare,
+    Solver,
     TraceEmbedding,
     Views,
 )
@@ -45,10 +47,10 @@ CONTAINERS = {
     "store": lambda K, path: _store(K, path),
 }
 ESTIMATORS = {
-    "KGHA": KGHA(n_components=3, tol=1e-9),
+    "KGHA": KGHA(n_components=3, solver=Solver(tol=1e-9)),
     "MultiViewRidge": MultiViewRidge(),
     "MORP": MORP(n_components=3, tol=1e-9),
-    "MultiSetCCA": MultiSetCCA(n_components=2, tol=1e-9),
+    "MultiSetCCA": MultiSetCCA(n_components=2, solver=Solver(tol=1e-9)),
     "LLTSVR": LLTSVR(tol=1e-6),
     "CoupledSVR": CoupledSVR(tol=1e-4),
     "NeighborVotes": NeighborVotes(MultiViewRidge()),
@@ -296,7 +298,7 @@ def test_tuning_a_kernel_matrix_chooses_what_its_name_chooses():
     found = dmo.tune(MultiViewRidge("precomputed"), K, Y)
     best = found.tuning_.best_params_
     given = {key: value for key, value in best.items() if key != "scale"}
-    wanted = MultiViewRidge(KERNEL, scale="none").set_params(**given).fit(X[:n], Y)
+    wanted = MultiViewRidge(KERNEL, prepare="none").set_params(**given).fit(X[:n], Y)
     np.testing.assert_allclose(found.decision_function(K_new), wanted.decision_function(X[n:]), atol=1e-9)
 
 
@@ -358,8 +360,8 @@ SPOILT = np.where(np.eye(150, k=100) > 0, np.nan, 1.0)
             lambda K: da.from_array(K * SPOILT),
             "needs finite float64 kernel values, got nan",
         ),
-        (MultiViewRidge("precomputed", scale="standard"), None, "pass scale='none', impute=None"),
-        (MultiViewRidge("precomputed", impute="mean"), None, "pass scale='none', impute=None"),
+        (MultiViewRidge("precomputed", prepare="standard"), None, "pass prepare='none'"),
+        (MultiViewRidge("precomputed", prepare=Prepare(impute="mean")), None, "pass prepare='none'"),
         (KGHA("precomputed", approximation=Nystrom(rank=5)), None, "take approximation='exact'"),
         (KGHA("precomputed", approximation=Meka(rank=5)), None, "take approximation='exact'"),
         (MORP("precomputed", approximation=BestLowRank(rank=5)), None, "take approximation='exact'"),

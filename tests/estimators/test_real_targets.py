@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo import KGHA, LLTSVR, MLSI, MORP, CoupledSVR, MultiViewRidge, Nystrom, UserError
+from dmo import KGHA, LLTSVR, MLSI, MORP, CoupledSVR, MultiViewRidge, Nystrom, Solver, UserError
 from dmo.kernels import RBF
 
 RNG = np.random.default_rng(0)
@@ -29,7 +29,9 @@ NEW = RNG.standard_normal((20, 5))
 
 
 # to rounding: scikit-learn compares repeated rows to 1e-7
-@parametrize_with_checks([MultiViewRidge(targets="real"), KGHA(n_components=1.0, targets="real", tol=1e-12)])
+@parametrize_with_checks(
+    [MultiViewRidge(targets="real"), KGHA(n_components=1.0, targets="real", solver=Solver(tol=1e-12))]
+)
 def test_scikit_learn_contract_of_regressors(estimator, check):
     check(estimator)
 

@@ -44,6 +44,7 @@ from dmo import (
     MORP,
     CoupledSVR,
     FastTag,
+    Graph,
     LabelPropagation,
     MultiSetCCA,
     MultiViewRidge,
@@ -83,10 +84,10 @@ SEVERAL: dict[str, Any] = {
     "CoupledSVR": CoupledSVR(tol=1e-2),
 }
 ONE: dict[str, Any] = {
-    "LabelPropagation": LabelPropagation(n_neighbors=5),
+    "LabelPropagation": LabelPropagation(graph=Graph(n_neighbors=5)),
     "MORP": MORP(),
     "MLSI": MLSI(),
-    "MOPE": MOPE(n_components=2, n_neighbors=5),
+    "MOPE": MOPE(n_components=2, graph=Graph(n_neighbors=5)),
     "MESD": MESD(n_components=2),
     "TraceEmbedding": TraceEmbedding("cca"),
 }
@@ -169,6 +170,7 @@ def _grid(model: Any) -> dict[str, list[Any]]:
         "n_components": [1, 2],
         "ridge": [0.5, 1.0],
         "n_neighbors": [4, 5],
+        "graph__n_neighbors": [4, 5],
         "sharpness": [0.5, 1.0],
         "strength": [0.5, 1.0],
     }

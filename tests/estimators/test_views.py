@@ -38,6 +38,7 @@ from dmo import (
     MultiSetCCA,
     MultiViewRidge,
     NeighborVotes,
+    Prepare,
     TagProp,
     UserError,
     Views,
@@ -84,13 +85,15 @@ def _by_hand(model: Any) -> np.ndarray:
 )
 def test_cross_validation_over_views_is_the_loop_over_a_mapping(model, case):
     X, columns = GIVEN[case]
-    assert_allclose(cross_val_score(clone(model).set_params(views=columns), X, Y, cv=KFold(3)), _by_hand(model))
+    assert_allclose(
+        cross_val_score(clone(model).set_params(prepare__views=columns), X, Y, cv=KFold(3)), _by_hand(model)
+    )
 
 
 @pytest.mark.parametrize("case", GIVEN)
 def test_searches_and_splits_over_views(case):
     X, columns = GIVEN[case]
-    model, grid = MultiViewRidge(views=columns), {"ridge": [0.01, 1.0, 100.0]}
+    model, grid = MultiViewRidge(prepare=Prepare(views=columns)), {"ridge": [0.01, 1.0, 100.0]}
     expected = [_by_hand(MultiViewRidge(ridge=c)).mean() for c in grid["ridge"]]
     for search in (GridSearchCV(model, grid, cv=KFold(3)), RandomizedSearchCV(model, grid, n_iter=3, cv=KFold(3))):
         search.fit(X, Y)
@@ -111,21 +114,24 @@ def test_searches_and_splits_over_views(case):
 @pytest.mark.parametrize("case", [case for case in GIVEN if not case.startswith("sparse")])
 def test_importance_of_the_columns_of_views(case):
     X, columns = GIVEN[case]
-    model = MultiViewRidge("linear", views=columns).fit(X, y)
+    model = MultiViewRidge("linear", prepare=Prepare(views=columns)).fit(X, y)
     found = permutation_importance(model, X, y, n_repeats=2, random_state=0).importances_mean
-    plain = MultiViewRidge("linear", views=SLICES).fit(WHOLE, y)
+    plain = MultiViewRidge("linear", prepare=Prepare(views=SLICES)).fit(WHOLE, y)
     assert found.shape == (13,)
     assert_allclose(found, permutation_importance(plain, WHOLE, y, n_repeats=2, random_state=0).importances_mean)
 
 
 def test_pipelines_and_column_transformers_go_before_views():
     scale = ColumnTransformer([("gist", StandardScaler(), NAMES["gist"]), ("hue", "passthrough", NAMES["hue"])])
-    piped = make_pipeline(scale, KGHA(n_components=2, views=SLICES)).fit(NAMED, Y)
+    piped = make_pipeline(scale, KGHA(n_components=2, prepare=Prepare(views=SLICES))).fit(NAMED, Y)
     plain = KGHA(n_components=2).fit({"gist": (A - A.mean(axis=0)) / A.std(axis=0), "hue": B}, Y)
     assert_array_equal(piped.predict(NAMED), plain.predict({"gist": (A - A.mean(axis=0)) / A.std(axis=0), "hue": B}))
     named = make_pipeline(
         scale.set_output(transform="pandas"),
-        KGHA(n_components=2, views={"gist": [f"gist__g{i}" for i in range(8)], "hue": [f"hue__{c}" for c in "abcde"]}),
+        KGHA(
+            n_components=2,
+            prepare=Prepare(views={"gist": [f"gist__g{i}" for i in range(8)], "hue": [f"hue__{c}" for c in "abcde"]}),
+        ),
     ).fit(NAMED, Y)
     assert_array_equal(named.predict(NAMED), piped.predict(NAMED))
     space = make_pipeline(MultiSetCCA(n_components=3), StandardScaler()).fit(Views(VIEWS))
@@ -138,7 +144,9 @@ def test_dask_ml_searches_over_views():
         dask_ml = pytest.importorskip("dask_ml.model_selection", reason="dask-ml is not installed")
     grid = {"ridge": [0.01, 1.0, 100.0]}
     for X, columns in (GIVEN["Views"], GIVEN["array and slices"]):
-        search = dask_ml.GridSearchCV(MultiViewRidge(views=columns), grid, cv=KFold(3), scheduler="sync").fit(X, Y)
+        search = dask_ml.GridSearchCV(
+            MultiViewRidge(prepare=Prepare(views=columns)), grid, cv=KFold(3), scheduler="sync"
+        ).fit(X, Y)
         expected = [_by_hand(MultiViewRidge(ridge=c)).mean() for c in grid["ridge"]]
         assert_allclose(search.cv_results_["mean_test_score"], expected)
 
@@ -187,7 +195,7 @@ def test_rows_of_views_are_those_of_each(source, key, tmp_path):
 
 def test_a_model_keeps_which_columns_are_its_views(tmp_path):
     for columns, X in ((SLICES, WHOLE), (NAMES, NAMED), ({"gist": range(8), "hue": [8, 9, 10, 11, 12]}, WHOLE)):
-        model = MultiViewRidge({"gist": "rbf", "hue": "chi2"}, views=columns).fit(X, Y)
+        model = MultiViewRidge({"gist": "rbf", "hue": "chi2"}, prepare=Prepare(views=columns)).fit(X, Y)
         model.save(str(tmp_path / "m.zarr"))
         assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).decision_function(X), model.decision_function(X))
         assert_allclose(model.decision_function(VIEWS), model.decision_function(X))
@@ -204,7 +212,10 @@ def test_a_model_keeps_which_columns_are_its_views(tmp_path):
         (lambda: Views(WHOLE, {"a": ["g0"]}), "view 'a' names columns, but X is no DataFrame"),
         (lambda: Views(NAMED, {"a": ["nose"]}), "view 'a': X has no such columns"),
         (lambda: Views(WHOLE, {"a": [40]}), "view 'a': X has no such columns .* it has 13"),
-        (lambda: MultiViewRidge(views="gist").fit(WHOLE, Y), "MultiViewRidge: views = 'gist'; pass a mapping"),
+        (
+            lambda: MultiViewRidge(prepare=Prepare(views="gist")).fit(WHOLE, Y),
+            "MultiViewRidge: views = 'gist'; pass a mapping",
+        ),
         (lambda: MultiViewRidge().fit(Views(VIEWS), Y).predict(WHOLE[:, :12]), "MultiViewRidge: .*gist.* is missing"),
     ],
 )
@@ -214,10 +225,10 @@ def test_what_are_no_views_is_told(make, message):
 
 
 OF_COLUMNS: dict[str, Any] = {  # how an estimator is told which columns of one array are its views
-    "NeighborVotes": lambda columns: NeighborVotes(MultiViewRidge(views=columns)),
-    "FastTag": lambda columns: FastTag(MultiViewRidge(views=columns)),
-    "LLTSVR": lambda columns: LLTSVR(tol=1e-3, views=columns),
-    "CoupledSVR": lambda columns: CoupledSVR(tol=1e-3, views=columns),
+    "NeighborVotes": lambda columns: NeighborVotes(MultiViewRidge(prepare=Prepare(views=columns))),
+    "FastTag": lambda columns: FastTag(MultiViewRidge(prepare=Prepare(views=columns))),
+    "LLTSVR": lambda columns: LLTSVR(tol=1e-3, prepare=Prepare(views=columns)),
+    "CoupledSVR": lambda columns: CoupledSVR(tol=1e-3, prepare=Prepare(views=columns)),
 }
 
 
@@ -234,7 +245,7 @@ def test_estimators_on_a_base_and_regressions_cut_one_array_into_views(name, tmp
 def test_what_a_base_says_of_its_rows_holds_from_the_first_fit_on(tmp_path):
     gappy = A.copy()
     gappy[0, 0] = np.nan
-    model = NeighborVotes(MultiViewRidge()).fit(A, Y).set_params(base=MultiViewRidge(impute="mean"))
+    model = NeighborVotes(MultiViewRidge()).fit(A, Y).set_params(base=MultiViewRidge(prepare=Prepare(impute="mean")))
     assert np.isfinite(model.fit(gappy, Y).decision_function(gappy)).all()
-    MultiViewRidge(impute="mean").fit(gappy, Y).save(str(tmp_path / "base.zarr"))
-    assert NeighborVotes(str(tmp_path / "base.zarr")).fit(gappy, Y).impute == "mean"
+    MultiViewRidge(prepare=Prepare(impute="mean")).fit(gappy, Y).save(str(tmp_path / "base.zarr"))
+    assert NeighborVotes(str(tmp_path / "base.zarr")).fit(gappy, Y)._prepare.impute == "mean"

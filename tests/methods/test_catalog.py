@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse
 import sklearn.manifold
+from cases import made
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import PCA
@@ -16,13 +17,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from typer.testing import CliRunner
 
 import dmo
-from dmo import TraceEmbedding
+from dmo import Graph, MethodOptions, TraceEmbedding
 from dmo.cli.app import app
 from dmo.kernels import Euclidean
 from dmo.methods.embeddings import direct as solvers
 from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, markdown
 from dmo.methods.embeddings.projected import solve_projected
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
+from dmo.parameters import flat
 
 RNG = np.random.default_rng(0)
 N, D, K, P = 90, 6, 8, 3
@@ -75,7 +77,7 @@ def same(model, wanted, values):
 
 
 def fitted(name, k=P, target=None, **parameters):
-    return TraceEmbedding(name, n_components=k, **parameters).fit(X, target)
+    return made(TraceEmbedding, name, n_components=k, **parameters).fit(X, target)
 
 
 def test_laplacian_eigenmaps_are_scikit_learns_spectral_embedding():
@@ -110,7 +112,7 @@ def test_multidimensional_scaling_is_scikit_learns():
 
 def test_the_seed_decides_every_digit_of_a_kernel_method():
     given = {"kernel": "rbf", "n_components": 2, "random_state": 3}
-    first, again = (TraceEmbedding("pca", **given).fit_transform(X) for _ in range(2))
+    first, again = (made(TraceEmbedding, "pca", **given).fit_transform(X) for _ in range(2))
     np.testing.assert_array_equal(first, again)
 
 
@@ -124,7 +126,7 @@ def test_dimensions_of_rounding_have_no_coordinates():
 def test_isomap_is_scikit_learns():
     roll = make_swiss_roll(200, random_state=0)[0]
     reference = Isomap(n_neighbors=9, n_components=2, eigen_solver="dense").fit_transform(roll)
-    found = TraceEmbedding("isomap", n_neighbors=9, n_components=2).fit_transform(roll)
+    found = TraceEmbedding("isomap", graph=Graph(n_neighbors=9), n_components=2).fit_transform(roll)
     np.testing.assert_allclose(np.abs(found), np.abs(reference), atol=1e-7)
 
 
@@ -136,7 +138,7 @@ def test_locally_linear_embedding_is_scikit_learns():
 def test_sparse_solvers_find_what_the_dense_one_finds(monkeypatch):
     names = [("usc", {}), ("le", {}), ("lle", {"n_neighbors": 12}), ("nsc", {}), ("mds", {}), ("isomap", {})]
     roll = make_swiss_roll(400, random_state=0)[0]
-    dense = [TraceEmbedding(name, n_components=2, **more).fit(roll) for name, more in names]
+    dense = [made(TraceEmbedding, name, n_components=2, **more).fit(roll) for name, more in names]
     monkeypatch.setattr(solvers, "DENSE", 10)
     for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # Lanczos; shift and invert; LOBPCG
         monkeypatch.setattr(solvers, "RESTARTS", restarts)
@@ -145,7 +147,7 @@ def test_sparse_solvers_find_what_the_dense_one_finds(monkeypatch):
         for (name, more), reference in zip(names, dense):
             if name == "lle" and restarts == 1000:
                 continue  # its smallest eigenvalues lie below what plain Lanczos resolves
-            found = TraceEmbedding(name, n_components=2, **more).fit(roll)
+            found = made(TraceEmbedding, name, n_components=2, **more).fit(roll)
             np.testing.assert_allclose(found.eigenvalues_, reference.eigenvalues_, rtol=1e-3, atol=1e-9)
             assert angle(found.embedding_, reference.embedding_) < (0.1 if last else 1e-4), name
 
@@ -179,7 +181,9 @@ def test_a_share_of_the_variance_is_kept_by_pca_first(rows, make, share):
     W = np.maximum(found, found.T)
     for name, B, more in (("olpp", None, {}), ("lpp", F.T @ np.diag(W.sum(axis=1)) @ F, {"ridge": 0.0})):
         vectors, values = top(-F.T @ lap(W) @ F, B, k=2)
-        model = TraceEmbedding(name, n_components=2, n_neighbors=K, variance=share, **more).fit(make(rows))
+        model = made(TraceEmbedding, name, n_components=2, graph=Graph(n_neighbors=K), variance=share, **more).fit(
+            make(rows)
+        )
         np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-6)
         np.testing.assert_allclose(np.abs(model.transform(make(rows))), np.abs(F @ vectors), rtol=1e-5, atol=1e-6)
 
@@ -321,7 +325,10 @@ def test_every_global_supervised_method_mixes(name, make):
     wanted = 0.6 * Xl.T @ A @ Xl + 0.4 * X.T @ H @ X
     constraint = None if B is None else 0.6 * (Xl.T @ B @ Xl + c * EYE) + 0.4 * EYE
     found = TraceEmbedding(
-        "mix", n_components=2, supervised=name, unsupervised="pca", mixing=0.6, ridge=0.5, shrinkage=0.3
+        "mix",
+        n_components=2,
+        options=MethodOptions(supervised=name, unsupervised="pca", mixing=0.6, shrinkage=0.3),
+        ridge=0.5,
     )
     same(found.fit(make(X), PART), *top(wanted, constraint, 2))
 
@@ -455,7 +462,7 @@ def test_direct_methods_have_no_coordinates_for_new_rows(tmp_path):
 def test_bad_input_is_named():
     def refused(message, name, target=None, rows=X, **parameters):
         with pytest.raises(ValueError, match=message):
-            TraceEmbedding(name, **parameters).fit(rows, target)
+            made(TraceEmbedding, name, **parameters).fit(rows, target)
 
     refused(f"n_neighbors = {N} of {N} samples", "lpp", n_neighbors=N)
     refused("n_neighbors = 0; needs a whole number of at least 1", "lpp", n_neighbors=0)
@@ -483,7 +490,7 @@ def test_bad_input_is_named():
 
 def test_parts_of_a_disconnected_graph_are_told_apart():
     far = np.vstack([X[:30], X[:30] + 1e4])
-    Z = TraceEmbedding("le", n_components=1, n_neighbors=4).fit_transform(far)[:, 0]
+    Z = TraceEmbedding("le", n_components=1, graph=Graph(n_neighbors=4)).fit_transform(far)[:, 0]
     assert Z[:30].std() < 1e-8
     assert Z[30:].std() < 1e-8
     assert abs(Z[0] - Z[-1]) > 1e-3
@@ -492,7 +499,7 @@ def test_parts_of_a_disconnected_graph_are_told_apart():
 def test_the_table_is_whole():
     found = TraceEmbedding.methods()
     assert [row["name"] for row in found] == [*METHODS]
-    known = set(TraceEmbedding().get_params())
+    known = set(flat(TraceEmbedding()))
     for row in found:
         assert "|" in row["problem"], row["name"]
         assert set(row["parameters"]) <= known

@@ -11,7 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 from threadpoolctl import threadpool_limits
 
-from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver
 from dmo.cluster import connect
 from dmo.engines.lowrank import FOLDS, folds_of
 from dmo.engines.moments import LABELS, Moments
@@ -52,7 +52,7 @@ def dense_map(views, Y, balance, ridge, center):
 @pytest.mark.parametrize("center", [True, False])
 def test_krylov_is_the_top_of_the_dense_map(center):
     views, Y = two_views()
-    model = KGHA(balance=0.05, ridge=0.2, n_components=6, center=center, tol=1e-9).fit(views, Y)
+    model = KGHA(balance=0.05, ridge=0.2, n_components=6, center=center, solver=Solver(tol=1e-9)).fit(views, Y)
     values, vectors = np.linalg.eigh(dense_map(views, Y, 0.05, 0.2, center))
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:6], rtol=1e-9)
     overlap = np.linalg.svd(vectors[:, ::-1][:, :6].T @ model.embedding_, compute_uv=False)
@@ -71,7 +71,7 @@ def test_als_rises_to_the_krylov_objective_from_below():
     views, Y = two_views()
     model = KGHA(balance=0.3, ridge=0.5, n_components=4, label_sets=False)
     best = model.fit(views, Y).objective_
-    als = model.set_params(solver="als", tol=1e-9, max_iter=500).fit(views, Y)
+    als = model.set_params(solver=Solver("als", tol=1e-9, max_iter=500)).fit(views, Y)
     history = np.array(als.objective_history_)
     assert (np.diff(history) > -1e-9).all()
     assert history[-1] <= best * (1 + 1e-9)
@@ -81,7 +81,7 @@ def test_als_rises_to_the_krylov_objective_from_below():
 def test_als_that_runs_out_of_iterations_warns():
     views, Y = two_views()
     with pytest.warns(ConvergenceWarning, match="als stopped after 2 steps"):
-        KGHA(solver="als", max_iter=2, n_components=4).fit(views, Y)
+        KGHA(solver=Solver(method="als", max_iter=2), n_components=4).fit(views, Y)
 
 
 def test_decoder_is_the_paper_s_equation_31():
@@ -284,7 +284,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
     rng = np.random.default_rng(3)
     shared = rng.standard_normal((250, 3))
     views = [shared @ rng.standard_normal((3, d)) + rng.standard_normal((250, d)) for d in (6, 5, 4)]
-    model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, tol=1e-10).fit(views)
+    model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, solver=Solver(tol=1e-10)).fit(views)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cca-zoo's own
         oracle = GCCA(n_components=3).fit([v - v.mean(axis=0) for v in views])
@@ -322,7 +322,9 @@ def test_multiset_cca_on_moments_weighs_all_views_alike():
             K = (X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T
             M += K @ np.linalg.inv(K + ridges[name] * np.eye(n)) / 3
         low_rank = Nystrom(rank=n, precision="float64")
-        model = MultiSetCCA("linear", n_components=3, ridge=ridges, approximation=low_rank, tol=1e-10).fit(views)
+        model = MultiSetCCA(
+            "linear", n_components=3, ridge=ridges, approximation=low_rank, solver=Solver(tol=1e-10)
+        ).fit(views)
         values, vectors = np.linalg.eigh(M)
         np.testing.assert_allclose(model.eigenvalues_, values[::-1][:3], rtol=1e-8)
         overlap = np.linalg.svd(vectors[:, -3:].T @ np.linalg.qr(model.transform(views))[0], compute_uv=False)
@@ -360,7 +362,13 @@ def test_ridge_averages_predictions():
 def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
     """Fits without each fold, by the exact engine, say what the statistics are; scores in the sample are another thing."""
     views, Y = two_views(n=120)
-    given = {"kernel": "linear", "ridge": 2.0, "balance": 0.5, "n_components": 2, "tol": 1e-10, "max_iter": 1000}
+    given = {
+        "kernel": "linear",
+        "ridge": 2.0,
+        "balance": 0.5,
+        "n_components": 2,
+        "solver": Solver(tol=1e-10, max_iter=1000),
+    }
     fold, scores = folds_of(120, FOLDS, 0), np.empty(Y.shape)
     for number in range(FOLDS):
         out = fold == number
@@ -522,7 +530,12 @@ def test_rows_in_float32_give_the_eigenpairs_of_the_same_rows_in_float64(n):
 def test_more_labels_than_samples_are_annotated_as_from_moments(approximation, standardize):
     views, Y = two_views(n=40, labels=60)
     model = KGHA(
-        ridge=2.0, balance=0.5, n_components=4, tol=1e-11, approximation=approximation, standardize=standardize
+        ridge=2.0,
+        balance=0.5,
+        n_components=4,
+        solver=Solver(tol=1e-11),
+        approximation=approximation,
+        standardize=standardize,
     )
     wanted = clone(model).partial_fit(views, Y).decision_function(views)  # moments, whatever the shape
     np.testing.assert_allclose(model.fit(views, Y).decision_function(views), wanted, atol=1e-4 * np.abs(wanted).max())
@@ -534,7 +547,7 @@ def test_a_few_samples_of_many_labels_take_no_memory_of_labels_squared(approxima
     X, Y = rng.standard_normal((48, 6)), (rng.random((48, 4000)) < 0.1).astype(np.uint8)
     tracemalloc.start()
     try:
-        KGHA(n_components=5, approximation=approximation, tol=1e-3).fit(X, Y)
+        KGHA(n_components=5, approximation=approximation, solver=Solver(tol=1e-3)).fit(X, Y)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -561,7 +574,7 @@ def test_the_ridge_of_the_labels_is_theirs_alone(approximation):
         K = H @ X @ X.T @ H
         weight, c = (1.0, 50.0) if name == LABELS else (0.3, ridges[name])
         M += weight / 1.6 * K @ np.linalg.inv(K + c * np.eye(120))
-    given = {"ridge": ridges, "label_ridge": 50.0, "balance": 0.3, "n_components": 3, "tol": 1e-10}
+    given = {"ridge": ridges, "label_ridge": 50.0, "balance": 0.3, "n_components": 3, "solver": Solver(tol=1e-10)}
     model = KGHA("linear", approximation=approximation, **given).fit(views, Y)
     np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(M)[::-1][:3], rtol=1e-7)
 

@@ -495,7 +495,7 @@ def test_weights_are_repeated_samples(model, loss):
     counts = np.random.default_rng(0).integers(0, 4, len(X))
     counts[:3] = 1, 2, 3
     rows = np.repeat(np.arange(len(X)), counts)
-    model.set_params(C=2.0, loss=loss, tol=1e-9, scale="none", max_iter=20_000)
+    model.set_params(C=2.0, loss=loss, tol=1e-9, prepare="none", max_iter=20_000)
     weighted = model.fit(X, Y, sample_weight=counts)
     objective, said = weighted.objective_, weighted.predict(X)
     repeated = model.fit(X[rows], Y[rows])
@@ -507,12 +507,14 @@ def test_weighted_naive_regression_is_scikit_learns_svr():
     X, Y = samples(60, 2, 3)
     weights = np.random.default_rng(1).random(60) * 3
     weights[:10] = 0
-    model = dmo.LLTSVR(RBF(0.7), C=2.0, frame="identity", target_scale="none", scale="none", tol=1e-9, max_iter=20_000)
+    model = dmo.LLTSVR(
+        RBF(0.7), C=2.0, frame="identity", target_scale="none", prepare="none", tol=1e-9, max_iter=20_000
+    )
     found = model.fit(X, Y, sample_weight=weights).predict(X)
     for j, y in enumerate(Y.T):
         svr = SVR(C=2.0, epsilon=0.1, gamma=1 / (2 * 0.7**2), tol=1e-8).fit(X, y, sample_weight=weights)
         np.testing.assert_allclose(found[:, j], svr.predict(X), atol=1e-3)
-    path = dmo.LLTSVR(RBF(0.7), frame="identity", target_scale="none", scale="none", tol=1e-9, max_iter=20_000).path(
+    path = dmo.LLTSVR(RBF(0.7), frame="identity", target_scale="none", prepare="none", tol=1e-9, max_iter=20_000).path(
         X, Y, C=[0.5, 2.0], sample_weight=weights
     )
     np.testing.assert_allclose(path[1].predict(X), found, atol=1e-3)

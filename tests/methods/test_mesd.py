@@ -8,12 +8,13 @@ import psutil
 import pytest
 import scipy.linalg
 import scipy.sparse
+from cases import made
 from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo import MESD, TraceEmbedding
+from dmo import MESD, Graph, TraceEmbedding
 from dmo.functions import FactorExpansion, KernelExpansion
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.embeddings import discriminant
@@ -245,7 +246,7 @@ def test_low_rank_kernels_of_full_rank_are_the_kernels_geometry():
 
 def test_a_saved_model_gives_the_same(tmp_path):
     for parameters in ({}, {"kernel": "rbf", "n_landmarks": 20}):
-        model = MESD("mfa", n_components=2, **parameters).fit(X, Y)
+        model = made(MESD, "mfa", n_components=2, **parameters).fit(X, Y)
         model.save(str(tmp_path / f"m{len(parameters)}.zarr"))
         again = dmo.load(str(tmp_path / f"m{len(parameters)}.zarr"))
         np.testing.assert_array_equal(again.transform(X), model.transform(X))
@@ -255,9 +256,9 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="known: 'fda', 'lfda'"):
         MESD("pca").fit(X, Y)
     with pytest.raises(ValueError, match="does not use n_neighbors; leave it out"):
-        MESD("fda", n_neighbors=3).fit(X, Y)
+        MESD("fda", graph=Graph(n_neighbors=3)).fit(X, Y)
     with pytest.raises(ValueError, match=f"n_neighbors = {N} of {N} samples"):
-        MESD("dne", n_neighbors=N).fit(X, Y)
+        MESD("dne", graph=Graph(n_neighbors=N)).fit(X, Y)
     with pytest.raises(ValueError, match="labels must be 0 or 1, got 2 at row 3, column 1"):
         MESD().fit(X, np.where(np.arange(N * C).reshape(N, C) == 13, 2.0, Y))
     with pytest.raises(ValueError, match="no sample has a label"):
@@ -265,7 +266,7 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="y has 35 rows, X has 36"):
         MESD().fit(X, Y[1:])
     with pytest.raises(ValueError, match="metric = 'l1'; known: 'euclidean', 'cosine'"):
-        MESD("dne", metric="l1").fit(X, Y)
+        MESD("dne", graph=Graph(metric="l1")).fit(X, Y)
 
 
 def test_all_pairs_of_large_classes_are_refused(monkeypatch):
@@ -273,7 +274,7 @@ def test_all_pairs_of_large_classes_are_refused(monkeypatch):
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()) - 1)
     with pytest.raises(ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples; pass n_neighbors"):
         MESD("lfda").fit(X, Y)
-    assert np.isfinite(MESD("lfda", n_neighbors=3).fit_transform(X, Y)).all()
+    assert np.isfinite(MESD("lfda", graph=Graph(n_neighbors=3)).fit_transform(X, Y)).all()
     size = int(Y.sum(axis=0).max())
     monkeypatch.setattr(discriminant, "PAIRS", size * (size - 1) - 1)
     for name in ("sonpp", "donpp", "onpp-r"):
@@ -281,7 +282,7 @@ def test_all_pairs_of_large_classes_are_refused(monkeypatch):
             ValueError, match=f"a class has {size} samples, and all its pairs would be taken; pass n_neigh"
         ):
             MESD(name).fit(X, Y)
-        assert np.isfinite(MESD(name, n_neighbors=3).fit_transform(X, Y)).all()
+        assert np.isfinite(MESD(name, graph=Graph(n_neighbors=3)).fit_transform(X, Y)).all()
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()))
     for name in ("lfda", "sonpp", "donpp", "onpp-r"):
         assert np.isfinite(MESD(name).fit_transform(X, Y)).all()
@@ -293,7 +294,7 @@ def test_classes_of_fewer_members_than_neighbors_take_what_they_have():
     few[:2] = [0, 1, 0]
     few[2] = [0, 0, 1]
     for name in ("lfda", "mfa", "dla", "sonpp", "donpp", "onpp-r"):
-        assert np.isfinite(MESD(name, n_neighbors=9).fit_transform(X, few)).all()
+        assert np.isfinite(MESD(name, graph=Graph(n_neighbors=9)).fit_transform(X, few)).all()
 
 
 OF_NEIGHBORS = [f"check_sample_weights_{what}" for what in ("list", "not_overwritten")]

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse
+from cases import made
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo import MOPE
+from dmo import MOPE, Graph, Proximity, Solver
 from dmo.estimators import mope as module
 from dmo.graphs import adjacency, neighbors
 from dmo.kernels import RBF
@@ -63,7 +64,7 @@ def degrees(A: np.ndarray, B: np.ndarray) -> float:
     return float(np.degrees(scipy.linalg.subspace_angles(A, B).max()))
 
 
-@parametrize_with_checks([MOPE(n_neighbors=2)])
+@parametrize_with_checks([MOPE(graph=Graph(n_neighbors=2))])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -73,7 +74,7 @@ def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
 def test_the_projection_is_that_of_explicit_matrices(constraint: Any, center: bool) -> None:
     psi, Z = brute_psi(), X - X.mean(axis=0) * center
     values, P = scipy.linalg.eigh(Z.T @ psi @ Z, Z.T @ Z if constraint == "embedding" else None)
-    model = MOPE(**CALL, constraint=constraint, center=center).fit(X, Y)
+    model = made(MOPE, **CALL, constraint=constraint, center=center).fit(X, Y)
     np.testing.assert_allclose(model.proximity_.toarray(), psi, atol=1e-12)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-9)
     expected = (NEW - X.mean(axis=0) * center) @ P[:, ::-1][:, :K]
@@ -85,7 +86,7 @@ def test_neighbors_may_be_those_of_the_largest_proximity(selection: str) -> None
     labels = np.where(np.arange(N)[:, None] == 5, 0, Y)
     psi = brute_psi(labels=labels, selection=selection)
     more: dict[str, Any] = {"selection": "proximity"} if selection == "proximity" else {"n_neighbors": None}
-    found = MOPE(**CALL | more).fit(X, labels)
+    found = made(MOPE, **CALL | more).fit(X, labels)
     np.testing.assert_allclose(found.proximity_.toarray(), psi, atol=1e-12)
     assert not np.allclose(psi, brute_psi(labels=labels))
     np.testing.assert_allclose(found.eigenvalues_, scipy.linalg.eigvalsh(X.T @ psi @ X)[::-1][:K], rtol=1e-9)
@@ -93,7 +94,7 @@ def test_neighbors_may_be_those_of_the_largest_proximity(selection: str) -> None
     scale = np.sort(distance, axis=1)[:, 7]
     psi = _psi(labels, np.exp(-(distance**2) / np.outer(scale, scale))) * (1 - np.eye(N))
     edge = psi > 0 if selection == "all" else _edges(np.argsort(-psi, axis=1), psi > 0)
-    local = MOPE(**CALL | more | {"weight": "local"}).fit(X, labels)
+    local = made(MOPE, **CALL | more | {"weight": "local"}).fit(X, labels)
     np.testing.assert_allclose(local.proximity_.toarray(), np.where(edge, psi, 0), atol=1e-12)
 
 
@@ -101,21 +102,21 @@ def test_a_ridge_stands_in_the_constraint() -> None:
     psi, Z = brute_psi(), X - X.mean(axis=0)
     arguments: dict[str, Any] = {"constraint": "embedding", "center": True, "ridge": 5.0}
     values, P = scipy.linalg.eigh(Z.T @ psi @ Z, Z.T @ Z + 5 * np.eye(D))
-    model = MOPE(**CALL, **arguments).fit(X, Y)
+    model = made(MOPE, **CALL, **arguments).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-9)
     assert degrees(model.expansion_.coefficients, P[:, ::-1][:, :K]) < 1e-5  # type: ignore[attr-defined]
     H = np.eye(N) - 1 / N
     G = H @ rbf_kernel(X, gamma=1 / 18) @ H
     V = scipy.linalg.eigh(G)[1][:, 1:]
     values = scipy.linalg.eigvalsh(V.T @ G @ psi @ G @ V, V.T @ (G @ G + 5 * G) @ V)
-    kernel = MOPE(**CALL, **arguments, kernel=RBF(bandwidth=3.0)).fit(X, Y)
+    kernel = made(MOPE, **CALL, **arguments, kernel=RBF(bandwidth=3.0)).fit(X, Y)
     np.testing.assert_allclose(kernel.eigenvalues_, values[::-1][:K], rtol=1e-6)
 
 
 def test_eigenvalues_are_the_algebraically_largest_of_an_indefinite_matrix() -> None:
     W = -3 * adjacency(neighbors(X, 7)).toarray()
     W[0, :] = W[:, 0] = np.abs(W[0])
-    model = MOPE(combination="features", weight=W, n_neighbors=7, n_components=2).fit(X, Y)
+    model = MOPE(combination="features", graph=Graph(weight=W, n_neighbors=7), n_components=2).fit(X, Y)
     values = scipy.linalg.eigvalsh(X.T @ W @ X)
     assert abs(values[0]) > abs(values[-1])
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:2], rtol=1e-9)
@@ -131,7 +132,7 @@ def test_the_kernel_form_is_that_of_explicit_matrices(constraint: Any, center: b
     A = V.T @ G @ psi @ G @ V
     B = {"projection": V.T @ G @ V, "embedding": V.T @ G @ G @ V, "coefficients": None}[constraint]
     values, gamma = scipy.linalg.eigh(A, B)
-    model = MOPE(**CALL, kernel=RBF(bandwidth=3.0), constraint=constraint, center=center).fit(X, Y)
+    model = made(MOPE, **CALL, kernel=RBF(bandwidth=3.0), constraint=constraint, center=center).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-5)
     if constraint != "embedding":  # whose directions of tiny eigenvalues of K are as good as any others
         Z = G @ V @ gamma[:, ::-1][:, :K]
@@ -151,12 +152,12 @@ def test_directions_of_rounding_have_no_coefficients() -> None:
 def test_more_features_than_samples_and_the_iterated_form(center: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = CALL | {"metric": "cosine", "center": center, "weight": "cosine"}
     full = TEXT.toarray()
-    dense, sparse = MOPE(**arguments).fit(full, Y), MOPE(**arguments).fit(TEXT, Y)
+    dense, sparse = made(MOPE, **arguments).fit(full, Y), made(MOPE, **arguments).fit(TEXT, Y)
     Z = full - full.mean(axis=0) * center
     values = scipy.linalg.eigvalsh(Z.T @ dense.proximity_.toarray() @ Z)
     np.testing.assert_allclose(dense.eigenvalues_, values[::-1][:K], rtol=1e-9)
     monkeypatch.setattr(module, "_SMALL", 10)
-    iterated = MOPE(**arguments, tol=1e-11).fit(TEXT, Y)
+    iterated = made(MOPE, **arguments, solver=Solver(tol=1e-11)).fit(TEXT, Y)
     assert iterated.n_iter_ > 1
     for other in (sparse, iterated):
         np.testing.assert_allclose(other.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
@@ -164,7 +165,7 @@ def test_more_features_than_samples_and_the_iterated_form(center: bool, monkeypa
 
 
 def test_relation_features_take_the_place_of_the_features() -> None:
-    model = MOPE(**CALL, kernel=RBF(bandwidth=3.0), n_landmarks=12).fit(X, Y)
+    model = made(MOPE, **CALL, kernel=RBF(bandwidth=3.0), n_landmarks=12).fit(X, Y)
     known = model.expansion_.sources["x"]  # type: ignore[attr-defined]
     assert known.shape == (12, D)
     R = rbf_kernel(X, known, gamma=1 / 18)
@@ -175,7 +176,7 @@ def test_relation_features_take_the_place_of_the_features() -> None:
 
 
 def test_distances_to_samples_take_the_place_of_the_features() -> None:
-    model = MOPE(**CALL, kernel="euclidean", n_landmarks=12).fit(X, Y)
+    model = made(MOPE, **CALL, kernel="euclidean", n_landmarks=12).fit(X, Y)
     known = model.expansion_.sources["x"]  # type: ignore[attr-defined]
     R = np.linalg.norm(X[:, None] - known[None], axis=2)
     values, P = scipy.linalg.eigh(R.T @ brute_psi() @ R)
@@ -183,7 +184,7 @@ def test_distances_to_samples_take_the_place_of_the_features() -> None:
     expected = np.linalg.norm(NEW[:, None] - known[None], axis=2) @ P[:, ::-1][:, :K]
     np.testing.assert_allclose(np.abs(model.transform(NEW)), np.abs(expected), atol=1e-7)
     with pytest.raises(ValueError, match="is a distance, not a positive semidefinite kernel"):
-        MOPE(**CALL, kernel="euclidean").fit(X, Y)
+        made(MOPE, **CALL, kernel="euclidean").fit(X, Y)
 
 
 @pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
@@ -192,7 +193,7 @@ def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
     labels[::3] = np.nan
     known = np.where(np.isnan(labels), 0, labels)
     psi = brute_psi(labels=known)
-    edge = MOPE(**CALL).fit(X, labels).proximity_.toarray()
+    edge = made(MOPE, **CALL).fit(X, labels).proximity_.toarray()
     np.testing.assert_allclose(edge, psi, atol=1e-12)
     assert not psi[::3].any()
     distance = np.linalg.norm(X[:, None] - X[None], axis=2)
@@ -200,7 +201,7 @@ def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
     W = np.where(graph, np.exp(-(distance**2) / (2 * distance[graph].mean() ** 2)), 0)
     A = np.eye(N) if unsupervised == "pca" else W - np.diag(W.sum(axis=1))
     values = scipy.linalg.eigvalsh(X.T @ (0.3 * psi + 0.7 * A) @ X)
-    model = MOPE(**CALL, mixing=0.3, unsupervised=unsupervised).fit(X, labels)
+    model = made(MOPE, **CALL, mixing=0.3, unsupervised=unsupervised).fit(X, labels)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
     assert np.isfinite(model.transform(X)).all()
 
@@ -208,7 +209,7 @@ def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
 def test_samples_without_labels_have_proximity_0_whatever_is_combined() -> None:
     labels = np.where(np.arange(N)[:, None] % 3 == 0, 0, Y)
     for arguments in ({"combination": "features"}, {"combination": "sum", "beta": 0.4}, {"label_share": 0.5}):
-        psi = MOPE(**CALL | arguments).fit(X, labels).proximity_.toarray()
+        psi = made(MOPE, **CALL | arguments).fit(X, labels).proximity_.toarray()
         assert not psi[::3].any()
         assert not psi[:, ::3].any()
         assert psi[1::3].any()
@@ -230,8 +231,10 @@ def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
         "usc": scipy.linalg.eigh(lap)[1][:, 1:3],
     }[name]
     near = np.exp(-((Z[:, None] - Z[None]) ** 2).sum(axis=2) / 0.5)
-    arguments: dict[str, Any] = {"combination": "labels", "label_projection": name, "label_rank": 2}
-    model = MOPE("projection", "minkowski", n_neighbors=7, label_bandwidth=0.5, **arguments).fit(X, Y)
+    model = MOPE(
+        Proximity(Proximity("projection", "minkowski", 2, bandwidth=0.5, projection=name), "labels"),
+        graph=Graph(n_neighbors=7),
+    ).fit(X, Y)
     psi = model.proximity_.toarray()
     np.testing.assert_allclose(psi, np.where(psi > 0, near, 0), atol=1e-7)
     assert (psi > 0).sum() == adjacency(neighbors(X, 7)).nnz
@@ -254,9 +257,9 @@ def test_the_supervised_part_is_about_the_mean_of_the_labeled(unsupervised: Any)
     A = 0.8 * own.T @ psi @ own + 0.2 * Z.T @ other @ Z
     B = 0.8 * own[known].T @ own[known] + 0.2 * Z.T @ Z + 3.0 * np.eye(D)
     arguments: dict[str, Any] = {"constraint": "embedding", "center": True, "ridge": 3.0}
-    model = MOPE(**CALL, **arguments, mixing=0.8, unsupervised=unsupervised).fit(X, labels)
+    model = made(MOPE, **CALL, **arguments, mixing=0.8, unsupervised=unsupervised).fit(X, labels)
     np.testing.assert_allclose(model.eigenvalues_, scipy.linalg.eigvalsh(A, B)[::-1][:K], rtol=1e-8)
-    alone = MOPE(**CALL | {"n_neighbors": None, "weight": "cosine", "combination": "labels"}, **arguments)
+    alone = made(MOPE, **CALL | {"n_neighbors": None, "weight": "cosine", "combination": "labels"}, **arguments)
     np.testing.assert_allclose(
         alone.fit(X, labels).eigenvalues_, clone(alone).fit(X[known], labels[known]).eigenvalues_, rtol=1e-8
     )
@@ -264,8 +267,8 @@ def test_the_supervised_part_is_about_the_mean_of_the_labeled(unsupervised: Any)
 
 def test_an_equal_list_of_one_label_each_is_a_vector_of_classes() -> None:
     y = Y.argmax(axis=1)
-    first = MOPE(**CALL).fit(X, y)
-    second = MOPE(**CALL).fit(X, np.eye(L)[y])
+    first = made(MOPE, **CALL).fit(X, y)
+    second = made(MOPE, **CALL).fit(X, np.eye(L)[y])
     np.testing.assert_allclose(first.transform(NEW), second.transform(NEW), atol=1e-12)
 
 
@@ -279,7 +282,7 @@ def test_labels_draw_samples_of_one_class_together(scheme: str) -> None:
     arguments: dict[str, Any] = {"n_neighbors": 10, "n_components": 2, "center": True}
     shares = []
     for combination in ("priority", "features"):
-        model = MOPE(scheme, similarity, combination, **arguments, constraint="embedding").fit(data, y)
+        model = made(MOPE, Proximity(scheme, similarity), combination, **arguments, constraint="embedding").fit(data, y)
         P = np.linalg.qr(model.expansion_.coefficients)[0]  # type: ignore[attr-defined]
         shares.append(np.linalg.norm(P[:2]) ** 2 / 2)
     assert shares[0] > shares[1] + 0.05
@@ -288,7 +291,7 @@ def test_labels_draw_samples_of_one_class_together(scheme: str) -> None:
 def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
     variants: list[dict[str, Any]] = [{}, {"kernel": "rbf", "center": True}, {"kernel": "rbf", "n_landmarks": 9}]
     for arguments in variants:
-        model = MOPE(**CALL, **arguments).fit(X, Y)
+        model = made(MOPE, **CALL, **arguments).fit(X, Y)
         model.save(str(tmp_path / "model"))
         np.testing.assert_array_equal(dmo.load(str(tmp_path / "model")).transform(NEW), model.transform(NEW))
 
@@ -318,31 +321,32 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
     ],
 )
 def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
-    model = clone(MOPE(n_neighbors=7)).set_params(**arguments)
     with pytest.raises(ValueError, match=message):
-        model.fit(X, Y)
+        made(MOPE, **{"n_neighbors": 7} | arguments).fit(X, Y)
 
 
 @pytest.mark.parametrize("selection", ["features", "proximity"])
 def test_more_neighbors_than_samples_are_all_of_them_with_a_warning(selection: Any) -> None:
     with pytest.warns(UserWarning, match="n_neighbors = 90, but these samples have 89; took 89"):
-        found = MOPE(n_neighbors=90, selection=selection).fit(X, Y).transform(NEW)
-    np.testing.assert_array_equal(found, MOPE(n_neighbors=89, selection=selection).fit(X, Y).transform(NEW))
+        found = MOPE(graph=Graph(n_neighbors=90, selection=selection)).fit(X, Y).transform(NEW)
+    np.testing.assert_array_equal(
+        found, MOPE(graph=Graph(n_neighbors=89, selection=selection)).fit(X, Y).transform(NEW)
+    )
 
 
 def test_all_pairs_of_many_samples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ALL", 89)
     with pytest.raises(ValueError, match="all pairs of at most 89 samples, got 90; pass n_neighbors"):
-        MOPE(n_neighbors=None).fit(X, Y)
+        MOPE(graph=Graph("all")).fit(X, Y)
 
 
 def test_labels_are_needed() -> None:
     with pytest.raises(ValueError, match="no sample has a label"):
-        MOPE(n_neighbors=7).fit(X, np.full((N, L), np.nan))
+        MOPE(graph=Graph(n_neighbors=7)).fit(X, np.full((N, L), np.nan))
 
 
 def test_sparse_rows_less_their_mean_are_constrained_as_dense_ones() -> None:
     few = TEXT[:, :30]
     arguments = CALL | {"constraint": "embedding", "ridge": 0.1, "center": True}
-    Z, W = (MOPE(**arguments).fit(rows, Y).transform(few) for rows in (few, few.toarray()))
+    Z, W = (made(MOPE, **arguments).fit(rows, Y).transform(few) for rows in (few, few.toarray()))
     np.testing.assert_allclose(Z, W, atol=1e-9)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import made
 from scipy.sparse.csgraph import laplacian
 from sklearn import semi_supervised
 from sklearn.datasets import make_moons
@@ -12,7 +13,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo import LabelPropagation
+from dmo import Graph, LabelPropagation
 from dmo.graphs import adjacency, neighbors, weigh
 from dmo.linalg.cg import solve_shifted
 from dmo.methods.propagation import propagate
@@ -29,7 +30,7 @@ PARTLY = np.where(KNOWN[:, None], Y, np.nan)
 SIGMA = cosine_similarity(Y[KNOWN].T)
 
 
-@parametrize_with_checks([LabelPropagation(n_neighbors=2)])
+@parametrize_with_checks([LabelPropagation(graph=Graph(n_neighbors=2))])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -60,7 +61,7 @@ def kronecker(method: str, lam2: float) -> np.ndarray:
 @pytest.mark.parametrize("lam2", [0.0, 0.01])
 @pytest.mark.parametrize("method", METHODS)
 def test_scores_solve_the_published_problem(method: Any, lam2: float) -> None:
-    model = LabelPropagation(method, smoothness=LAM1, correlation=lam2, n_neighbors=8, tol=1e-12)
+    model = LabelPropagation(method, smoothness=LAM1, correlation=lam2, graph=Graph(n_neighbors=8), tol=1e-12)
     model.fit(X, PARTLY)
     np.testing.assert_allclose(model.scores_, kronecker(method, lam2), atol=1e-9)
     if method == "smse1":
@@ -77,7 +78,7 @@ def moons() -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
 def test_smse1_without_class_similarities_is_scikit_learns_propagation() -> None:
     data, truth, labels, kernel = moons()
     reference = semi_supervised.LabelPropagation(kernel=kernel, max_iter=100_000, tol=1e-11).fit(data, labels)
-    model = LabelPropagation("smse1", correlation=0.0, n_neighbors=10).fit(data, labels)
+    model = LabelPropagation("smse1", correlation=0.0, graph=Graph(n_neighbors=10)).fit(data, labels)
     np.testing.assert_allclose(model.scores_, reference.label_distributions_, atol=1e-6)
     assert (model.predict(data) == truth).mean() > 0.95
     assert model.score(data, truth) > 0.95
@@ -87,7 +88,9 @@ def test_smse1_without_class_similarities_is_scikit_learns_propagation() -> None
 def test_normalized_methods_without_class_similarities_are_scikit_learns_spreading(method: Any) -> None:
     data, _, labels, kernel = moons()
     reference = semi_supervised.LabelSpreading(kernel=kernel, alpha=0.8, max_iter=100_000, tol=1e-13).fit(data, labels)
-    model = LabelPropagation(method, smoothness=4.0, correlation=0.0, n_neighbors=10, tol=1e-12).fit(data, labels)
+    model = LabelPropagation(method, smoothness=4.0, correlation=0.0, graph=Graph(n_neighbors=10), tol=1e-12).fit(
+        data, labels
+    )
     shares = model.scores_ / model.scores_.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(shares, reference.label_distributions_, atol=1e-7)
 
@@ -97,7 +100,7 @@ def test_the_bound_of_the_class_similarities_is_where_the_problem_ceases_to_be_c
     L_w = laplacian(W.toarray(), normed=method == "ml-lgc")
     A = LAM1 * L_w + (np.eye(N) if method == "ml-lgc" else np.diag(KNOWN.astype(float)))
     bound = np.linalg.eigvalsh(A)[0] / np.linalg.eigvalsh(SIGMA)[-1]
-    model = LabelPropagation(method, smoothness=LAM1, n_neighbors=8).fit(X, PARTLY)
+    model = LabelPropagation(method, smoothness=LAM1, graph=Graph(n_neighbors=8)).fit(X, PARTLY)
     assert model.correlation_ == pytest.approx(bound / 2, rel=1e-6)
     model.set_params(correlation=0.999 * bound).fit(X, PARTLY)
     with pytest.raises(ValueError, match=r"unbounded; it must be below 0\.\d+, the smallest eigenvalue"):
@@ -107,15 +110,17 @@ def test_the_bound_of_the_class_similarities_is_where_the_problem_ceases_to_be_c
 def test_at_the_bound_itself_the_problem_is_refused() -> None:
     """Classes that share no sample are not alike at all: the bound of ml-lgc is 1 / 1."""
     Y = np.where(np.arange(N)[:, None] < 8, np.eye(2)[np.arange(N) % 2], np.nan)
-    model = LabelPropagation("ml-lgc", smoothness=LAM1, n_neighbors=8, correlation=1.0)
+    model = LabelPropagation("ml-lgc", smoothness=LAM1, graph=Graph(n_neighbors=8), correlation=1.0)
     with pytest.raises(ValueError, match="unbounded; it must be below 1,"):
         model.fit(X, Y)
 
 
 def test_the_bound_is_found_on_a_graph_of_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = LabelPropagation("ml-grf", n_neighbors=8).fit(X, PARTLY).correlation_
+    known = LabelPropagation("ml-grf", graph=Graph(n_neighbors=8)).fit(X, PARTLY).correlation_
     monkeypatch.setattr("dmo.methods.propagation._DENSE", 10)
-    assert LabelPropagation("ml-grf", n_neighbors=8).fit(X, PARTLY).correlation_ == pytest.approx(known, rel=1e-2)
+    assert LabelPropagation("ml-grf", graph=Graph(n_neighbors=8)).fit(X, PARTLY).correlation_ == pytest.approx(
+        known, rel=1e-2
+    )
 
 
 def test_an_indefinite_system_is_noticed_by_the_solver() -> None:
@@ -126,16 +131,16 @@ def test_an_indefinite_system_is_noticed_by_the_solver() -> None:
 
 @pytest.mark.parametrize("unknown", [np.nan, -1])
 def test_unknown_labels_are_rows_of_nan_or_of_minus_one(unknown: float) -> None:
-    expected = LabelPropagation(n_neighbors=8).fit(X, PARTLY).scores_
+    expected = LabelPropagation(graph=Graph(n_neighbors=8)).fit(X, PARTLY).scores_
     given = np.where(KNOWN[:, None], Y, unknown)
-    np.testing.assert_array_equal(LabelPropagation(n_neighbors=8).fit(X, given).scores_, expected)
+    np.testing.assert_array_equal(LabelPropagation(graph=Graph(n_neighbors=8)).fit(X, given).scores_, expected)
 
 
 @pytest.mark.parametrize("weight", ["constant", "gaussian", "local", "inverse", "cosine"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_new_samples_take_the_weighted_mean_of_their_neighbors(weight: str, sparse: bool) -> None:
     data, new = np.abs(X), np.abs(rng.standard_normal((9, 5)))
-    model = LabelPropagation("smse2", n_neighbors=6, weight=weight)
+    model = LabelPropagation("smse2", graph=Graph(n_neighbors=6, weight=weight))
     model.fit(scipy.sparse.csr_array(data) if sparse else data, PARTLY)
     D = np.linalg.norm(new[:, None] - data[None], axis=2)
     order = np.argsort(D, axis=1)
@@ -155,7 +160,7 @@ def test_new_samples_take_the_weighted_mean_of_their_neighbors(weight: str, spar
 
 
 def test_a_new_sample_far_away_takes_the_plain_mean() -> None:
-    model = LabelPropagation("smse2", n_neighbors=6).fit(X, PARTLY)
+    model = LabelPropagation("smse2", graph=Graph(n_neighbors=6)).fit(X, PARTLY)
     far = np.full((1, 5), 1e4)
     picked = np.argsort(np.linalg.norm(X - far, axis=1))[:6]
     np.testing.assert_allclose(model.decision_function(far)[0], model.scores_[picked].mean(axis=0), rtol=1e-9)
@@ -163,7 +168,7 @@ def test_a_new_sample_far_away_takes_the_plain_mean() -> None:
 
 def test_correlated_classes_share_their_scores() -> None:
     def of_a_pair(correlation: float) -> float:
-        model = LabelPropagation("ml-lgc", correlation=correlation, n_neighbors=8).fit(X, PARTLY)
+        model = LabelPropagation("ml-lgc", correlation=correlation, graph=Graph(n_neighbors=8)).fit(X, PARTLY)
         return float(np.corrcoef(model.scores_[~KNOWN].T)[0, 3])
 
     assert of_a_pair(0.3) > of_a_pair(0.0)
@@ -171,7 +176,7 @@ def test_correlated_classes_share_their_scores() -> None:
 
 def test_a_saved_model_scores_alike(tmp_path: Any) -> None:
     for weight in ("gaussian", "local"):
-        model = LabelPropagation(n_neighbors=6, weight=weight).fit(X, PARTLY)
+        model = LabelPropagation(graph=Graph(n_neighbors=6, weight=weight)).fit(X, PARTLY)
         model.save(str(tmp_path / weight))
         again = dmo.load(str(tmp_path / weight))
         np.testing.assert_array_equal(again.predict(X[:9]), model.predict(X[:9]))
@@ -181,8 +186,8 @@ def test_a_saved_model_scores_alike(tmp_path: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*the systems stopped")
 def test_more_neighbors_than_samples_are_all_of_them_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="n_neighbors = 80, but these samples have 79; took 79"):
-        model = LabelPropagation(n_neighbors=80).fit(X, PARTLY)
-    wanted = LabelPropagation(n_neighbors=79).fit(X, PARTLY)
+        model = LabelPropagation(graph=Graph(n_neighbors=80)).fit(X, PARTLY)
+    wanted = LabelPropagation(graph=Graph(n_neighbors=79)).fit(X, PARTLY)
     np.testing.assert_array_equal(model.scores_, wanted.scores_)
     np.testing.assert_array_equal(model.decision_function(X[:9] + 0.1), wanted.decision_function(X[:9] + 0.1))
 
@@ -202,7 +207,7 @@ def test_more_neighbors_than_samples_are_all_of_them_with_a_warning() -> None:
 )
 def test_bad_arguments_are_explained(arguments: Any, labels: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LabelPropagation(**({"n_neighbors": 8} | arguments)).fit(X, labels)
+        made(LabelPropagation, **({"n_neighbors": 8} | arguments)).fit(X, labels)
 
 
 def test_a_part_of_the_graph_without_labels_is_refused_or_left_at_zero() -> None:
@@ -210,13 +215,13 @@ def test_a_part_of_the_graph_without_labels_is_refused_or_left_at_zero() -> None
     labels = np.vstack([PARTLY, np.full((20, L), np.nan)])
     for method in ("smse1", "ml-grf"):
         with pytest.raises(ValueError, match=r"1 of the graph's 2 components have no sample .*\(20 samples\)"):
-            LabelPropagation(method, n_neighbors=8).fit(data, labels)  # type: ignore[arg-type]
-    model = LabelPropagation("ml-lgc", n_neighbors=8).fit(data, labels)
+            LabelPropagation(method, graph=Graph(n_neighbors=8)).fit(data, labels)  # type: ignore[arg-type]
+    model = LabelPropagation("ml-lgc", graph=Graph(n_neighbors=8)).fit(data, labels)
     assert not model.scores_[N:].any()
 
 
 def test_weights_given_as_a_matrix_score_the_training_samples_alone() -> None:
-    model = LabelPropagation("smse1", weight=W, n_neighbors=8).fit(X, PARTLY)
+    model = LabelPropagation("smse1", graph=Graph(weight=W, n_neighbors=8)).fit(X, PARTLY)
     expected = propagate("smse1", W, Y, KNOWN, SIGMA, 1.0, 0.1)
     np.testing.assert_allclose(model.scores_, expected.scores, atol=1e-12)
     with pytest.raises(ValueError, match="say nothing of new samples"):

@@ -145,7 +145,7 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
     store = stores.open_features(tmp_path / "corel5k")
     samples = pipeline.select(store, list(store.views)[:2], quick=True)
     setting = {key: float(value) for key, value in map(str.split, rows["KGHA", 0.5, "f1"]["chosen"].split(", "))}
-    model = KGHA(center=False, intercept=False, n_components=0.5, scale="none", **setting)
+    model = KGHA(center=False, intercept=False, n_components=0.5, prepare="none", **setting)
     model.fit(samples.train, samples.Y_train)
     expected = annotation_scores(samples.Y_test, model.decision_function(samples.test), 5)
     assert rows["KGHA", 0.5, "f1"]["ours"] == pytest.approx(100 * expected.f1, abs=1e-6)

@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 import dmo.cluster.workers
 import dmo.engines.row_sums
 import dmo.progress
-from dmo import KGHA, Exact, Nystrom, stores
+from dmo import KGHA, Exact, Nystrom, Solver, stores
 from dmo.cli.app import app
 from dmo.cluster import WorkerMemoryError, connect
 from dmo.demo.digits import digits
@@ -143,7 +143,7 @@ def samples() -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def fit(samples: Any, approximation: Any) -> KGHA:
     views, Y = samples
-    return KGHA("rbf", ridge=10.0, approximation=approximation, n_components=3, tol=1e-3).fit(views, Y)
+    return KGHA("rbf", ridge=10.0, approximation=approximation, n_components=3, solver=Solver(tol=1e-3)).fit(views, Y)
 
 
 STAGES = {
@@ -217,7 +217,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
 
     def fitted() -> np.ndarray:
         engine = Exact("resident", "float64", 250)
-        model = KGHA("rbf", ridge=10.0, approximation=engine, n_components=3, tol=1e-3).fit(X, Y)
+        model = KGHA("rbf", ridge=10.0, approximation=engine, n_components=3, solver=Solver(tol=1e-3)).fit(X, Y)
         return model.decision_function(X[:100])
 
     with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, Normalizer, StandardScaler
 
 import dmo
-from dmo import KGHA, MORP, MultiViewRidge, NeighborVotes, Nystrom, UserError
+from dmo import KGHA, MORP, MultiViewRidge, NeighborVotes, Nystrom, Prepare, UserError
 from dmo.selection import sweep
 from dmo.validation import check_views
 
@@ -25,7 +25,7 @@ SCALERS = {"standard": StandardScaler(), "maxabs": MaxAbsScaler(), "l2": Normali
 
 def prepared(X, X2, scale="none", impute=None):
     """Training and new rows as an estimator gets them."""
-    model = KGHA(scale=scale, impute=impute)
+    model = KGHA(prepare=Prepare(scale=scale, impute=impute))
     return [np.asarray(check_views(model, part, reset)["x"][:]) for part, reset in ((X, True), (X2, False))]
 
 
@@ -42,7 +42,7 @@ def test_scales_are_those_of_scikit_learn(scale, lazy):
 @pytest.mark.parametrize("scale", ["standard", "maxabs", "l2"])
 def test_sparse_rows_stay_sparse_and_are_not_centered(scale):
     X = scipy.sparse.random_array((80, 9), density=0.3, rng=RNG, format="csr")
-    model = KGHA(scale=scale)
+    model = KGHA(prepare=scale)
     found = check_views(model, X, True)["x"]
     oracle = {"standard": StandardScaler(with_mean=False), "maxabs": MaxAbsScaler(), "l2": Normalizer()}[scale]
     assert scipy.sparse.issparse(found)
@@ -87,17 +87,22 @@ def test_standardizing_is_the_same_as_a_scaler_before_the_estimator():
     scaled = StandardScaler().fit(WILD)
     for kind in (KGHA, MultiViewRidge):
         own = kind("linear", ridge=0.1).fit(WILD, Y).decision_function(new)
-        before = kind("linear", ridge=0.1, scale="none").fit(scaled.transform(WILD), Y)
+        before = kind("linear", ridge=0.1, prepare="none").fit(scaled.transform(WILD), Y)
         np.testing.assert_allclose(own, before.decision_function(scaled.transform(new)), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
     "model",
-    [KGHA(), MultiViewRidge(approximation=Nystrom(rank=20)), MORP(), NeighborVotes(MultiViewRidge(impute="mean"))],
+    [
+        KGHA(),
+        MultiViewRidge(approximation=Nystrom(rank=20)),
+        MORP(),
+        NeighborVotes(MultiViewRidge(prepare=Prepare(impute="mean"))),
+    ],
 )
 def test_scale_and_gaps_go_with_the_model_into_its_store(model, tmp_path):
     if "impute" in model.get_params():
-        model.set_params(impute="mean+indicator", scale="standard")
+        model.set_params(prepare__impute="mean+indicator", prepare__scale="standard")
     model.fit(GAPS, Y)
     model.save(str(tmp_path / "m.zarr"))
     again = dmo.load(str(tmp_path / "m.zarr"))
@@ -110,34 +115,40 @@ def test_scale_and_gaps_go_with_the_model_into_its_store(model, tmp_path):
 def test_missing_cells_are_refused_with_the_name_of_the_column_and_its_share():
     X = pd.DataFrame(WILD.copy(), columns=[f"c{j}" for j in range(D)])
     X.loc[::10, "c4"] = np.nan
-    with pytest.raises(UserError, match=r"row 0, column 4 \('c4'\), as 10% of the rows there; pass impute='mean'"):
+    with pytest.raises(
+        UserError, match=r"row 0, column 4 \('c4'\), as 10% of the rows there; pass prepare=Prepare\(impute='mean'"
+    ):
         MultiViewRidge().fit(X, Y)
     with pytest.raises(UserError, match=r"impute = 'mode'; known: .*, or None"):
-        MultiViewRidge(impute="mode").fit(X, Y)
+        MultiViewRidge(prepare=Prepare(impute="mode")).fit(X, Y)
     with pytest.raises(UserError, match="has inf at row 1"):
-        MultiViewRidge(impute="mean").fit(np.where(np.arange(N)[:, None] == 1, np.inf, WILD), Y)
+        MultiViewRidge(prepare=Prepare(impute="mean")).fit(np.where(np.arange(N)[:, None] == 1, np.inf, WILD), Y)
 
 
 def test_a_row_without_any_cell_is_not_made_up():
     X = GAPS.copy()
     X[5] = np.nan
     with pytest.raises(UserError, match="view 'x' has NaN at row 5"):
-        MultiViewRidge(impute="mean").fit(X, Y)
+        MultiViewRidge(prepare=Prepare(impute="mean")).fit(X, Y)
 
 
 def test_sweeps_choose_the_scale():
     X = WILD.copy()
     X[:, 5] *= 100
     labels = (StandardScaler().fit_transform(X)[:, :3] > 0).astype(int)
-    found = sweep(MultiViewRidge(), X, labels, {"scale": ["none", "standard"], "ridge": [0.1, 1.0]}, metric="f1@1")
+    found = sweep(
+        MultiViewRidge(), X, labels, {"prepare__scale": ["none", "standard"], "ridge": [0.1, 1.0]}, metric="f1@1"
+    )
     assert found.best_params["scale"] == "standard"
 
 
 def test_samples_that_a_view_lacks_say_nothing_of_its_scale():
     lacking = np.arange(N) % 7 == 0
     a = np.where(lacking[:, None], np.nan, GAPS)
-    model = KGHA("linear", ridge=1.0, scale="standard", impute="mean").fit({"a": a, "b": WILD[:, :2]}, Y)
-    known = KGHA(scale="standard", impute="mean")
+    model = KGHA("linear", ridge=1.0, prepare=Prepare(scale="standard", impute="mean")).fit(
+        {"a": a, "b": WILD[:, :2]}, Y
+    )
+    known = KGHA(prepare=Prepare(scale="standard", impute="mean"))
     check_views(known, {"a": GAPS[~lacking], "b": WILD[~lacking, :2]}, True)
     for own, expected in zip(
         model.preparations_["a"].to_arrays().values(), known.preparations_["a"].to_arrays().values()

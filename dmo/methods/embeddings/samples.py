@@ -12,6 +12,7 @@ import scipy.sparse
 from dmo.errors import UserError
 from dmo.graphs.adjacency import Mode
 from dmo.graphs.search import Metric
+from dmo.parameters import flat
 from dmo.validation import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one_of, optional
 
 
@@ -43,7 +44,8 @@ class Options:
     @classmethod
     def of(cls, estimator: Any) -> Options:
         """Take the options that an estimator has parameters for, and that are set there."""
-        given = {name: getattr(estimator, name, None) for name in cls.__dataclass_fields__}
+        values = flat(estimator)
+        given = {name: values.get(name) for name in cls.__dataclass_fields__}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
 
