@@ -72,7 +72,7 @@ def failing(model):
 @pytest.mark.filterwarnings("ignore:KGHA. n_components = 1 is above the rank 0")
 @parametrize_with_checks(
     [
-        KGHA(RBF(1.0), tol=1e-10),
+        KGHA(RBF(1.0), solver=Solver(tol=1e-10)),
         # to rounding: a bandwidth that is learned takes distances of repeated rows as 1e-8, the roots of roundings, not as 0
         MultiViewRidge(RBF(1.0)),
         MultiViewRidge(RBF(1.0), decoder="probabilities"),

@@ -307,7 +307,7 @@ PREDICTORS = {
     "TwoPassKNN": dmo.TwoPassKNN(),
     "FastTag": dmo.FastTag(),
     "votes": dmo.NeighborVotes(),
-    "propagation": dmo.LabelPropagation(n_neighbors=8),
+    "propagation": dmo.LabelPropagation(graph=dmo.Graph(n_neighbors=8)),
 }
 
 
@@ -441,7 +441,7 @@ def test_label_propagation_learns_from_means_of_neighbors_whose_scores_have_not_
     monkeypatch.setattr(
         dmo.LabelPropagation, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found[0])
     )
-    model = dmo.LabelPropagation(n_neighbors=5, weight="constant").fit(X[:100], Y)
+    model = dmo.LabelPropagation(graph=dmo.Graph(n_neighbors=5, weight="constant")).fit(X[:100], Y)
     fold = stratified_folds(Y[:60], 4)
     near = NearestNeighbors(n_neighbors=6).fit(X[:100]).kneighbors(X[:60], return_distance=False)[:, 1:]
     for number in range(4):
