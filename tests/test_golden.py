@@ -71,7 +71,7 @@ OLD, LATER = slice(0, N), slice(N, N + NEW)
 Inputs = Callable[[slice], Any]
 ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "KGHA": (dmo.KGHA, both, {"n_components": 3}),
-    "KGHA als": (dmo.KGHA, both, {"n_components": 3, "solver": "als"}),
+    "KGHA als": (dmo.KGHA, both, {"n_components": 3, "solver": dmo.Solver("als", tol=1e-3)}),
     "KGHA product": (dmo.KGHA, both, {"kernel": "product", "n_components": 3}),
     "KGHA linear": (dmo.KGHA, both, {"kernel": "linear", "n_components": 3, "standardize": 0.5}),
     "KGHA decoder": (dmo.KGHA, both, {"n_components": 3, "decoder": "f1@2"}),
@@ -88,8 +88,8 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "PCA": (dmo.TraceEmbedding, one, {"method": "pca"}),
     "CCA": (dmo.TraceEmbedding, one, {"method": "cca"}),
     "LFDA": (dmo.TraceEmbedding, one, {"method": "olpp"}),
-    "LLTSVR": (dmo.LLTSVR, one, {"tol": 1e-3}),
-    "CoupledSVR": (dmo.CoupledSVR, one, {"tol": 1e-3}),
+    "LLTSVR": (dmo.LLTSVR, one, {"tol": 1e-2}),
+    "CoupledSVR": (dmo.CoupledSVR, one, {"tol": 1e-2}),
     "HomogeneityAnalysis": (dmo.HomogeneityAnalysis, lambda part: np.round(one(part)), {}),
     "MultiSetCCA": (dmo.MultiSetCCA, both, {}),
     "JEC": (dmo.JEC, both, {}),
