@@ -43,6 +43,7 @@ from dmo.datasets.writing import write
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
+from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.shared_fits import ExactFolds, HeldOut
 from dmo.kernels import Kernel
 from dmo.methods.alignment import aligned_weights
@@ -374,7 +375,8 @@ def _kgha_fits(p: Problem, c: float) -> tuple[dict[float, np.ndarray], dict[floa
     for number, _, found in ExactFolds(model, {"x": old}, p.Y, fold, [{}], decoders, False):
         for share, values in nested(found).items():
             held_out[share][fold == number] = values
-    runner = model.exact_runner({"x": old}, {"x": new}, p.Y, {k: k for k in count.values()}, False)
+    known = LabelGaps.of(None, None, ["x"], len(p.Y))
+    runner = model._exact_runner({"x": old}, {"x": new}, p.Y, {k: k for k in count.values()}, False, known)
     if any(name != p.name for name, _ in _KEPT):
         _KEPT.clear()
     _KEPT[p.name, c] = held_out, nested(runner(model))

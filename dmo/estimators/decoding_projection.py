@@ -76,9 +76,11 @@ class DecodingProjection(Annotator, Projection):
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore(arrays, meta)
-        if "rule" in meta:
+        if not hasattr(self, "decoder_"):
+            return
+        if "label_means" not in arrays:
             self._restore_decisions(arrays, meta)
-        elif "label_means" in arrays:  # of a model saved before projections learned label sets
+        else:  # of a model saved before projections learned label sets
             self.multilabel_ = meta["multilabel"]
             self.outputs_ = (
                 None if meta["has_labels"] else RealOutputs.plain(len(arrays["label_means"]), bool(meta["flat"]))

@@ -215,7 +215,7 @@ def _scoring(estimator: Any) -> Any:
 def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> Any:
     """The model, fitted on some rows, with their weights and unknown labels."""
     y = Y if model._told_classes is None else model._told_classes[Y.argmax(axis=1)]
-    if gaps is None:
+    if gaps is None or gaps.complete:
         return model.fit(views, y)
     return model.fit(views, y if gaps.known is None else np.where(gaps.known, y, np.nan), sample_weight=gaps.weights)
 

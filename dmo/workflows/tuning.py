@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 import dmo
 from dmo.blocks import Subset
 from dmo.errors import UserError
+from dmo.estimators.annotator import Annotator
 from dmo.report import Table, write_report
 from dmo.report.numbers import is_number, shown
 from dmo.selection import SweepResult, stratified_folds, sweep
@@ -42,7 +43,8 @@ def tune(
 
 def _learned(estimator: Any, training: Training) -> Any:
     """Labels as the estimator takes them."""
-    return training.Y if is_regressor(estimator) else training.learned_by(estimator)
+    by_columns = is_regressor(estimator) and not isinstance(estimator, Annotator)
+    return training.Y if by_columns else training.learned_by(estimator)
 
 
 def learning_curve(

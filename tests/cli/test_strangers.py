@@ -120,11 +120,10 @@ def real_targets(folder):
     ]
 
 
-FILES = [classes_with_gaps, label_lists, photos, texts, npz_with_a_vector, embeddings]
-REFUSED = pytest.mark.xfail(reason="dmo annotate writes no real targets", strict=False)
+FILES = [classes_with_gaps, label_lists, photos, texts, npz_with_a_vector, embeddings, real_targets]
 
 
-@pytest.mark.parametrize("file", [*FILES, pytest.param(real_targets, marks=REFUSED)], ids=lambda file: file.__name__)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.__name__)
 def test_a_strangers_file_becomes_predictions_and_a_report_by_four_commands(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     read = file(tmp_path)

@@ -233,7 +233,7 @@ def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
     near = np.exp(-((Z[:, None] - Z[None]) ** 2).sum(axis=2) / 0.5)
     model = MOPE(
         Proximity("projection", "minkowski", 2, bandwidth=0.5, projection=name),
-            "labels",
+        "labels",
         graph=Graph(n_neighbors=7),
     ).fit(X, Y)
     psi = model.proximity_.toarray()
