@@ -11,8 +11,10 @@ from sklearn.model_selection import GridSearchCV
 import dmo
 from dmo import MOPE, Graph, MethodOptions, Prepare, Proximity, Solver, TraceEmbedding, UserError
 from dmo.cli.estimator_options import options_of
+from dmo.decoders import PlugIn, Scores
 from dmo.parameters import flat, nested, parts_of, placed, places
 from dmo.persistence import described, rebuilt
+from dmo.selection import sweep
 
 KINDS = [kind for name in dmo.__all__ if hasattr(kind := getattr(dmo, name), "_needs") and hasattr(kind, "fit")]
 rng = np.random.default_rng(0)
@@ -77,6 +79,29 @@ def test_what_a_class_does_not_take_is_refused() -> None:
         MOPE(solver=Solver(tol=0)).fit(X, Y)
 
 
+def test_a_name_of_a_decoder_stands_for_its_object_and_no_other_is_put_in_its_place() -> None:
+    assert dmo.MORP(decoder="f1@2").set_params(decoder__metric="f1@3").decoder == PlugIn("f1@3")
+    assert clone(dmo.MORP(decoder=PlugIn("f1@2", 50))).get_params()["decoder__size"] == 50
+    with pytest.raises(UserError, match="PlugIn has no parameter 'prior_power'; it has metric, size"):
+        dmo.KGHA(decoder="f1@2").set_params(decoder__prior_power=0.5)
+    with pytest.raises(UserError, match=r"PlugIn: metric = 'f1@0'"):
+        dmo.KGHA(n_components=1, decoder=PlugIn()).set_params(decoder__metric="f1@0").fit(X, Y)
+    with pytest.raises(UserError, match=r"MORP: does not use standardize of decoder=Scores\(...\); leave it out"):
+        dmo.MORP(decoder=Scores(standardize=1.0)).fit(X, Y)
+    with pytest.raises(UserError, match=r"JEC: decoder = Scores\(\); known: 'calibrated'"):
+        dmo.JEC(decoder=Scores()).fit(X, Y)
+
+
+def test_a_sweep_tries_objects_beside_names() -> None:
+    tried = [Scores(), Scores(standardize=1.0), "calibrated"]
+    found = sweep(dmo.MultiViewRidge(), X, Y, {"decoder": tried, "ridge": [0.1, 1.0]}, metric="f1@2", refit=False)
+    alone = [
+        sweep(dmo.MultiViewRidge(decoder=own), X, Y, {"ridge": [0.1, 1.0]}, metric="f1@2", refit=False) for own in tried
+    ]
+    means = [row["mean"] for part in alone for row in part.table]
+    np.testing.assert_allclose(sorted(row["mean"] for row in found.table), sorted(means), atol=1e-12)
+
+
 def test_scikit_learn_searches_nested_parameters_of_a_name() -> None:
     found = GridSearchCV(dmo.MultiViewRidge(), {"prepare__scale": ["none", "standard"]}, cv=2).fit(X, Y)
     assert found.best_estimator_.prepare.scale == found.best_params_["prepare__scale"]
@@ -111,6 +136,16 @@ OLD: dict[str, tuple[Any, dict[str, Any], Any]] = {
         dmo.MultiViewRidge("linear"),
         {"kernel": "linear", "scale": {"x": "l2"}, "impute": None, "views": None},
         {"kernel": "linear", "prepare": Prepare({"x": "l2"})},
+    ),
+    "KGHA": (
+        dmo.KGHA(decoder=Scores(prior_power=0.25, label_sets=False)),
+        {"decoder": None, "prior_power": 0.25, "standardize": 0.0, "propensity": False, "label_sets": False},
+        {"decoder": Scores(prior_power=0.25, label_sets=False)},
+    ),
+    "MORP": (
+        dmo.MORP(decoder="probabilities"),
+        {"decoder": "probabilities", "label_sets": True},
+        {"decoder": "probabilities"},
     ),
 }
 

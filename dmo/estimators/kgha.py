@@ -57,7 +57,6 @@ from dmo.validation import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
-    SHARE,
     Need,
     Prepare,
     Scales,
@@ -99,28 +98,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Center kernels and labels (new rows by the training means). The paper's literal form is False.
     intercept : bool, default=False
         Add the label means to the scores.
-    prior_power : float in [0, 1], default=0.0
-        Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
-    propensity : bool, default=False
-        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
-        precision [Onishi, Hayashi 2025]. Takes `intercept`.
-    standardize : float in [0, 1], default=0.0
-        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
-        scores. Needs
-        kernels that are factorized.
     %(distances)s
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
         w_v of kernel "product", as in `MultiViewRidge`.
-    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
-        scores do.
-    label_sets : bool, default=True
-        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
-        2000 samples, which are read for it once more; of at most 1000 samples from four to ten fits, each on other folds.
-        False: `predict` gives every sample as many labels as a training
-        sample has on average.
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
+        do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, which are
+        read for it once more, of at most 1000 samples four to ten fits, each on other folds.
     %(approximation)s
     label_ridge : float or None, default=None
         c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
@@ -182,10 +168,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
-        "label_sets": FLAG,
-        "prior_power": SHARE,
-        "propensity": FLAG,
-        "standardize": SHARE,
         "gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
         "targets": one_of("auto", "labels", "real"),
@@ -201,14 +183,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         n_components: int | float = 0.8,
         center: bool = True,
         intercept: bool = False,
-        prior_power: float = 0.0,
-        propensity: bool = False,
-        standardize: float = 0.0,
         distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
         weights: Weights = None,
         decoder: Decoder = None,
-        label_sets: bool = True,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
         solver: Solver | Literal["krylov", "als"] = "krylov",
@@ -223,14 +201,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.n_components = n_components
         self.center = center
         self.intercept = intercept
-        self.prior_power = prior_power
-        self.propensity = propensity
-        self.standardize = standardize
         self.distances = distances
         self.gamma = gamma
         self.weights = weights
         self.decoder = decoder
-        self.label_sets = label_sets
         self.approximation = approximation
         self.label_ridge = label_ridge
         self.solver = solver
@@ -316,7 +290,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.decoding_ = None
         if V is not None:
             self.decoder_ = self.decoder_ @ V.T
-        if self.standardize and held_out is None:
+        if self._by_scores.standardize and held_out is None:
             rows = gaps.labeled
             loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
             held_out = mean_and_deviation(loo, row_counts(counts))
@@ -362,12 +336,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.decoder_ = decoder(labels.coefficients(X))
         # without a factor a solve per row is dear
         solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
-        loo = self._expand_views(fitted, X, bool(self.standardize) and gaps.complete and not solved)
+        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
         return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
 
     def _fit_moments(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
         """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
-        n_folds = FOLDS if self.standardize and gaps.complete else 1
+        n_folds = FOLDS if self._by_scores.standardize and gaps.complete else 1
         with single_blas():
             read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
             return self._learn_rows(read, k)

@@ -89,7 +89,6 @@ class MOPE(DecodingProjection):
     solver : Solver or None, default=None
         Of the iteration that is used where there are more than 6000 samples and features. None: tol=1e-6, max_iter=300.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     %(prepare)s
 
@@ -166,7 +165,6 @@ class MOPE(DecodingProjection):
         unsupervised: Literal["pca", "olpp"] = "olpp",
         solver: Solver | None = None,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -183,7 +181,6 @@ class MOPE(DecodingProjection):
         self.unsupervised = unsupervised
         self.solver = solver
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 

@@ -88,7 +88,6 @@ class TraceEmbedding(DecodingProjection):
     max_iter : int, default=300
         Block steps of that iteration.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     %(prepare)s
 
@@ -149,7 +148,6 @@ class TraceEmbedding(DecodingProjection):
         tol: float = 1e-7,
         max_iter: int = 300,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -166,7 +164,6 @@ class TraceEmbedding(DecodingProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 
