@@ -34,6 +34,7 @@ from .estimators.ridge import MultiViewRidge
 from .estimators.tagprop import TagProp
 from .estimators.trace import TraceEmbedding
 from .estimators.two_pass_knn import TwoPassKNN
+from .kernels.multikernel import ProductKernel
 from .labels.proximities import Proximity
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
@@ -67,6 +68,7 @@ __all__ = [
     "NeighborVotes",
     "Nystrom",
     "Prepare",
+    "ProductKernel",
     "Proximity",
     "Solver",
     "TagProp",

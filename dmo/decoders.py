@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from dmo.methods.gain_rules import BY_PROBABILITY, METRICS, GainRule
 from dmo.methods.plugin_rule import PlugInRule
 from dmo.methods.set_rules import SET_METRICS, SetRule
 from dmo.methods.thresholds import learn_thresholds
+from dmo.parameters import ParameterObject
+from dmo.validation import FLAG, SHARE, Need
 
-__all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "as_decoder"]
+__all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Scores", "as_decoder"]
 
 _ENTRIES, _POOLED = 2**19, 2**17
 """Held-out scores that a fit without a decoder learns from, and that the pooled regression takes of them."""
@@ -121,8 +123,8 @@ class FittedDecoder:
         return cls(PooledProbabilities(**own), thresholds, rule(**more, **meta["rule"]), ranks)
 
 
-@dataclass(frozen=True)
-class Calibration:
+@dataclass(eq=False, repr=False)
+class Calibration(ParameterObject):
     """Probabilities by Platt's logistic regression per label, drawn towards one that all labels share.
 
     The fewer positives a label has, the more of its probability comes from the shared one, see
@@ -200,8 +202,8 @@ class Calibration:
         return replace(found, probabilities=replace(found.probabilities, seen=seen), ranks=False)
 
 
-@dataclass(frozen=True)
-class PooledCalibration:
+@dataclass(eq=False, repr=False)
+class PooledCalibration(ParameterObject):
     """Probabilities of labels by one logistic regression that all labels share; labels are ranked by them.
 
     Examples
@@ -236,8 +238,8 @@ class PooledCalibration:
         return _fitted(PooledProbabilities.fit(scores, Y, counts), scores, Y, counts)
 
 
-@dataclass(frozen=True)
-class PlugIn:
+@dataclass(eq=False, repr=False)
+class PlugIn(ParameterObject):
     """The labels that are expected to do best in a metric; see `dmo.methods.plugin_rule`, `gain_rules` and `set_rules`.
 
     Parameters
@@ -268,6 +270,9 @@ class PlugIn:
     size: int = 500
 
     def __post_init__(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
         if self.metric in SET_METRICS:
             return
         base, _, top = self.metric.partition("@")
@@ -295,6 +300,7 @@ class PlugIn:
         FittedDecoder
             What ranks the labels of new samples from their scores.
         """
+        self._check()  # `set_params` may have changed them
         probabilities = PooledProbabilities.fit(scores, Y, counts)
         if self.metric in SET_METRICS:
             probabilities = probabilities.refined(scores, Y, counts)
@@ -322,6 +328,61 @@ def _fitted(
 Learner: TypeAlias = Calibration | PlugIn | PooledCalibration
 
 
+@dataclass(eq=False, repr=False)
+class Scores(ParameterObject):
+    """The scores themselves: they rank labels where no decoder is learned, which is what None stands for.
+
+    score / frequency^prior_power / propensity, of standardized scores, see `dmo.methods.decoding.ScoreRule`. Of the
+    estimators other than `KGHA` and `MultiViewRidge` all take `label_sets` alone.
+
+    Parameters
+    ----------
+    prior_power : float in [0, 1], default=0.0
+        Divide the scores by label frequency to that power, which favors rare labels.
+    standardize : float in [0, 1], default=0.0
+        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
+        scores. Needs kernels that are factorized.
+    propensity : bool, default=False
+        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
+        precision [Onishi, Hayashi 2025]. Takes `intercept`.
+    label_sets : bool, default=True
+        Learn which labels `predict` gives, and `predict_proba`, from held-out scores of training samples: the page of the
+        estimator says from which. False: `predict` gives every sample as many labels as a training sample has on average.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import KGHA
+    >>> from dmo.decoders import Scores
+    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
+    >>> model = KGHA(decoder=Scores(prior_power=0.25, label_sets=False)).fit(X, Y)
+    >>> model.set_params(decoder__prior_power=0.5).fit(X, Y).rule_.prior_power
+    0.5
+    """
+
+    prior_power: float = 0.0
+    standardize: float = 0.0
+    propensity: bool = False
+    label_sets: bool = True
+
+    _needs: ClassVar[Mapping[str, Need]] = {
+        "prior_power": SHARE,
+        "standardize": SHARE,
+        "propensity": FLAG,
+        "label_sets": FLAG,
+    }
+
+    @classmethod
+    def _takes(cls, value: Any) -> bool:
+        """Whether a value stands for no decoder that is learned."""
+        return value is None or isinstance(value, cls)
+
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """The decoder that a name stands for; of None the scores."""
+        return cls() if value is None else as_decoder(value)
+
+
 def as_decoder(given: str | Learner | None) -> Learner | None:
     """Make a decoder from its name.
 
@@ -345,7 +406,7 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     --------
     >>> from dmo.decoders import as_decoder
     >>> as_decoder("f1@5")
-    PlugIn(metric='f1@5', size=500)
+    PlugIn()
     """
     if given is None or isinstance(given, (Calibration, PlugIn, PooledCalibration)):
         return given

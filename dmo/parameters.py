@@ -40,6 +40,11 @@ class ParameterObject(BaseEstimator):
             return value
         return cls() if value is None or not cls._takes(value) else cls(**{cls._short: value} if cls._short else {})
 
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """The object that a value is, or stands for, be it of this class or of a sibling."""
+        return cls._of(value)
+
     def set_params(self, **given: Any) -> Self:
         """Set parameters, as scikit-learn does."""
         known = vars(self)

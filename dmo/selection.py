@@ -1,11 +1,10 @@
 """Cross-validated sweeps that share what their fits have in common.
 
 What is learned from rows (fillings, scales, bandwidths, landmarks, weights, units, decoders) is learned from the training
-rows of a fold. Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept,
-prior_power, standardize) are swept together: in every fold one pass over its training rows per set of kernels with a low-rank
-kernel, one set of kernels with exact ones. One pass serves all folds of linear kernels whose rows need no learned scale. Votes
-of neighbors share the fits of their base within a fold. Every other parameter, and every other estimator, is fitted setting by
-setting.
+rows of a fold. Settings that only change small algebra (ridge, balance, n_components, center, and how scores are decoded)
+are swept together: in every fold one pass over its training rows per set of kernels with a low-rank kernel, one set of
+kernels with exact ones. One pass serves all folds of linear kernels whose rows need no learned scale. Votes of neighbors
+share the fits of their base within a fold. Every other parameter, and every other estimator, is fitted setting by setting.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 from dmo.blocks import Rows, Subset, crossed, presence
-from dmo.decoders import as_decoder
+from dmo.decoders import Scores, as_decoder
 from dmo.engines.lowrank import by_gradients, choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
@@ -64,9 +63,9 @@ from dmo.validation import (
 __all__ = ["sweep"]
 
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
-_RULE = ("intercept", "standardize", "prior_power", "propensity")
 _VOTES = ("sharpness", "visual", "decoder")
-_DECODER = ("n_components", "intercept", "prior_power", "propensity", "standardize", "decoder")
+_POWERS = ("decoder__prior_power", "decoder__propensity", "decoder__standardize")
+_DECODER = ("n_components", "intercept", "decoder", *_POWERS)
 
 
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
@@ -74,12 +73,12 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
         "ridge": (0.01, 0.03, 0.1, 0.3, 1.0),
         "balance": (0.001, 0.01, 0.1),
         "n_components": (0.5, 0.8, 1.0),
-        "prior_power": (0.0, 0.25, 0.5),
+        "decoder__prior_power": (0.0, 0.25, 0.5),
     },
     "MultiViewRidge": {
         "ridge": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
         "combine": ("kernels",),
-        "prior_power": (0.0, 0.25, 0.5),
+        "decoder__prior_power": (0.0, 0.25, 0.5),
         "center": (True, False),
     },
     "MORP": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.01, 0.1, 1.0, 10.0), "n_components": (50,)},
@@ -206,9 +205,10 @@ def sweep(
     >>> from dmo import MultiViewRidge
     >>> from dmo.selection import sweep
     >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
-    >>> found = sweep(MultiViewRidge("linear"), X, Y, {"ridge": [0.1, 10.0], "prior_power": [0.0, 0.5]}, metric="f1@2")
+    >>> grid = {"ridge": [0.1, 10.0], "decoder__prior_power": [0.0, 0.5]}
+    >>> found = sweep(MultiViewRidge("linear"), X, Y, grid, metric="f1@2")
     >>> len(found.table), sorted(found.best_params)
-    (4, ['prior_power', 'ridge'])
+    (4, ['decoder__prior_power', 'ridge'])
     """
     _check_grid(estimator, grid)
     score = metric_of(metric)
@@ -244,7 +244,8 @@ def sweep(
                 model = with_setting(estimator, fixed)
                 if getattr(model, "approximation", None) == "auto":
                     model.set_params(approximation=choose_engine("auto", n, len(raw), getattr(model, "kernel", None)))
-                decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
+                ruled = _ruled(model, inner) if isinstance(model, (KGHA, MultiViewRidge)) else []
+                decodes = any(own._decoder is not None for own in ruled)
                 # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
                 shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
                 # shared fits have no weights, nor views without samples
@@ -252,7 +253,7 @@ def sweep(
                 # nor factor rows whose moments all settings have
                 engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
                 shared = shared and not any(by_gradients(engine) for engine in engines)
-                loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
+                loo = shared and (decodes or any(own._by_scores.standardize for own in ruled))
                 runs: Callable[..., list[dict[str, Any]]] = _one_by_one
                 if shared and not (loo and not model.is_exact):
                     runs = _shared
@@ -296,7 +297,7 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
         raise UserError(
             f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
         )
-    return estimator if estimator.decoder is not None else clone(estimator).set_params(decoder=metric)
+    return clone(estimator).set_params(decoder=metric) if Scores._takes(estimator.decoder) else estimator
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -416,6 +417,7 @@ def _shared(
     """Score all settings, which it returns, from shared kernels (exact) or shared moments (low rank)."""
     algebra = list(settings({key: grid[key] for key in grid if key in _ALGEBRA}))
     decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
+    ruled = _ruled(model, grid)
     wanted = np.array(
         [
             [
@@ -439,7 +441,7 @@ def _shared(
         for count, raw, loo in held.scores(by_components):
             for j in by_components[count]:
                 if held.units is None:
-                    values = _decoded(model, held, raw, loo, decoders[j], n_train)
+                    values = _decoded(ruled[j], held, raw, loo, n_train)
                 else:
                     values = (raw + held.frequency if center else raw) * held.units.scale + held.units.shift
                 found.append((i * len(decoders) + j, task.metric(truths[number], values)))
@@ -465,8 +467,8 @@ def _fits(
 ) -> Iterator[tuple[int, int, HeldOut]]:
     """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
     loo = any(
-        setting.get("standardize", model.standardize) or setting.get("decoder", model.decoder) is not None
-        for setting in decoders
+        own._by_scores.standardize or own._decoder is not None
+        for own in (with_setting(model, setting) for setting in decoders)
     )
 
     def in_turn(some: np.ndarray) -> list[int]:
@@ -487,18 +489,21 @@ def _fits(
             yield number, left[i], held
 
 
-def _decoded(
-    model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, setting: Mapping[str, Any], n_train: int
-) -> np.ndarray:
-    """Scores of held-out samples under one setting of the decoder, by a fit on `n_train` samples."""
-    decoder = as_decoder(setting.get("decoder", model.decoder))
+def _decoded(model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, n_train: int) -> np.ndarray:
+    """Scores of held-out samples by the decoder of a model, by a fit on `n_train` samples."""
+    decoder = as_decoder(model._decoder)
     if decoder is not None:
         assert loo is not None
         assert held.labels is not None
         return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
-    value = {key: setting.get(key, getattr(model, key)) for key in _RULE}
-    rule = value["intercept"], value["standardize"], value["prior_power"], value["propensity"]
+    by = model._by_scores
+    rule = model.intercept, by.standardize, by.prior_power, by.propensity
     return ScoreRule.learn(held.frequency, n_train, loo, *rule)(raw)
+
+
+def _ruled(model: Any, grid: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The model under every setting of a grid that changes how scores are decoded, and nothing else."""
+    return [with_setting(model, own) for own in settings({key: grid[key] for key in grid if key in _DECODER})]
 
 
 def _one_by_one(

@@ -29,6 +29,7 @@ from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.kernels import parse, rescaled
 from dmo.kernels.base import BandwidthKernel
+from dmo.kernels.multikernel import is_product
 from dmo.kernels.parsing import is_pairwise
 from dmo.parameters import nested
 from dmo.selection import (
@@ -429,7 +430,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
         negative = scale == "standard" and not all(_scalable(estimator, list(problem.views)).values())
         if estimator.kernel != "linear" and not negative:
             grids.append(own | {"ridge": _RIDGES})
-        if not given and estimator.kernel != "product" and getattr(estimator, "combine", "") != "product":
+        if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
             ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
             linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "prepare__scale": [scale]}

@@ -35,6 +35,7 @@ from rich.table import Table
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
 from dmo.blocks import Subset
 from dmo.datasets import ingest
+from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.progress import stage
@@ -81,11 +82,13 @@ class Task:
 
 def _kgha(p: Parameters, kernels: Mapping[str, str], **changed: Any) -> KGHA:
     settings = {"balance": p.balance, "ridge": p.ridge, "n_components": p.components} | changed
-    return KGHA(dict(kernels), prior_power=p.prior_power, standardize=p.standardize, **settings)
+    return KGHA(dict(kernels), decoder=Scores(prior_power=p.prior_power, standardize=p.standardize), **settings)
 
 
 def _ridge(p: Parameters, kernels: Mapping[str, str]) -> MultiViewRidge:
-    return MultiViewRidge(dict(kernels), ridge=p.regression_ridge, prior_power=p.prior_power, standardize=p.standardize)
+    return MultiViewRidge(
+        dict(kernels), ridge=p.regression_ridge, decoder=Scores(prior_power=p.prior_power, standardize=p.standardize)
+    )
 
 
 def _linear(kernels: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from sklearn.base import clone
 
 from dmo import KGHA, MultiViewRidge
 from dmo.blocks import Rows, Subset
+from dmo.decoders import Scores
 from dmo.metrics import annotation_scores
 from dmo.progress import stage
 from dmo.selection import sweep
@@ -93,7 +94,14 @@ SCALES: dict[str, Any] = {"rbf": "none", "linear": "l2"}
 
 def kgha(kernel: str, engine: Any) -> KGHA:
     """The form of the paper: the embedding alone is centered, (31) decodes as it stands."""
-    return KGHA(kernel, center=False, intercept=False, approximation=engine, prepare=SCALES[kernel], label_sets=False)
+    return KGHA(
+        kernel,
+        center=False,
+        intercept=False,
+        approximation=engine,
+        prepare=SCALES[kernel],
+        decoder=Scores(label_sets=False),
+    )
 
 
 def ridge(kernel: str, engine: Any) -> MultiViewRidge:
@@ -105,7 +113,7 @@ def ridge(kernel: str, engine: Any) -> MultiViewRidge:
         intercept=False,
         approximation=engine,
         prepare=SCALES[kernel],
-        label_sets=False,
+        decoder=Scores(label_sets=False),
     )
 
 

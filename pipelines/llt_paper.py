@@ -21,6 +21,7 @@ from llt_data import MANIFOLDS, accuracy, errors, labeled, split
 from projection_protocol import Row, beside, publish
 from sklearn.model_selection import KFold
 
+from dmo.decoders import Scores
 from dmo.estimators.coupled_svr import CoupledSVR
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.graphs import neighbors
@@ -54,7 +55,12 @@ TUNED_ON = 600
 
 def pair(kernel: Any, kappa: int, **more: float) -> dict[str, LLTSVR]:
     """Both regressions, alike but for the coordinates of the loss."""
-    common: dict[str, Any] = {"tol": 1e-5, "max_iter": 20_000, "target_scale": "none", "label_sets": False} | more
+    common: dict[str, Any] = {
+        "tol": 1e-5,
+        "max_iter": 20_000,
+        "target_scale": "none",
+        "decoder": Scores(label_sets=False),
+    } | more
     return {NAIVE: LLTSVR(kernel, frame="identity", **common), LLT: LLTSVR(kernel, n_neighbors=kappa, **common)}
 
 
@@ -125,7 +131,12 @@ def table4(arguments: argparse.Namespace) -> None:
         X, Y = (np.concatenate(part) for part in zip(*labeled(arguments.data, name)))
         folds = list(KFold(10, shuffle=True, random_state=0).split(X))
         width, cost, epsilon = tuned(X[folds[0][0][:TUNED_ON]], Y[folds[0][0][:TUNED_ON]])
-        common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "target_scale": "none", "label_sets": False}
+        common: dict[str, Any] = {
+            "C": cost,
+            "epsilon": epsilon,
+            "target_scale": "none",
+            "decoder": Scores(label_sets=False),
+        }
         models = pair(RBF(scale=width), arguments.kappa, **common) | {COUPLED: CoupledSVR(RBF(scale=width), **common)}
         found: dict[str, list[float]] = {}
         with stage(f"{name}: folds", len(folds)) as advance:

@@ -34,6 +34,7 @@ from sklearn.model_selection import KFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
+from dmo.decoders import Scores
 from dmo.estimators.annotator import label_scores
 from dmo.estimators.coupled_svr import CoupledSVR
 from dmo.estimators.llt_svr import LLTSVR
@@ -157,7 +158,7 @@ def table4(arguments: argparse.Namespace) -> list[Row]:
         }
         for criterion, (scale, cost, epsilon) in tuned.items():
             common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5, "target_scale": "none"}
-            common["label_sets"] = False
+            common["decoder"] = Scores(label_sets=False)
             kernel = RBF(scale=scale)
             neighbors, kappa = best_neighborhood(LLTSVR(kernel, **common), X, Y)
             models: dict[str, Any] = {

@@ -181,7 +181,7 @@ def mixtures() -> list[Method]:
         return trace("mix", options__supervised=first, options__unsupervised=second, **graph)
 
     shares: list[Setting] = [
-        {"mixing": share, "unsupervised": part} | reach | ridge
+        {"options__mixing": share, "options__unsupervised": part} | reach | ridge
         for share, part in ((0.9, "pca"), (0.9, "olpp"), (0.99, "olpp"))
         for reach in REACHES
         for ridge in RIDGES[1:3]

@@ -41,6 +41,7 @@ from projection_protocol import (
     summarize,
 )
 
+from dmo import Solver
 from dmo.blocks import rows
 from dmo.datasets import ingest
 from dmo.estimators.morp import MORP
@@ -74,7 +75,7 @@ def learners(k: int, settings: dict[str, dict[str, float]], only: Sequence[str] 
 
     every: dict[str, Learner] = {
         "MORP": lambda X, Y: MORP("rbf", n_components=k, form="direct", **morp).fit(X, Y),
-        "kernel PCA": lambda X, Y: TraceEmbedding("pca", kernel="rbf", n_components=k, tol=1e-6).fit(X),
+        "kernel PCA": lambda X, Y: TraceEmbedding("pca", kernel="rbf", n_components=k, solver=Solver(tol=1e-6)).fit(X),
         "kernel CCA": kernel_cca,
     }
     return {name: learner for name, learner in every.items() if name in only}

@@ -33,6 +33,7 @@ from projection_paper import Machine, svm
 from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, publish, summarize
 from sklearn.metrics import roc_curve
 
+from dmo import Solver
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF
@@ -107,7 +108,7 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
         model = TraceEmbedding("cca", kernel="rbf", n_components=min(k, ratings.shape[1] - 1), **parameters)
         model.fit(X, ratings)
     else:
-        model = TraceEmbedding("pca", kernel="rbf", n_components=k, tol=1e-6).fit(X)
+        model = TraceEmbedding("pca", kernel="rbf", n_components=k, solver=Solver(tol=1e-6)).fit(X)
     return model.transform(X), model.transform(market.X[market.test])
 
 
@@ -225,7 +226,7 @@ def withdrawn(
     models: dict[str, Any] = {
         "MORP": MORP("rbf", n_components=dimension, mixing=0.5, ridge=1e-3).fit(X, ratings),
         "kernel CCA": TraceEmbedding("cca", kernel="rbf", n_components=dimension, ridge=1e-3),
-        "kernel PCA": TraceEmbedding("pca", kernel="rbf", n_components=dimension, tol=1e-6).fit(X),
+        "kernel PCA": TraceEmbedding("pca", kernel="rbf", n_components=dimension, solver=Solver(tol=1e-6)).fit(X),
     }
     models["kernel CCA"].fit(X, np.nan_to_num(ratings))  # gaps are zeros, as in MORP
     rows = []

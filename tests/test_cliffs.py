@@ -20,6 +20,7 @@ from sklearn.datasets import make_multilabel_classification
 
 import dmo
 from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
+from dmo.decoders import Scores
 from dmo.engines.krylov import Krylov
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import ScoreRule
@@ -452,9 +453,13 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
     X, new, Y = X[:n] / 5, X[n:] / 5, Y[:n]
     for ridge in (1e-6, 1.0):  # below the noise of float32, and above it
         exact = Exact("memory", "float64")
-        wanted = MultiViewRidge(ridge=ridge, approximation=exact, label_sets=False).fit(X, Y).decision_function(new)
+        wanted = (
+            MultiViewRidge(ridge=ridge, approximation=exact, decoder=Scores(label_sets=False))
+            .fit(X, Y)
+            .decision_function(new)
+        )
         found = (
-            MultiViewRidge(ridge=ridge, approximation=Exact("memory"), label_sets=False)
+            MultiViewRidge(ridge=ridge, approximation=Exact("memory"), decoder=Scores(label_sets=False))
             .fit(X, Y)
             .decision_function(new)
         )
@@ -475,7 +480,7 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
     n = 80
     X, Y, new = MORE[0][:n] / 5, MORE[1][:n], [MORE[0][n:120] / 5]
     plain, fold, held_out = (
-        clone(UNFACTORED[name]).set_params(label_sets=False),
+        clone(UNFACTORED[name]).set_params(decoder=Scores(label_sets=False)),
         stratified_folds(Y, 4),
         np.empty(Y.shape),
     )
@@ -487,7 +492,7 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
     for most in (n - 1, n, n + 1):
         set_constant(monkeypatch, "engines.fitted_views.SOLVED_ROWS", most)
         decided = clone(plain).set_params(decoder="calibrated").fit([X], Y)
-        found = clone(plain).set_params(standardize=0.5).fit([X], Y).decision_function(new)
+        found = clone(plain).set_params(decoder=Scores(standardize=0.5)).fit([X], Y).decision_function(new)
         assert decided.predict_proba(new).shape == raw.shape
         if most < n or isinstance(plain, KGHA):
             np.testing.assert_allclose(decided.held_out_scores_, held_out, atol=1e-4)

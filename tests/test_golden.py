@@ -21,6 +21,7 @@ import scipy.sparse
 
 import dmo
 from dmo import Exact, Meka, Nystrom, UserError
+from dmo.decoders import Scores
 from dmo.selection import sweep
 from dmo.stores import load_model, write_kernel
 
@@ -73,13 +74,13 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "KGHA": (dmo.KGHA, both, {"n_components": 3}),
     "KGHA als": (dmo.KGHA, both, {"n_components": 3, "solver": dmo.Solver("als", tol=1e-3)}),
     "KGHA product": (dmo.KGHA, both, {"kernel": "product", "n_components": 3}),
-    "KGHA linear": (dmo.KGHA, both, {"kernel": "linear", "n_components": 3, "standardize": 0.5}),
+    "KGHA linear": (dmo.KGHA, both, {"kernel": "linear", "n_components": 3, "decoder": Scores(standardize=0.5)}),
     "KGHA decoder": (dmo.KGHA, both, {"n_components": 3, "decoder": "f1@2"}),
     "ridge": (dmo.MultiViewRidge, both, {}),
-    "ridge linear": (dmo.MultiViewRidge, both, {"kernel": "linear", "ridge": 1.0, "prior_power": 0.25}),
+    "ridge linear": (dmo.MultiViewRidge, both, {"kernel": "linear", "ridge": 1.0, "decoder": Scores(prior_power=0.25)}),
     "ridge kernels": (dmo.MultiViewRidge, both, {"combine": "kernels", "intercept": True}),
     "ridge product": (dmo.MultiViewRidge, both, {"kernel": "product", "weights": "tagprop"}),
-    "ridge decoder": (dmo.MultiViewRidge, both, {"decoder": "probabilities", "standardize": 1.0}),
+    "ridge decoder": (dmo.MultiViewRidge, both, {"decoder": "probabilities"}),
     "MORP": (dmo.MORP, one, {"n_components": 3}),
     "MORP direct": (dmo.MORP, one, {"n_components": 3, "form": "direct"}),
     "MLSI": (dmo.MLSI, one, {"n_components": 3}),

@@ -41,6 +41,7 @@ from dmo import (
     TwoPassKNN,
 )
 from dmo.datasets.writing import Source, write
+from dmo.decoders import Scores
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.estimators.shared_fits import HeldOut, SharedViews
@@ -121,9 +122,17 @@ def test_folds_of_one_class_a_sample_are_scikit_learns_stratified_folds():
 @pytest.mark.parametrize(
     ("model", "grid"),
     [
-        (KGHA(), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2], "n_components": [3, 1.0], "prior_power": [0.0, 0.5]}),
-        (KGHA(), {"center": [True, False], "intercept": [True, False], "standardize": [0.0, 1.0]}),
-        (MultiViewRidge(combine="kernels"), {"ridge": [0.05, 0.5], "standardize": [0.0, 0.5]}),
+        (
+            KGHA(),
+            {
+                "ridge": [0.05, 0.5],
+                "balance": [0.01, 0.2],
+                "n_components": [3, 1.0],
+                "decoder__prior_power": [0.0, 0.5],
+            },
+        ),
+        (KGHA(), {"center": [True, False], "intercept": [True, False], "decoder__standardize": [0.0, 1.0]}),
+        (MultiViewRidge(combine="kernels"), {"ridge": [0.05, 0.5], "decoder__standardize": [0.0, 0.5]}),
         (MultiViewRidge(), {"combine": ["predictions", "product"], "ridge": [0.1, 1.0]}),
     ],
     ids=["kgha", "decoder", "ridge", "outer"],
@@ -146,7 +155,7 @@ def separation(Y, S):
 @pytest.mark.parametrize("approximation", ["exact", LOW_RANK])
 def test_propensities_of_a_fold_are_those_of_its_training_samples(approximation):
     """Half of the samples are held out: propensities of all of them would be others."""
-    model = MultiViewRidge(propensity=True, approximation=approximation, label_sets=False)
+    model = MultiViewRidge(decoder=Scores(propensity=True, label_sets=False), approximation=approximation)
     for row in sweep(model, VIEWS, LABELS, {"ridge": [0.1, 1.0]}, 2, separation, refit=False).table:
         alone = separately(model, {"ridge": row["ridge"]}, 2, VIEWS, separation)
         np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # exact solves to 1e-5, factor rows in float32
@@ -191,7 +200,7 @@ def test_moments_of_linear_kernels_serve_all_folds_where_no_scale_is_learned_fro
     made, collect = [], dmo.estimators.shared_fits.collect_moments
     monkeypatch.setattr(dmo.estimators.shared_fits, "collect_moments", lambda *given: made.append(1) or collect(*given))
     views = {view: X * np.geomspace(1, 10, X.shape[1]) + 3.0 for view, X in VIEWS.items()}
-    model = MultiViewRidge("linear", approximation=Nystrom(rank=10), prepare=scale, label_sets=False)
+    model = MultiViewRidge("linear", approximation=Nystrom(rank=10), prepare=scale, decoder=Scores(label_sets=False))
     found = sweep(model, views, LABELS, {"ridge": [0.1, 1.0, 10.0]}, 3, separation, refit=False)
     assert len(made) == passes
     for row in found.table:
@@ -231,7 +240,7 @@ class _Counted:
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "exponential"])
 def test_several_bandwidths_read_rows_once_and_score_as_maps_of_the_same_landmarks(kernel, monkeypatch):
-    model = MultiViewRidge(kernel, approximation=Nystrom(rank=20), prepare="none", label_sets=False)
+    model = MultiViewRidge(kernel, approximation=Nystrom(rank=20), prepare="none", decoder=Scores(label_sets=False))
     tried = partial(sweep, model, Y=LABELS, folds=3, metric=separation, refit=False)
     tables, reads = [], []
     for widths, kept in (([1.5], 2**29), ([2.5, 0.5, 1.5], 2**29), ([2.5, 0.5, 1.5], 0)):
@@ -286,10 +295,10 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
 )
 def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeypatch):
     X, Y = make_multilabel_classification(n_samples=80, n_features=6, n_classes=5, random_state=0)
-    grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "standardize": [0.0, 1.0]}
+    grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "decoder__standardize": [0.0, 1.0]}
     if model.decoder is not None:
-        del grid["standardize"]
-    model = clone(model).set_params(approximation="exact", label_sets=False)
+        del grid["decoder__standardize"]
+    model = clone(model).set_params(approximation="exact", decoder=Scores(label_sets=False))
     made = []
     decompose = dmo.estimators.shared_fits.Spectrum
     monkeypatch.setattr(dmo.estimators.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
@@ -595,7 +604,7 @@ def test_tuning_picks_the_ridge_that_macro_auc_picks(name, dmo_data):
     some = np.random.default_rng(0).permutation(len(Y))[:300]
     grid = {"ridge": [1e-2, 0.1, 1.0, 10.0, 1e4]}
     found, by_auc = (
-        dmo.tune(MultiViewRidge(label_sets=False), X[some], Y[some], grid, metric).tuning_
+        dmo.tune(MultiViewRidge(decoder=Scores(label_sets=False)), X[some], Y[some], grid, metric).tuning_
         for metric in (None, "auc-macro")
     )
     assert found.metric == "ranking"
@@ -613,7 +622,11 @@ def test_settings_are_compared_by_known_labels_alone(estimator):
     for row in result.table:
         for number, score in enumerate(row["folds"]):
             old, new = fold != number, fold == number
-            fitted = clone(estimator).set_params(ridge=row["ridge"], label_sets=False).fit(X[old], given[old])
+            fitted = (
+                clone(estimator)
+                .set_params(ridge=row["ridge"], decoder=Scores(label_sets=False))
+                .fit(X[old], given[old])
+            )
             scores, areas = fitted.decision_function(X[new]), []
             for y, s in zip(given[new].T, scores.T):
                 known = ~np.isnan(y)
@@ -718,7 +731,7 @@ def chance(Y, parts):
 
 
 WITHOUT_SIGNAL = {
-    "ridge": (MultiViewRidge(), {"ridge": [0.01, 1.0], "standardize": [0.0, 1.0]}),
+    "ridge": (MultiViewRidge(), {"ridge": [0.01, 1.0], "decoder__standardize": [0.0, 1.0]}),
     "ridge, scaled": (MultiViewRidge("linear", prepare="standard"), {"ridge": [1.0], "decoder": [None, "calibrated"]}),
     "ridge, weights": (MultiViewRidge("product", weights="alignment"), {"decoder": ["calibrated", "probabilities"]}),
     "ridge, low rank": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.01, 1.0]}),
@@ -798,7 +811,10 @@ POISONED = {
     "filled": (MultiViewRidge("rbf", prepare=Prepare(impute="median", scale="none")), {"ridge": [0.1]}),
     "filled, decided": (KGHA(prepare=Prepare(impute="mean")), {"ridge": [0.1]}),
     "weights": (MultiViewRidge("product", weights="tagprop", decoder="f1@2"), {"ridge": [0.1]}),
-    "propensity": (MultiViewRidge(propensity=True, prior_power=0.5, standardize=1.0), {"ridge": [0.1]}),
+    "propensity": (
+        MultiViewRidge(decoder=Scores(propensity=True, prior_power=0.5, standardize=1.0)),
+        {"ridge": [0.1]},
+    ),
     "landmarks": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.1]}),
     "bandwidths": (KGHA(approximation=Nystrom(rank=20), prepare="standard"), {"bandwidth": [0.5, 2.0]}),
     "clusters": (KGHA(approximation=Meka(clusters=2, rank=5)), {"ridge": [0.1]}),

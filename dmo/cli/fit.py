@@ -111,7 +111,7 @@ def estimator_of(kind: type, given: Mapping[str, Any], training: Training) -> An
             )
         elif isinstance(value, bool):
             chosen[option.place] = value
-        elif value is not None or option.default == "auto":
+        elif value is not None or (option.default == "auto" and option.place == name):
             entries = [] if value is None else [value] if isinstance(value, str) else value
             chosen[option.place] = option.value(entries, views)
     return kind().set_params(**chosen)

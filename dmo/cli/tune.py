@@ -17,6 +17,7 @@ from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError
+from dmo.methods.set_rules import SET_METRICS
 from dmo.selection import GRIDS, SweepResult
 from dmo.validation import are_real
 from dmo.workflows.apply import free
@@ -72,7 +73,7 @@ def tune_command(name: str) -> Callable[..., None]:
         title = f"{name} tuned on {store}"
         with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
             training = training_of(kind, store, split, given)
-            tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y))
+            tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y), scoring)
             options = options_of(kind)
             fixed = {
                 key: value if key in (*_FIXED, *_HELD) and options[key].place not in (tried or ()) else None
@@ -108,10 +109,17 @@ def _without(command: Callable[..., None], name: str) -> inspect.Signature:
 
 
 def _tried(
-    kind: type, given: Mapping[str, Any], views: Mapping[str, Rows], factors: str | None, real: bool
+    kind: type,
+    given: Mapping[str, Any],
+    views: Mapping[str, Rows],
+    factors: str | None,
+    real: bool,
+    scoring: str | None,
 ) -> dict[str, Sequence[Any]] | None:
     """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
-    left_out = ["prior_power"] if real else []
+    # real outputs, and labels that a decoder ranks, are not divided by frequencies
+    decoded = real or given.get("decoder") is not None or scoring in SET_METRICS
+    left_out = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in views.values()):
         left_out.append("combine")  # one kernel takes no views that lack samples
     tried = {name: values for name, values in GRIDS[kind.__name__].items() if name not in left_out}

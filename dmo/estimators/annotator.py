@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.decoders import Calibration, FittedDecoder, as_decoder
+from dmo.decoders import Calibration, FittedDecoder, Scores, as_decoder
 from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.base import Estimator
@@ -28,6 +28,7 @@ from dmo.estimators.real_outputs import RealOutputs, refuse_for_real
 from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import rated, top_label_sets
+from dmo.parameters import Part
 from dmo.persistence import load, with_prefix, without_prefix
 from dmo.validation import (
     Prepare,
@@ -114,6 +115,13 @@ class Annotator(Estimator):
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
     outputs_: RealOutputs | None = None
+    _by_scores: Any = Scores()  # how scores rank and decide where no decoder does; a Part of those that take such
+
+    @property
+    def _decoder(self) -> Decoder:
+        """What is learned to rank and decide; None where scores do."""
+        given = getattr(self, "decoder", None)
+        return None if isinstance(given, Scores) and isinstance(type(self)._by_scores, Part) else given
 
     @property
     def _decodes(self) -> bool:
@@ -128,7 +136,7 @@ class Annotator(Estimator):
     @property
     def _skips_sets(self) -> bool:
         """Whether label sets and probabilities are not to be learned: within another fit, and of real outputs."""
-        return self._only_scores or self.outputs_ is not None or not getattr(self, "label_sets", True)
+        return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         raise NotImplementedError
@@ -221,13 +229,13 @@ class Annotator(Estimator):
         ------
         UserError
             Where the fit had too few samples to learn them from, or so many labels that it took them as a sparse matrix, or
-            was told by `label_sets` not to.
+            was told by `decoder=Scores(label_sets=False)` not to.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
-            if not getattr(self, "label_sets", True):
+            if not self._by_scores.label_sets:
                 raise UserError(
-                    "a fit with label_sets=False learns no probabilities; fit with label_sets=True, or take decision_function"
+                    "a fit with label_sets=False learns no probabilities; fit with decoder=None, or take decision_function"
                 )
             n, L = self.rule_.n_train, len(self.rule_.frequency)
             if n >= LEAST and are_many(n, L):
@@ -286,7 +294,7 @@ class Annotator(Estimator):
     ) -> None:
         """Learn decisions from held-out scores: with a decoder of all `rows` of known labels, else of some of them; `maps`:
         low-rank kernels for it."""
-        self.decoding_, decoder = None, getattr(self, "decoder", None)
+        self.decoding_, decoder = None, self._decoder
         if decoder is None and self._skips_sets:
             return
         rows = np.arange(len(Y)) if rows is None else rows

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dmo.decoders import Calibration, PlugIn, PooledCalibration
+from dmo.decoders import Calibration, PlugIn, PooledCalibration, Scores
 from dmo.engines.exact import Exact
 from dmo.engines.krylov import Krylov
 from dmo.kernels import Kernel
@@ -35,7 +35,7 @@ LabelRidges = float | np.ndarray | Mapping[str, Any] | Sequence[Any]
 """The same, each a number for all labels or an array of one per label."""
 Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None
 """Weights of the views, or how they are learned."""
-Decoder = str | Calibration | PlugIn | PooledCalibration | None
+Decoder = str | Calibration | PlugIn | PooledCalibration | Scores | None
 """From held-out scores to decisions: an object of dmo.decoders, "calibrated", "probabilities", or a metric as "f1@5"."""
 Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank
 """The kernel as it is, or one of low rank; "auto" decides by size."""
@@ -295,13 +295,10 @@ _PARAGRAPHS = {
     "targets": """targets : {"auto", "labels", "real"}, default="auto"
     What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
     "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.""",
-    "decoder": """decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-    Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
-    scores do.""",
-    "label_sets": """label_sets : bool, default=True
-    Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
-    2000 samples; of at most 1000 samples from four to ten fits, each on other folds. False: `predict` gives every sample
-    as many labels as a training sample has on average.""",
+    "decoder": """decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+    Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
+    do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, of at most
+    1000 samples four to ten fits, each on other folds.""",
     "metric": """metric : {"euclidean", "cosine"}, default="euclidean"
     Distance by which neighbors are sought.""",
 }

@@ -59,7 +59,9 @@ class Estimator(Named, Persistent, BaseEstimator):
             if not isinstance(value, BaseEstimator):
                 for part in parts_of(kind):
                     if part.parameter == name:
-                        given = {name: part.kind._of(value)} | {key: own for key, own in given.items() if key != name}
+                        given = {name: part.kind._named(value)} | {
+                            key: own for key, own in given.items() if key != name
+                        }
         return super().set_params(**given)
 
     @property

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dmo.blocks import Rows, iterate
+from dmo.decoders import Scores
 from dmo.engines.moments import LABELS, ROWS, Moments
 from dmo.engines.row_sums import BLOCK
 from dmo.estimators.annotator import Annotator
@@ -16,7 +17,7 @@ from dmo.estimators.projection import Projection
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.embeddings.tasks import Learner, decode, discriminants
-from dmo.validation import FLAG, Need
+from dmo.parameters import Part
 
 
 class DecodingProjection(Annotator, Projection):
@@ -28,8 +29,7 @@ class DecodingProjection(Annotator, Projection):
     _tells_classes = True  # by discriminants
 
     decoder: Decoder
-    label_sets: bool
-    _needs: ClassVar[dict[str, Need]] = {"label_sets": FLAG}
+    _by_scores = Part(Scores, "decoder", label_sets=True)
 
     def _learn_outputs(self, Y: np.ndarray, y: Any, weights: np.ndarray | None = None) -> None:
         """What the outputs are that will be decoded: Y (n x L), which were given as y."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -109,7 +110,7 @@ class FastTag(OnBase):
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
-        self.base_ = base.set_params(decoder=None, standardize=0.0).fit(views, Y)
+        self.base_ = base.set_params(decoder=replace(base._by_scores, standardize=0.0)).fit(views, Y)
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
         targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
         residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))

@@ -32,7 +32,7 @@ def filled_labels(
     """
     # The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did
     # best, on yeast and on drawn ratings.
-    model = clone(regression).set_params(label_sets=False, prepare="none", targets="real", ridge=1.0)
+    model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
     if model.kernel != "product":  # of which the diagonal is 1
         kernels = per_view("kernel", model.kernel, list(views))
         model.set_params(ridge={view: _mean_diagonal(kernels[view], source) for view, source in views.items()})

@@ -23,7 +23,7 @@ from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
 from dmo.kernels import parse
-from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.multikernel import MultiKernel, is_product
 from dmo.kernels.threads import in_threads
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
@@ -95,7 +95,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     @property
     def _takes_partial_views(self) -> bool:
-        return self.kernel != "product" if isinstance(self.kernel, str) else True
+        return not is_product(self.kernel)
 
     def _fit_views(self, views: Mapping[str, Rows], weights: SampleWeights | None = None) -> dict[str, FittedView]:
         n = sample_count(views)

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
+from dmo.decoders import Scores
 from dmo.engines.lowrank import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.engines.moments import Moments
 from dmo.errors import UserError
 from dmo.estimators.arguments import Inputs, Outputs, RowWeights
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.methods.decoding import ScoreRule
+from dmo.parameters import Part
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import (
     check_labels,
@@ -45,10 +47,7 @@ class Incremental:
 
     approximation: Any
     kernel: Any
-    standardize: float
     intercept: bool
-    prior_power: float
-    propensity: bool
     center: bool
     random_state: int | None
     targets: Targets
@@ -56,6 +55,8 @@ class Incremental:
     pass_: LowRankPass
     rule_: ScoreRule
     decoding_: Any
+    _decoder: Any
+    _by_scores = Part(Scores, "decoder")
 
     def _fit_pass(self, done: LowRankPass) -> None:
         """Learn from the moments of all rows."""
@@ -66,7 +67,8 @@ class Incremental:
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or getattr(self, "class_weight", None) is not None
-        powers = self.standardize if held_out else 0.0, self.prior_power, self.propensity
+        by = self._by_scores
+        powers = by.standardize if held_out else 0.0, by.prior_power, by.propensity
         self.rule_ = ScoreRule.of(frequency, n_train, mean, deviation, intercept, *powers)
 
     @available_if(_of_low_rank)
@@ -100,7 +102,7 @@ class Incremental:
             For other views, fewer labels, unknown classes, and after a `fit`, which keeps no moments.
         """
         check_parameters(self)
-        if getattr(self, "decoder", None) is not None:
+        if self._decoder is not None:
             raise UserError(
                 "a decoder learns from held-out scores of all samples, and partial_fit does not see them all; use fit"
             )
@@ -124,7 +126,7 @@ class Incremental:
             Y, known = found
             if known is not None:
                 raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
-        folds = FOLDS if self.standardize else 1
+        folds = FOLDS if self._by_scores.standardize else 1
         if first:
             self.approximation_ = self.approximation
             kernels = self.approximation, self.kernel

@@ -27,7 +27,6 @@ from dmo.estimators.arguments import (
     Ridges,
     RowWeights,
     Solver,
-    Weights,
 )
 from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import FactorRows, HomogeneityEmbedding
@@ -39,7 +38,7 @@ from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import FactorExpansion
 from dmo.kernels import Linear
-from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.kernels.threads import single_blas
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
@@ -53,11 +52,11 @@ from dmo.methods.homogeneity.moments import (
 )
 from dmo.methods.homogeneity.operators import SharedKrylov, decoder
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
+from dmo.parameters import Part
 from dmo.validation import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
-    SHARE,
     Need,
     Prepare,
     Scales,
@@ -86,9 +85,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     Parameters
     ----------
-    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. "product": exp(-gamma sum_v
-        w_v d_v) of the views' `distances` d_v, each divided by its mean over the training samples, as one view.
+    kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. `ProductKernel` or "product":
+        exp(-gamma sum_v w_v d_v) of the views' distances d_v, as one view.
     balance : float, default=0.01
         Weight lambda of every view against the labels' 1, above 0. KGHA-r is the limit 0.
     ridge : float, mapping of view to float, or list, default=0.1
@@ -99,28 +98,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Center kernels and labels (new rows by the training means). The paper's literal form is False.
     intercept : bool, default=False
         Add the label means to the scores.
-    prior_power : float in [0, 1], default=0.0
-        Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
-    propensity : bool, default=False
-        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
-        precision [Onishi, Hayashi 2025]. Takes `intercept`.
-    standardize : float in [0, 1], default=0.0
-        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
-        scores. Needs
-        kernels that are factorized.
-    %(distances)s
-    gamma : float, default=2.0
-        Sharpness of kernel "product", above 0.
-    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        w_v of kernel "product", as in `MultiViewRidge`.
-    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
-        scores do.
-    label_sets : bool, default=True
-        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
-        2000 samples, which are read for it once more; of at most 1000 samples from four to ten fits, each on other folds.
-        False: `predict` gives every sample as many labels as a training
-        sample has on average.
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
+        do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, which are
+        read for it once more, of at most 1000 samples four to ten fits, each on other folds.
     %(approximation)s
     label_ridge : float or None, default=None
         c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
@@ -178,15 +159,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """
 
     _centers = True
+    _product = Part(ProductKernel, "kernel")
     decoder_: np.ndarray
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
-        "label_sets": FLAG,
-        "prior_power": SHARE,
-        "propensity": FLAG,
-        "standardize": SHARE,
-        "gamma": POSITIVE,
+        "kernel__gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
         "targets": one_of("auto", "labels", "real"),
         "class_weight": CLASS_WEIGHT,
@@ -194,21 +172,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def __init__(
         self,
-        kernel: KernelSpecs | Literal["product"] = "rbf",
+        kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf",
         *,
         balance: float = 1e-2,
         ridge: Ridges = 1e-1,
         n_components: int | float = 0.8,
         center: bool = True,
         intercept: bool = False,
-        prior_power: float = 0.0,
-        propensity: bool = False,
-        standardize: float = 0.0,
-        distances: str | Mapping[str, str] = "auto",
-        gamma: float = 2.0,
-        weights: Weights = None,
         decoder: Decoder = None,
-        label_sets: bool = True,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
         solver: Solver | Literal["krylov", "als"] = "krylov",
@@ -223,14 +194,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.n_components = n_components
         self.center = center
         self.intercept = intercept
-        self.prior_power = prior_power
-        self.propensity = propensity
-        self.standardize = standardize
-        self.distances = distances
-        self.gamma = gamma
-        self.weights = weights
         self.decoder = decoder
-        self.label_sets = label_sets
         self.approximation = approximation
         self.label_ridge = label_ridge
         self.solver = solver
@@ -280,7 +244,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
     ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
         """Labels (n x L), and what of them and of the views is known."""
-        learned = self.kernel == "product" and learns(self.weights)
+        learned = is_product(self.kernel) and learns(self._product.weights)
         Y, gaps = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
@@ -289,7 +253,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             )
         if learned and not gaps.complete:
             raise UserError(
-                f"weights={self.weights!r} needs all labels and views of all samples, each once; give the weights"
+                f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
         self._forget_pass()
         return Y, gaps
@@ -298,7 +262,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
-        if self.kernel == "product" and not self.is_exact:
+        if is_product(self.kernel) and not self.is_exact:
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         labels = self._complete_labels(views, T, gaps)
         used = labels if gaps.complete else labels[gaps.weights.labels > 0]
@@ -316,7 +280,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.decoding_ = None
         if V is not None:
             self.decoder_ = self.decoder_ @ V.T
-        if self.standardize and held_out is None:
+        if self._by_scores.standardize and held_out is None:
             rows = gaps.labeled
             loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
             held_out = mean_and_deviation(loo, row_counts(counts))
@@ -338,12 +302,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if not hasattr(self, "view_weights_"):  # in a sweep
             self._learn_weights(views, Y)
         regression = MultiViewRidge(
-            self.kernel,
+            "product" if is_product(self.kernel) else self.kernel,
             approximation=decided(self),
             random_state=self.random_state,
-            distances=self.distances,
-            gamma=self.gamma,
-            weights=self.view_weights_ if self.kernel == "product" else None,
+            distances=self._product.distances,
+            gamma=self._product.gamma,
+            weights=self.view_weights_ if is_product(self.kernel) else None,
         )
         return filled_labels(regression, views, Y, gaps.known, gaps.weights)
 
@@ -362,12 +326,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.decoder_ = decoder(labels.coefficients(X))
         # without a factor a solve per row is dear
         solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
-        loo = self._expand_views(fitted, X, bool(self.standardize) and gaps.complete and not solved)
+        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
         return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
 
     def _fit_moments(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
         """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
-        n_folds = FOLDS if self.standardize and gaps.complete else 1
+        n_folds = FOLDS if self._by_scores.standardize and gaps.complete else 1
         with single_blas():
             read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
             return self._learn_rows(read, k)
@@ -459,21 +423,18 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """The product kernel of the views, for `_kernels`."""
-        if self.kernel != "product":
-            if self.weights is not None:
-                raise UserError(
-                    f"weights = {self.weights!r} are those of kernel='product'; views have `balance` in common"
-                )
+        if not is_product(self.kernel):
             return
-        chosen = named_distances(self.distances, views)
-        if learns(self.weights):
-            self.view_weights_ = view_weights(self.weights, ViewDistances.fit(chosen, views, self.random_state), Y)
+        given = self._product
+        chosen = named_distances(given.distances, views)
+        if learns(given.weights):
+            self.view_weights_ = view_weights(given.weights, ViewDistances.fit(chosen, views, self.random_state), Y)
         else:
-            self.view_weights_ = given_weights(self.weights, list(views))
-        self._product = product_kernel(chosen, self.view_weights_, self.gamma)
+            self.view_weights_ = given_weights(given.weights, list(views))
+        self._kernel_of_all = product_kernel(chosen, self.view_weights_, given.gamma)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
-        return {"all": self._product} if self.kernel == "product" else HomogeneityEmbedding._kernels(self, views)
+        return {"all": self._kernel_of_all} if is_product(self.kernel) else HomogeneityEmbedding._kernels(self, views)
 
     def _weights(self, n_views: int) -> list[float]:
         return [self.balance] * n_views + [1.0]
@@ -508,7 +469,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         arrays, meta = HomogeneityEmbedding._arrays(self)
         kept, kept_meta = self._pass_arrays()
         decided, decided_meta = self._decision_arrays()
-        meta |= {"view_weights": self.view_weights_} if self.kernel == "product" else {}
+        meta |= {"view_weights": self.view_weights_} if is_product(self.kernel) else {}
         return arrays | {"decoder": self.decoder_} | kept | decided, meta | kept_meta | decided_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:

@@ -173,8 +173,8 @@ def read_labels(
     given = check_weights(sample_weight, views, by_entry=many is None and not passive)
     if many is not None:
         asked = {
-            "a decoder": estimator.decoder is not None,
-            "standardize": bool(estimator.standardize),
+            "a decoder": estimator._decoder is not None,
+            "standardize": bool(estimator._by_scores.standardize),
             "class_weight": estimator.class_weight is not None,
         }
         for what in (what for what, wanted in (asked | dict(dense)).items() if wanted):

@@ -46,7 +46,6 @@ class LLTSVR(OutputSVR):
     approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
@@ -110,7 +109,6 @@ class LLTSVR(OutputSVR):
         max_iter: int = 5000,
         approximation: GivenEngine = "exact",
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         target_scale: Literal["auto", "standard", "none"] = "auto",
         prepare: Prepare | Scales = "auto",
@@ -126,7 +124,6 @@ class LLTSVR(OutputSVR):
         self.max_iter = max_iter
         self.approximation = approximation
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.target_scale = target_scale
         self.prepare = prepare

@@ -70,7 +70,6 @@ class MESD(DecodingProjection):
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     %(prepare)s
 
@@ -121,7 +120,6 @@ class MESD(DecodingProjection):
         variance: float | None = None,
         approximation: Engine = "exact",
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -136,7 +134,6 @@ class MESD(DecodingProjection):
         self.variance = variance
         self.approximation = approximation
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 

@@ -56,7 +56,7 @@ def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = Non
     ((60, 2), True)
     """
     model = MultiViewRidge("rbf") if estimator is None else clone(estimator)
-    model.set_params(targets="real", label_sets=False)
+    model.set_params(targets="real")
     probe = clone(model)
     old = check_raw_views(probe, X, reset=True, partial=True)
     if len(old) < 2:

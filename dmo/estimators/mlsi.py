@@ -49,7 +49,6 @@ class MLSI(RegularizedProjection):
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     prepare : Prepare, str or mapping of view to str, default="none"
         What is done to rows before anything is learned from them, see `Prepare`; scales of documents are left as they are.
@@ -109,7 +108,6 @@ class MLSI(RegularizedProjection):
         tol: float = 1e-6,
         max_iter: int = 300,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "none",
     ):
@@ -124,7 +122,6 @@ class MLSI(RegularizedProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 

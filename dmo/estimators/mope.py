@@ -9,7 +9,17 @@ from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import PAIRS_TOO, Combine, Decoder, Graph, Inputs, KernelSpec, Outputs, Solver
+from dmo.estimators.arguments import (
+    PAIRS_TOO,
+    Combine,
+    Decoder,
+    Graph,
+    Inputs,
+    KernelSpec,
+    MethodOptions,
+    Outputs,
+    Solver,
+)
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import Projected, check_has_features
 from dmo.functions import KernelExpansion, LinearExpansion
@@ -81,15 +91,12 @@ class MOPE(DecodingProjection):
     n_landmarks : int or None, default=None
         Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
         place of the features.
-    mixing : float in [0, 1], default=1.0
-        lam of lam Psi + (1 - lam) A, A the unsupervised part.
-    unsupervised : {"olpp", "pca"}, default="olpp"
-        A is minus the Laplacian of W on the graph of the nearest features (15 where `n_neighbors` is None), or the
-        identity.
+    options : MethodOptions or None, default=None
+        `mixing`, lam of lam Psi + (1 - lam) A, and `unsupervised`, what A is: "olpp", minus the Laplacian of W on the graph of
+        the nearest features (15 where `n_neighbors` is None), or "pca", the identity. None: mixing=1.0, "olpp".
     solver : Solver or None, default=None
         Of the iteration that is used where there are more than 6000 samples and features. None: tol=1e-6, max_iter=300.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     %(prepare)s
 
@@ -124,6 +131,7 @@ class MOPE(DecodingProjection):
 
     _proximity = Part(Proximity)
     _combination = Part(Combine)
+    _options = Part(MethodOptions, mixing=1.0, unsupervised="olpp")
     _graph = Part(
         Graph,
         n_neighbors=15,
@@ -145,8 +153,8 @@ class MOPE(DecodingProjection):
         "ridge": NOT_NEGATIVE,
         "center": FLAG,
         "n_landmarks": optional(COUNT),
-        "mixing": SHARE,
-        "unsupervised": one_of("pca", "olpp"),
+        "options__mixing": SHARE,
+        "options__unsupervised": one_of("pca", "olpp"),
         "random_state": SEED,
     }
 
@@ -162,11 +170,9 @@ class MOPE(DecodingProjection):
         center: bool = False,
         kernel: KernelSpec = "linear",
         n_landmarks: int | None = None,
-        mixing: float = 1.0,
-        unsupervised: Literal["pca", "olpp"] = "olpp",
+        options: MethodOptions | None = None,
         solver: Solver | None = None,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -179,11 +185,9 @@ class MOPE(DecodingProjection):
         self.center = center
         self.kernel = kernel
         self.n_landmarks = n_landmarks
-        self.mixing = mixing
-        self.unsupervised = unsupervised
+        self.options = options
         self.solver = solver
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 
@@ -251,9 +255,9 @@ class MOPE(DecodingProjection):
         else:
             graph = adjacency(strongest(measure, X.shape[0], k), given.adjacency)
         self.proximity_ = measure(graph)
-        share, W = float(self.mixing), None
+        share, W = float(self._options.mixing), None
         if share < 1:
-            if not near and self.unsupervised == "olpp":
+            if not near and self._options.unsupervised == "olpp":
                 graph = self._nearest(X, k)
             W = weigh(graph, X, given.weight, given.bandwidth, given.local, tau=given.tau)
         return semi_supervised(
@@ -264,7 +268,7 @@ class MOPE(DecodingProjection):
             self.center,
             W,
             share,
-            self.unsupervised,
+            self._options.unsupervised,
         )
 
     def _nearest(self, X: Any, k: int | None) -> Any:

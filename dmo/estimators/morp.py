@@ -49,7 +49,6 @@ class MORP(RegularizedProjection):
     max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     %(prepare)s
 
@@ -100,7 +99,6 @@ class MORP(RegularizedProjection):
         tol: float = 1e-6,
         max_iter: int = 300,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -115,7 +113,6 @@ class MORP(RegularizedProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 

@@ -198,11 +198,10 @@ def _given(estimator: Any, views: Mapping[str, Rows]) -> Mapping[str, Rows]:
 
 def _scoring(estimator: Any) -> Any:
     """A clone that scores labels, and learns nothing besides but what is learned of columns."""
-    bare: dict[str, Any] = {"decoder": None}
+    bare: dict[str, Any] = {"decoder": None}  # raw scores are the same without held-out statistics
     if not learned_columns(estimator):
         bare["prepare"] = Prepare("none", views=estimator._prepare.views)
     bare["class_weight"] = None  # the weights of samples have it
-    bare["standardize"] = 0.0  # raw scores are the same without held-out statistics
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True

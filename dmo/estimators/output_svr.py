@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, Subset
+from dmo.decoders import Scores
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
@@ -21,10 +22,10 @@ from dmo.methods.decoding import ScoreRule
 from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
 from dmo.methods.svr.losses import loss_named
 from dmo.methods.svr.problem import Problem
+from dmo.parameters import Part
 from dmo.persistence import without_prefix
 from dmo.validation import (
     COUNT,
-    FLAG,
     POSITIVE,
     SEED,
     Need,
@@ -63,7 +64,6 @@ class OutputSVR(Annotator):
         "target_scale": one_of("auto", "standard", "none"),
         "tol": POSITIVE,
         "max_iter": COUNT,
-        "label_sets": FLAG,
         "random_state": SEED,
     }
 
@@ -77,7 +77,7 @@ class OutputSVR(Annotator):
     random_state: int | None
     target_scale: str
     decoder: Decoder
-    label_sets: bool
+    _by_scores = Part(Scores, "decoder", label_sets=True)
     _units: RealOutputs
     _tells_classes = True  # two of them are one output
 

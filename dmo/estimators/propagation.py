@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
+from dmo.decoders import Scores
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
@@ -26,7 +27,6 @@ from dmo.methods.propagation import Propagated, Propagation, propagate
 from dmo.parameters import Part
 from dmo.validation import (
     COUNT,
-    FLAG,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
@@ -66,13 +66,11 @@ class LabelPropagation(Annotator):
         Relative residual of the sparse systems.
     max_iter : int, default=10_000
         Steps of their iteration; a ConvergenceWarning says when they ran out.
-    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        What ranks the labels, learned from the scores of samples whose labels were left out of the propagation; None: their
-        own scores do.
-    label_sets : bool, default=True
-        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from four further propagations on
-        the same graph that leave a part of the known labels out each; above 1000 labeled samples from one. False, and of
-        weights given as a matrix: `predict` gives every sample as many labels as a training sample has on average.
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+        What ranks the labels, learned from the scores of samples whose labels were left out of the propagation. None: the
+        scores do, as `Scores` says; what its `label_sets` are learned from is four further propagations on the same graph
+        that leave a part of the known labels out each; above 1000 labeled samples one. Of weights given as a matrix no
+        label sets are learned.
     %(random_state)s
     %(prepare)s
 
@@ -105,6 +103,7 @@ class LabelPropagation(Annotator):
 
     one_view = True
     _prepare = Part(Prepare, scale="auto", impute=None)
+    _by_scores = Part(Scores, "decoder", label_sets=True)
     _graph = Part(
         Graph,
         n_neighbors=15,
@@ -121,7 +120,6 @@ class LabelPropagation(Annotator):
         "correlation": optional(NOT_NEGATIVE),
         "tol": POSITIVE,
         "max_iter": COUNT,
-        "label_sets": FLAG,
         "random_state": SEED,
     }
 
@@ -136,7 +134,6 @@ class LabelPropagation(Annotator):
         tol: float = 1e-8,
         max_iter: int = 10_000,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -148,7 +145,6 @@ class LabelPropagation(Annotator):
         self.tol = tol
         self.max_iter = max_iter
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.parameters import flat
 from dmo.validation import are_real, check_outputs
 
 Targets: TypeAlias = Literal["auto", "labels", "real"]
@@ -81,9 +82,10 @@ class RealOutputs:
 
 def refuse_for_real(estimator: Any) -> None:
     """Refuse what is for labels."""
+    found = flat(estimator) | {"decoder": estimator._decoder}
     for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
-        if getattr(estimator, name, None):
-            raise UserError(f"{name} = {getattr(estimator, name)!r} is for labels, and y has real values; leave it out")
+        if found.get(name):
+            raise UserError(f"{name} = {found[name]!r} is for labels, and y has real values; leave it out")
 
 
 def read_real(

@@ -69,7 +69,6 @@ from dmo.validation import (
     POSITIVE,
     POSITIVES,
     SEED,
-    SHARE,
     Need,
     Prepare,
     SampleWeights,
@@ -132,25 +131,13 @@ class MultiViewRidge(Incremental, Annotator):
         Center kernels and labels (new rows by the training means).
     intercept : bool, default=False
         Add the label means to the scores, which `center` took off.
-    prior_power : float in [0, 1], default=0.0
-        Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
-    propensity : bool, default=False
-        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
-        precision [Onishi, Hayashi 2025]. Takes `intercept`.
-    standardize : float in [0, 1], default=0.0
-        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
-        scores. Needs
-        kernels that are factorized.
     %(distances)s
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
-    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
         Learned from leave-one-out scores of all training samples, of columns that are filled or scaled, and of kernels in
-        tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels; None: their scores do.
-    label_sets : bool, default=True
-        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
-        training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
-        as many labels as a training sample has on average.
+        tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels. None: the scores do, as `Scores`
+        says; for its `label_sets` low-rank kernels read up to 4096 rows once more.
     %(approximation)s
     %(random_state)s
     %(prepare)s
@@ -188,7 +175,7 @@ class MultiViewRidge(Incremental, Annotator):
     >>> from dmo import MultiViewRidge
     >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
     >>> views = {"words": X[:, :10], "shapes": X[:, 10:]}
-    >>> model = MultiViewRidge("rbf", ridge=1.0, prior_power=0.25).fit(views, Y)
+    >>> model = MultiViewRidge("rbf", ridge=1.0, decoder="f1@2").fit(views, Y)
     >>> model.decision_function(views).shape
     (200, 5)
     >>> model.predict(views, top=2).sum(axis=1)[:3].tolist()
@@ -200,10 +187,6 @@ class MultiViewRidge(Incremental, Annotator):
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
         "intercept": FLAG,
-        "label_sets": FLAG,
-        "prior_power": SHARE,
-        "propensity": FLAG,
-        "standardize": SHARE,
         "random_state": SEED,
         "gamma": POSITIVE,
         "targets": one_of("auto", "labels", "real"),
@@ -219,13 +202,9 @@ class MultiViewRidge(Incremental, Annotator):
         weights: Weights = None,
         center: bool = True,
         intercept: bool = False,
-        prior_power: float = 0.0,
-        propensity: bool = False,
-        standardize: float = 0.0,
         distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
         decoder: Decoder = None,
-        label_sets: bool = True,
         approximation: Engine = "auto",
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
@@ -238,13 +217,9 @@ class MultiViewRidge(Incremental, Annotator):
         self.weights = weights
         self.center = center
         self.intercept = intercept
-        self.prior_power = prior_power
-        self.propensity = propensity
-        self.standardize = standardize
         self.distances = distances
         self.gamma = gamma
         self.decoder = decoder
-        self.label_sets = label_sets
         self.approximation = approximation
         self.random_state = random_state
         self.prepare = prepare
@@ -337,14 +312,14 @@ class MultiViewRidge(Incremental, Annotator):
         left = _LeftOut(self._held_out(gaps) if isinstance(Y, np.ndarray) else "")
         with single_blas():
             if gaps.complete and isinstance(Y, np.ndarray):
-                folds = FOLDS if self.standardize and left.how == "left out" else 1
+                folds = FOLDS if self._by_scores.standardize and left.how == "left out" else 1
                 how = self.random_state, self.center
                 done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
                 fitted = self._of_rows(views, Y, gaps)
             if left.how == "left out":
-                whole = self.decoder is not None or (self.standardize and left.statistics is None)
+                whole = self._decoder is not None or (self._by_scores.standardize and left.statistics is None)
                 some = None if whole else rows_in_runs(Y.shape[0])
                 left.begin(np.arange(Y.shape[0]) if some is None else some, Y.shape[1])
             self._learn_functions(fitted, left, views, Y, gaps)
@@ -429,7 +404,7 @@ class MultiViewRidge(Incremental, Annotator):
                 and (self.combine == "predictions" or len(names) == 1)
                 and gaps.complete
                 and self._skips_sets
-                and not (self._ridge_by_label or self.standardize or self.decoder is not None)
+                and not (self._ridge_by_label or self._by_scores.standardize or self._decoder is not None)
                 and current_client() is None
             )
         )
@@ -456,7 +431,7 @@ class MultiViewRidge(Incremental, Annotator):
     def _held_out(self, gaps: LabelGaps, takes_folds: bool = False) -> str:
         """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none; all of them
         by folds where `takes_folds`."""
-        needed = self.standardize or self.decoder is not None
+        needed = self._by_scores.standardize or self._decoder is not None
         if not (needed or self._decides):
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together, and where no scale of
@@ -471,7 +446,7 @@ class MultiViewRidge(Incremental, Annotator):
     @property
     def _decides(self) -> bool:
         """Whether label sets, probabilities or what a decoder says are learned."""
-        return self.decoder is not None or not self._skips_sets
+        return self._decoder is not None or not self._skips_sets
 
     def _conclude(
         self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps, left: _LeftOut
@@ -490,12 +465,12 @@ class MultiViewRidge(Incremental, Annotator):
             loo /= seen
         if left.how:
             counts = gaps.decided(rows, Y.shape[1])
-        if self.standardize and left.statistics is None:
+        if self._by_scores.standardize and left.statistics is None:
             left.statistics = mean_and_deviation(loo, row_counts(counts))
         self._learn_rule(gaps.frequency(Y), gaps.n_labeled, left.statistics)
         self.decoding_ = None
         if left.how and self._decides:
-            self._learn_decoder(self.decoder, [loo], Y[rows], counts)
+            self._learn_decoder(self._decoder, [loo], Y[rows], counts)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
         n, frequency = len(Y), gaps.frequency(Y)
@@ -505,7 +480,7 @@ class MultiViewRidge(Incremental, Annotator):
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
         left = _LeftOut(self._held_out(gaps, takes_folds(n, storage, kernels.values())))
-        whole = left.how != "left out" or self.standardize or self.decoder is not None
+        whole = left.how != "left out" or self._by_scores.standardize or self._decoder is not None
         some = None if whole else some_rows(n, storage == "memory")
         if left.how == "left out":
             left.begin(np.arange(n) if some is None else some, Y.shape[1])
@@ -562,7 +537,7 @@ class MultiViewRidge(Incremental, Annotator):
         return view.expansions(self._share(name) * found), left
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        self._learn_rule(done.frequency, done.total.n, self._statistics(done) if self.standardize else None)
+        self._learn_rule(done.frequency, done.total.n, self._statistics(done) if self._by_scores.standardize else None)
         self.expansions_ = {}
         for regression, share in self._of_pass(done):
             self.expansions_ |= regression.expansions(share)

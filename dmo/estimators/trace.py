@@ -10,7 +10,17 @@ from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import AnyEngine, Decoder, Graph, Inputs, KernelSpec, MethodOptions, Outputs, RowWeights
+from dmo.estimators.arguments import (
+    AnyEngine,
+    Decoder,
+    Graph,
+    Inputs,
+    KernelSpec,
+    MethodOptions,
+    Outputs,
+    RowWeights,
+    Solver,
+)
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import ProjectionOptions, check_has_features, embed, project
 from dmo.graphs.rows import read
@@ -26,7 +36,6 @@ from dmo.methods.embeddings.tasks import MethodTask
 from dmo.parameters import Part
 from dmo.validation import (
     COUNT,
-    POSITIVE,
     SEED,
     Need,
     Prepare,
@@ -83,12 +92,10 @@ class TraceEmbedding(DecodingProjection):
     approximation : {"auto", "exact"}, Exact, Krylov, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank, or a Krylov subspace of linear functions; "auto" is exact where that fits in
         memory.
-    tol : float, default=1e-7
-        Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
-    max_iter : int, default=300
-        Block steps of that iteration.
+    solver : Solver or None, default=None
+        Of the iteration by which eigenpairs are found where there are many samples and features. None: tol=1e-7,
+        max_iter=300.
     %(decoder)s
-    %(label_sets)s
     %(random_state)s
     %(prepare)s
 
@@ -123,12 +130,11 @@ class TraceEmbedding(DecodingProjection):
 
     _graph = Part(Graph, n_neighbors=None, weight=None, bandwidth=None, tau=None, adjacency=None, metric=None)
     _options = Part(MethodOptions)
+    _solver = Part(Solver, tol=1e-7, max_iter=300)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "method": one_of(*METHODS),
         "n_components": COUNT,
         "graph__adjacency": NEEDS["adjacency"],
-        "tol": POSITIVE,
-        "max_iter": COUNT,
         "random_state": SEED,
         **{name: NEEDS[name] for name in ("ridge", "n_landmarks", "variance")},
     }
@@ -146,10 +152,8 @@ class TraceEmbedding(DecodingProjection):
         n_landmarks: int | None = None,
         variance: float | None = None,
         approximation: AnyEngine = "exact",
-        tol: float = 1e-7,
-        max_iter: int = 300,
+        solver: Solver | None = None,
         decoder: Decoder = None,
-        label_sets: bool = True,
         random_state: int | None = 0,
         prepare: Prepare | Scales = "auto",
     ):
@@ -163,10 +167,8 @@ class TraceEmbedding(DecodingProjection):
         self.n_landmarks = n_landmarks
         self.variance = variance
         self.approximation = approximation
-        self.tol = tol
-        self.max_iter = max_iter
+        self.solver = solver
         self.decoder = decoder
-        self.label_sets = label_sets
         self.random_state = random_state
         self.prepare = prepare
 
@@ -245,7 +247,9 @@ class TraceEmbedding(DecodingProjection):
         labels, known = None, None
         if entry.labels:
             labels, known = check_label_factor(self, y, source.shape[0], kernel, weights)
-        options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
+        options = ProjectionOptions(
+            self.kernel, self.approximation, self._solver.tol, self._solver.max_iter, self.random_state
+        )
         decodes = labels is not None and self._decodes
         if labels is not None and decodes:
             self._learn_outputs(labels if known is None else np.where(known, labels, 0.0), y, weights)

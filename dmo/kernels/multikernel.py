@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +12,59 @@ from numpy.typing import DTypeLike
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.kernels import Kernel, from_dict
+from dmo.parameters import ParameterObject
 
 Combine = Literal["sum", "product"]
+
+
+@dataclass(eq=False, repr=False)
+class ProductKernel(ParameterObject):
+    """The kernel exp(-gamma sum_v w_v d_v) of distances d_v, each divided by its mean over the training samples, of `KGHA`.
+
+    "product" stands for it with its defaults.
+
+    Parameters
+    ----------
+    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
+        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto", and views that a
+        mapping does not name: "chi2" where their feature store calls them histograms, else "l2".
+    gamma : float, default=2.0
+        Sharpness, above 0.
+    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
+        w_v, scaled to sum 1; None: equal ones. "tagprop" and "alignment" are learned, as in `MultiViewRidge`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import KGHA, ProductKernel
+    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
+    >>> model = KGHA(ProductKernel("chi2", weights={"a": 3, "b": 1})).fit({"a": X[:, :10], "b": X[:, 10:]}, Y)
+    >>> model.view_weights_
+    {'a': 0.75, 'b': 0.25}
+    """
+
+    distances: str | Mapping[str, str] = "auto"
+    gamma: float = 2.0
+    weights: Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None = None
+
+    @classmethod
+    def _takes(cls, value: Any) -> bool:
+        """Whether a value stands for the product of the views' distances."""
+        return is_product(value)
+
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """The object that a name stands for; kernels of views have parameters of their own."""
+        if not (is_product(value) or hasattr(value, "set_params")):
+            raise UserError(
+                f"distances, gamma and weights are those of kernel='product', got kernel={value!r}; leave them out"
+            )
+        return cls._of(value) if is_product(value) else value
+
+
+def is_product(kernel: Any) -> bool:
+    """Tell whether what an estimator was given for a kernel is the product of distances of the views."""
+    return isinstance(kernel, ProductKernel) or (isinstance(kernel, str) and kernel == "product")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from dmo.blocks import APART, Block, Rows, RowsOf, Subset, double, presence, rou
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import parse
+from dmo.kernels.multikernel import is_product
 from dmo.kernels.parsing import is_pairwise
 from dmo.parameters import ParameterObject, flat
 from dmo.validation.containers import Columns
@@ -249,8 +250,8 @@ def _scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     kernel, parameters = getattr(estimator, "kernel", None), flat(estimator)
     if parameters.get("metric") == "cosine":
         return dict.fromkeys(views, False)
-    if hasattr(estimator, "distances") and (kernel is None or (isinstance(kernel, str) and kernel == "product")):
-        given = estimator.distances
+    if "distances" in parameters and (kernel is None or is_product(kernel)):
+        given = parameters["distances"]
         by_view = given if isinstance(given, Mapping) else dict.fromkeys(views, given)
         return {view: by_view.get(view, "auto") in ("auto", "l2") for view in views}
     if kernel is None:

@@ -29,6 +29,7 @@ from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import Linear, parse, parse_relation
+from dmo.kernels.multikernel import is_product
 from dmo.kernels.threads import thread_count
 from dmo.linalg.tiles import product_bytes
 from dmo.lowrank.approximations import Meka, Nystrom
@@ -84,7 +85,7 @@ class Plan:
 def kernel_count(estimator: Any, views: int) -> int:
     """Count the n x n kernels that an estimator makes of so many views."""
     joined = getattr(estimator, "combine", "predictions") != "predictions" or is_regressor(estimator)
-    return 1 if joined or getattr(estimator, "kernel", None) == "product" else views
+    return 1 if joined or is_product(getattr(estimator, "kernel", None)) else views
 
 
 def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None = None) -> Plan | None:
@@ -129,7 +130,7 @@ def _exact_plan(
     columns = max(labels, round(count * labels) if isinstance(count, float) else count)
     held, model = kernels if spectral else 1, n * _width(views) + 8 * n * columns * kernels
     given = getattr(estimator, "kernel", "linear")
-    if given != "product" and all(
+    if not is_product(given) and all(
         isinstance(parse(k), Linear) for k in per_view("kernel", given, list(views)).values()
     ):
         d = sum(source.shape[1] for source in views.values())
@@ -253,7 +254,7 @@ def compare_engines(
             )
         return {"exact": found}, "exact"
     engines: dict[str, Any] = {"exact": "exact"}
-    if getattr(estimator, "kernel", None) != "product":  # which has no low-rank form
+    if not is_product(getattr(estimator, "kernel", None)):  # which has no low-rank form
         engines |= {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
     plans = {}
     for name, engine in engines.items():

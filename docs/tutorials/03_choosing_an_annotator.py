@@ -12,7 +12,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dmo import JEC, KGHA, FastTag, MultiViewRidge, NeighborVotes, TagProp, TwoPassKNN
+from dmo import JEC, KGHA, FastTag, MultiViewRidge, NeighborVotes, ProductKernel, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
 from dmo.demo.digits import digits
 from dmo.metrics import annotation_scores, ranking_scores
@@ -36,7 +36,7 @@ annotators = {
     "TagProp": TagProp(distances=distances),
     "2PKNN": TwoPassKNN(distances=distances),
     "FastTag": FastTag(base=ridge),
-    "KGHA": KGHA("product", distances=distances, weights="tagprop", balance=0.03, n_components=0.9),
+    "KGHA": KGHA(ProductKernel(distances, weights="tagprop"), balance=0.03, n_components=0.9),
     "ridge": ridge,
     "votes on ridge": NeighborVotes(ridge),
 }

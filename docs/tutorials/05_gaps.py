@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dmo import KGHA, MultiViewRidge
+from dmo.decoders import Scores
 from dmo.demo.digits import digits
 from dmo.metrics import ranking_scores
 
@@ -35,7 +36,7 @@ shares = (0.0, 0.3, 0.6, 0.9)
 unknown, absent = [], []
 for share in shares:
     hidden = rng.random(Y.shape) < share
-    ridge = MultiViewRidge(kernel="rbf", ridge=0.1, label_sets=False)
+    ridge = MultiViewRidge(kernel="rbf", ridge=0.1, decoder=Scores(label_sets=False))
     unknown.append(lrap(ridge.fit(old, np.where(hidden, np.nan, Y))))
     absent.append(lrap(ridge.fit(old, np.where(hidden, 0.0, Y))))
     print(f"{share:.0%} hidden: LRAP {unknown[-1]:.3f} as unknown, {absent[-1]:.3f} as absent")
@@ -67,7 +68,7 @@ for name in new:
 
 weights = rng.integers(1, 4, len(train)).astype(float)
 repeated = np.repeat(np.arange(len(train)), weights.astype(int))
-linear = MultiViewRidge(kernel="linear", ridge=1.0, label_sets=False)
+linear = MultiViewRidge(kernel="linear", ridge=1.0, decoder=Scores(label_sets=False))
 first = linear.fit(old["pixels"], Y, sample_weight=weights).decision_function(new["pixels"])
 second = linear.fit(old["pixels"][repeated], Y[repeated]).decision_function(new["pixels"])
 print(f"weighted against repeated: scores differ by {np.abs(first - second).max():.1e}")

@@ -14,6 +14,7 @@ import numpy as np
 from dask.distributed import Client, LocalCluster
 
 from dmo import MultiViewRidge, Nystrom
+from dmo.decoders import Scores
 
 if __name__ == "__main__":  # workers are processes that import this file
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="1GiB", dashboard_address=None)
@@ -27,7 +28,7 @@ if __name__ == "__main__":  # workers are processes that import this file
 
     # a kernel of n x n entries would take 6 GB: landmarks take its place
     begin = time.perf_counter()
-    model = MultiViewRidge(kernel="rbf", ridge=1e-3, approximation=Nystrom(rank=300), label_sets=False)
+    model = MultiViewRidge(kernel="rbf", ridge=1e-3, approximation=Nystrom(rank=300), decoder=Scores(label_sets=False))
     model.fit(X[:30_000], Y[:30_000])
     print(f"fitted 30000 rows in {time.perf_counter() - begin:.1f} s")
 

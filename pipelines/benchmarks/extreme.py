@@ -28,6 +28,7 @@ from sklearn.svm import LinearSVC
 
 from dmo import MultiViewRidge
 from dmo.datasets import read_arff
+from dmo.decoders import Scores
 from dmo.metrics import top_scores
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
@@ -83,7 +84,9 @@ def ridge(
     X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.csr_array, **rule: float
 ) -> np.ndarray:
     """The five best labels of every new sample, by ridge regression with a rule of its scores."""
-    model = MultiViewRidge("linear", ridge=1.0, intercept=True, label_sets=False, random_state=0, **rule)
+    model = MultiViewRidge(
+        "linear", ridge=1.0, intercept=True, decoder=Scores(label_sets=False), random_state=0, **rule
+    )
     return model.fit(X, Y if Y.shape[1] > 4096 or Y.shape[0] * Y.shape[1] > 5e7 else Y.toarray()).top_labels(
         new, max(TOP)
     )[0]
@@ -125,8 +128,8 @@ def omikuji(
 
 METHODS: dict[str, Callable[..., np.ndarray]] = {
     "ridge": ridge,
-    "ridge, scores / frequency^0.25": lambda X, Y, new: ridge(X, Y, new, prior_power=0.25),
-    "ridge, scores / propensity": lambda X, Y, new: ridge(X, Y, new, propensity=True),
+    "ridge, scores / frequency^0.25": lambda X, Y, new: ridge(X, Y, new, decoder=Scores(prior_power=0.25)),
+    "ridge, scores / propensity": lambda X, Y, new: ridge(X, Y, new, decoder=Scores(propensity=True)),
     "Omikuji (Parabel)": lambda X, Y, new: omikuji(X, Y, new, "parabel"),
     "Omikuji (Bonsai)": lambda X, Y, new: omikuji(X, Y, new, "bonsai"),
     "one-vs-rest LinearSVC": svm,

@@ -25,6 +25,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom, stores
+from dmo.decoders import Scores
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
 from dmo.report.canvas import LINES, clean
@@ -65,11 +66,21 @@ def run(path: Path, method: str, rank: int, clusters: int) -> dict[str, Any]:
                 low = Meka(clusters=clusters, rank=rank // clusters)
             if method.startswith("ridge"):
                 model: Any = MultiViewRidge(
-                    kernels(store), ridge=1e-2, combine="kernels", intercept=True, approximation=low, label_sets=False
+                    kernels(store),
+                    ridge=1e-2,
+                    combine="kernels",
+                    intercept=True,
+                    approximation=low,
+                    decoder=Scores(label_sets=False),
                 )
             else:
                 model = KGHA(
-                    kernels(store), ridge=1e-1, balance=1e-2, n_components=0.8, approximation=low, label_sets=False
+                    kernels(store),
+                    ridge=1e-1,
+                    balance=1e-2,
+                    n_components=0.8,
+                    approximation=low,
+                    decoder=Scores(label_sets=False),
                 )
             scores = model.fit(old, Y).decision_function(new)
     seconds, used = time.perf_counter() - start, time.process_time() - used

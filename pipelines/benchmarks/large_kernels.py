@@ -28,6 +28,7 @@ from rich.table import Table
 from dmo import KGHA, MORP, Exact, MultiViewRidge, Nystrom, stores
 from dmo.cluster import connect
 from dmo.datasets.writing import Source, write
+from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG
 from dmo.metrics import annotation_scores
@@ -54,11 +55,11 @@ def make_store(path: Path, n: int, d: int, labels: int) -> None:
 def model_of(method: str, storage: str, folder: str, asked: argparse.Namespace) -> Any:
     engine = Exact(storage=storage, path=folder) if storage == "stored" else Exact(storage=storage)  # type: ignore[arg-type]
     if method == "nystrom":
-        return KGHA("rbf", ridge=asked.ridge, approximation=Nystrom(rank=asked.rank), label_sets=False)
+        return KGHA("rbf", ridge=asked.ridge, approximation=Nystrom(rank=asked.rank), decoder=Scores(label_sets=False))
     if method == "kgha":
-        return KGHA("rbf", ridge=asked.ridge, approximation=engine, label_sets=False)
+        return KGHA("rbf", ridge=asked.ridge, approximation=engine, decoder=Scores(label_sets=False))
     if method == "ridge":
-        return MultiViewRidge("rbf", ridge=asked.ridge, approximation=engine, label_sets=False)
+        return MultiViewRidge("rbf", ridge=asked.ridge, approximation=engine, decoder=Scores(label_sets=False))
     return MORP("rbf", ridge=asked.ridge, n_components=asked.components, approximation=engine)
 
 

@@ -41,6 +41,7 @@ from sklearn.neighbors import NearestNeighbors
 
 import dmo
 from dmo import KGHA, Nystrom, stores
+from dmo.decoders import Scores
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.graphs import neighbors
@@ -150,7 +151,7 @@ def fits(scale: float, product: Timed) -> list[Figure]:
     """KGHA from raw rows, and its landmarks alone."""
     n = round(4096 * scale)
     views, kernels, Y = rows_of_views(n)
-    model = KGHA(kernels, approximation=Nystrom(rank=RANK), label_sets=False, random_state=0)
+    model = KGHA(kernels, approximation=Nystrom(rank=RANK), decoder=Scores(label_sets=False), random_state=0)
     model.fit({v: X[:700] for v, X in views.items()}, Y[:700])  # compiled loops are loaded
     _, landmarks = timed(lambda: fit_maps(model.approximation, kernels, views, 0, True))
     _, ours = timed(lambda: model.fit(views, Y))
@@ -233,7 +234,12 @@ def sweeps(scale: float, product: Timed) -> list[Figure]:
     n = round(3000 * scale)
     views, kernels, Y = rows_of_views(n)
     chosen = {view: views[view] for view in ("gist", "dense_sift", "dense_hue")}
-    model = KGHA({v: kernels[v] for v in chosen}, approximation=Nystrom(rank=200), label_sets=False, random_state=0)
+    model = KGHA(
+        {v: kernels[v] for v in chosen},
+        approximation=Nystrom(rank=200),
+        decoder=Scores(label_sets=False),
+        random_state=0,
+    )
     model.fit(chosen, Y)
     _, one = timed(lambda: model.fit(chosen, Y))
     grid = {"ridge": [1e-3, 1e-2, 0.1, 0.3, 1.0], "balance": [1e-3, 1e-2, 0.03, 0.1, 0.3]}

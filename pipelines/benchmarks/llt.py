@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
+from dmo.decoders import Scores
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
@@ -54,8 +55,12 @@ def labels(folder: Path, name: str, cost: float) -> None:
     kernel = RBF(scale=0.7).fit(X)
     K, cross = kernel(X, dtype=np.float64), kernel(new, X, dtype=np.float64)
     models: dict[str, Any] = {
-        "LLT": LLTSVR(kernel="precomputed", C=cost, n_neighbors=300, target_scale="none", label_sets=False),
-        "naive": LLTSVR(kernel="precomputed", C=cost, frame="identity", target_scale="none", label_sets=False),
+        "LLT": LLTSVR(
+            kernel="precomputed", C=cost, n_neighbors=300, target_scale="none", decoder=Scores(label_sets=False)
+        ),
+        "naive": LLTSVR(
+            kernel="precomputed", C=cost, frame="identity", target_scale="none", decoder=Scores(label_sets=False)
+        ),
         "scikit-learn": MultiOutputRegressor(SVR(kernel="precomputed", C=cost, epsilon=0.1, cache_size=500)),
     }
     seconds = {}
@@ -74,7 +79,9 @@ def large(n: int, outputs: int, rank: int) -> None:
     X = rng.standard_normal((n, 8)).astype(np.float32)
     hidden = np.tanh(X @ rng.standard_normal((8, 3)))
     Y = np.sin(hidden @ rng.standard_normal((3, outputs)) * 2) + 0.1 * rng.standard_normal((n, outputs))
-    model = LLTSVR(C=1.0, n_neighbors=12, target_scale="none", label_sets=False, approximation=Nystrom(rank=rank))
+    model = LLTSVR(
+        C=1.0, n_neighbors=12, target_scale="none", decoder=Scores(label_sets=False), approximation=Nystrom(rank=rank)
+    )
     seconds = _timed(model, X, Y)
     line = {"data": "synthetic", "n": n, "outputs": outputs, "rank": rank, "seconds": seconds, "r2": model.score(X, Y)}
     print(json.dumps(line | _progress(model)))

@@ -26,6 +26,7 @@ from sklearn.preprocessing import normalize
 
 from dmo import KGHA, MultiViewRidge
 from dmo.datasets import read_arff
+from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.metrics import annotation_scores
 from dmo.report.canvas import LINES, clean
@@ -72,8 +73,8 @@ def model(kind: str, name: str, top: int, decoded: bool) -> MultiViewRidge | KGH
     kernel = "linear" if name == "bibtex" else "rbf"
     ridge = 0.1 if name == "corel5k" or kind == "kgha" else 1.0
     made = MultiViewRidge(kernel) if kind == "ridge" else KGHA(kernel, balance=0.1)
-    decoder = f"f1@{top}" if decoded else None
-    return made.set_params(ridge=ridge, intercept=True, approximation="exact", label_sets=False, decoder=decoder)
+    decoder = f"f1@{top}" if decoded else Scores(label_sets=False)
+    return made.set_params(ridge=ridge, intercept=True, approximation="exact", decoder=decoder)
 
 
 def rate(fitted: MultiViewRidge | KGHA, new: Views, truth: np.ndarray, top: int) -> tuple[float, float]:

@@ -35,6 +35,7 @@ from sklearn.multioutput import MultiOutputRegressor
 
 from dmo import MultiViewRidge, Nystrom, TraceEmbedding
 from dmo.cluster import connect
+from dmo.decoders import Scores
 from dmo.kernels import RBF
 from dmo.metrics import auc_macro
 
@@ -113,7 +114,7 @@ def pca_compressed(data: Data) -> Transform:
 
 
 def ridge_dmo(data: Data) -> Transform:
-    model = MultiViewRidge("rbf", ridge=RIDGE, approximation=Nystrom(rank=RANK), label_sets=False)
+    model = MultiViewRidge("rbf", ridge=RIDGE, approximation=Nystrom(rank=RANK), decoder=Scores(label_sets=False))
     return model.fit(data.X, data.Y.astype(np.uint8)).decision_function
 
 

@@ -20,6 +20,7 @@ from limits import Figure, Timed, Works, main, timed
 from sklearn.neighbors import NearestNeighbors
 
 from dmo import MultiViewRidge, Nystrom
+from dmo.decoders import Scores
 from dmo.graphs import neighbors
 from dmo.kernels import RBF
 from dmo.lowrank import LandmarkMap, from_landmarks
@@ -82,7 +83,7 @@ def from_centers(X: np.ndarray, Y: np.ndarray, count: int, width: float, product
     Z, new = np.ascontiguousarray(X[:count]), slice(n, None)
     kernel, ours, errors, runs = RBF(bandwidth=width), {}, {}, 2 if count <= 4000 else 1
     for solver in ("direct", "cg"):
-        model = MultiViewRidge(kernel, ridge=c, center=False, label_sets=False, targets="real")
+        model = MultiViewRidge(kernel, ridge=c, center=False, decoder=Scores(label_sets=False), targets="real")
         model.set_params(approximation=GivenLandmarks(kernel, Z[:100], solver)).fit(X[:1000], Y[:1000])  # loads loops
         model.set_params(approximation=GivenLandmarks(kernel, Z, solver))
         _, ours[solver] = faster(lambda model=model: model.fit(X[:n], Y[:n]), runs)
@@ -135,7 +136,7 @@ def himalaya(scale: float, product: Timed) -> list[Figure]:
     X, Y = regression(n - NEW, 64, k)
     ridges = list(np.logspace(-2, 2, 10))
     Y = (Y > 1).astype(np.uint8)
-    model = MultiViewRidge(RBF(bandwidth=8.0), approximation="exact", label_sets=False)
+    model = MultiViewRidge(RBF(bandwidth=8.0), approximation="exact", decoder=Scores(label_sets=False))
     _, ours = timed(lambda: sweep(model, X, Y, {"ridge": ridges}, folds=4))
     rival = KernelRidgeCV(alphas=ridges, kernel="rbf", kernel_params={"gamma": 0.5 / 64}, cv=4)
     _, theirs = timed(lambda: rival.fit(X, Y.astype(float)))

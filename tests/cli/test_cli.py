@@ -29,6 +29,7 @@ from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
 from dmo.cli.tune import tune_command
 from dmo.datasets.writing import Source, write
+from dmo.decoders import Scores
 from dmo.errors import visible
 from dmo.estimators.annotator import label_scores
 from dmo.labels.stratification import stratified_folds
@@ -289,8 +290,7 @@ def test_model_keeps_label_names_and_where_it_comes_from(work):
                 {"shape": "rbf", "words": "hellinger-rbf"},
                 ridge={"shape": 0.5, "words": 0.01},
                 weights={"shape": 1.0, "words": 3.0},
-                prior_power=0.5,
-                standardize=1.0,
+                decoder=Scores(prior_power=0.5, standardize=1.0),
             ),
         ),
         (

@@ -12,7 +12,7 @@ from sklearn.base import clone
 import dmo
 from dmo import MultiViewRidge, Nystrom, stores
 from dmo.datasets.writing import Source, write
-from dmo.decoders import Calibration
+from dmo.decoders import Calibration, Scores
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
@@ -54,7 +54,7 @@ def test_wrong_labels_and_samples_unlike_the_others_are_found(folder):
         {"prepare": "l2"},
         {"prepare": "standard"},
         {"intercept": True, "prepare": "none"},
-        {"standardize": 1.0, "prepare": "none"},
+        {"decoder": Scores(standardize=1.0), "prepare": "none"},
         {"decoder": Calibration(), "prepare": "none"},
     ],
     ids=str,
@@ -65,7 +65,7 @@ def test_doubts_are_those_of_fits_that_have_not_seen_the_sample(given, folder, t
     model = MultiViewRidge("rbf", ridge=0.1, approximation="exact", **given).fit({"x": X}, Y)
     model.save(str(tmp_path / "m.zarr"))
     fold, raw = stratified_folds(Y, FOLDS), np.zeros(Y.shape)
-    plain = clone(model).set_params(intercept=False, standardize=0.0, decoder=None)
+    plain = clone(model).set_params(intercept=False, decoder=None)
     for number in range(FOLDS):
         fitted = plain.fit({"x": X[fold != number]}, Y[fold != number])
         raw[fold == number] = fitted.decision_function({"x": X[fold == number]})

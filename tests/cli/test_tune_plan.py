@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import dmo
 from dmo.cli.app import app
 from dmo.datasets.writing import Source, write
+from dmo.decoders import Scores
 from dmo.workflows.plan import plan_fit
 
 RUN = CliRunner()
@@ -170,7 +171,7 @@ def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approxi
     hidden = rng.normal(size=(2600, 6))
     X = {view: np.tanh(hidden @ rng.normal(size=(6, 30))).astype(np.float32) for view in "ab"}
     Y = (hidden @ rng.normal(size=(6, 12)) > 2).astype(np.uint8)
-    model = getattr(dmo, name)("rbf", ridge=0.1, approximation=approximation, label_sets=False)
+    model = getattr(dmo, name)("rbf", ridge=0.1, approximation=approximation, decoder=Scores(label_sets=False))
     planned = plan_fit(model, X, 12).peak_bytes
     model.fit({view: part[:200] for view, part in X.items()}, Y[:200])  # what is loaded once is no part of it
     tracemalloc.start()
@@ -185,16 +186,16 @@ def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approxi
 @pytest.mark.parametrize(
     "model",
     [
-        dmo.KGHA("rbf", approximation=dmo.Exact(), label_sets=False),
-        dmo.KGHA("linear", approximation=dmo.Exact(), label_sets=False),
-        dmo.MultiViewRidge("rbf", approximation=dmo.Exact(), label_sets=False),
-        dmo.MultiViewRidge("linear", approximation=dmo.Exact(), label_sets=False),
-        dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100), label_sets=False),
-        dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100, solver="cg"), label_sets=False),
+        dmo.KGHA("rbf", approximation=dmo.Exact(), decoder=Scores(label_sets=False)),
+        dmo.KGHA("linear", approximation=dmo.Exact(), decoder=Scores(label_sets=False)),
+        dmo.MultiViewRidge("rbf", approximation=dmo.Exact(), decoder=Scores(label_sets=False)),
+        dmo.MultiViewRidge("linear", approximation=dmo.Exact(), decoder=Scores(label_sets=False)),
+        dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100), decoder=Scores(label_sets=False)),
+        dmo.MultiViewRidge("rbf", approximation=dmo.Nystrom(rank=100, solver="cg"), decoder=Scores(label_sets=False)),
         dmo.LabelPropagation(),
-        dmo.MESD("fda", label_sets=False),
-        dmo.MESD("fda", kernel="rbf", label_sets=False),
-        dmo.MLSI(label_sets=False),
+        dmo.MESD("fda", decoder=Scores(label_sets=False)),
+        dmo.MESD("fda", kernel="rbf", decoder=Scores(label_sets=False)),
+        dmo.MLSI(decoder=Scores(label_sets=False)),
         dmo.JEC(),
     ],
 )
@@ -233,7 +234,7 @@ def test_a_plan_shows_only_what_it_says():
 
 def test_the_plan_gives_the_reason_by_which_the_fit_chooses(caplog):
     X = {"x": np.random.default_rng(0).normal(size=(60, 4))}
-    model = dmo.MultiViewRidge("rbf", approximation=dmo.Exact(), label_sets=False)
+    model = dmo.MultiViewRidge("rbf", approximation=dmo.Exact(), decoder=Scores(label_sets=False))
     found = plan_fit(model, X, 2)
     with caplog.at_level("INFO", "dmo"):
         model.fit(X, np.eye(2)[np.arange(60) % 2])

@@ -15,6 +15,7 @@ import zarr
 
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
+from dmo.decoders import Scores
 from dmo.engines import row_sums
 from dmo.engines.moments import Moments
 from dmo.engines.passes import FeatureRows, collect_moments
@@ -80,18 +81,28 @@ def several(make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
 
 
 FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that it reads
-    "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2, label_sets=False)), 2),
+    "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=False))), 2),
     "KGHA, MEKA": (
-        several(lambda: KGHA(approximation=Meka(clusters=2, rank=8, fit_rows=100), n_components=2, label_sets=False)),
+        several(
+            lambda: KGHA(
+                approximation=Meka(clusters=2, rank=8, fit_rows=100), n_components=2, decoder=Scores(label_sets=False)
+            )
+        ),
         2,
     ),
     "KGHA, exact": (
         several(
-            lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, solver=Solver(tol=1e-2), label_sets=False)
+            lambda: KGHA(
+                approximation="exact",
+                ridge=1.0,
+                n_components=2,
+                solver=Solver(tol=1e-2),
+                decoder=Scores(label_sets=False),
+            )
         ),
         2,
     ),
-    "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, label_sets=False)), 2),
+    "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, decoder=Scores(label_sets=False))), 2),
     "ridge, exact": (several(lambda: MultiViewRidge(approximation="exact", combine="kernels", ridge=1.0)), 2),
     "MORP, Nystrom": (one(lambda: MORP(form="direct", approximation=LOW)), 1),
     "MORP, primal": (one(lambda: MORP("linear", form="direct", approximation="exact")), 1),
@@ -122,7 +133,7 @@ def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: 
 @pytest.mark.parametrize("label_sets", [False, True])
 def test_label_sets_take_their_rows_in_one_reading_more(label_sets: bool, store: Any, data: Any, readings: Any) -> None:
     """Here all rows, since they are few."""
-    KGHA(approximation=LOW, n_components=2, label_sets=label_sets).fit(store.views, data[1])
+    KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=label_sets)).fit(store.views, data[1])
     assert set(readings.chunks.values()) == {1 + label_sets}
 
 

@@ -6,7 +6,20 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import dmo
-from dmo import JEC, KGHA, Exact, FastTag, MultiViewRidge, NeighborVotes, Nystrom, Solver, TagProp, TwoPassKNN, stores
+from dmo import (
+    JEC,
+    KGHA,
+    Exact,
+    FastTag,
+    MultiViewRidge,
+    NeighborVotes,
+    Nystrom,
+    ProductKernel,
+    Solver,
+    TagProp,
+    TwoPassKNN,
+    stores,
+)
 from dmo.cluster import connect
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.demo.digits import digits
@@ -110,7 +123,7 @@ MODELS = {
     "TagProp, by rank": lambda: TagProp(n_neighbors=40, weighting="rank", decoder=PlugIn("f1@3")),
     "2PKNN": lambda: TwoPassKNN(weights="alignment", decoder=PlugIn("f1@3")),
     "FastTag": lambda: FastTag(MultiViewRidge(ridge=0.1), decoder=PlugIn("f1@3")),
-    "KGHA, product kernel": lambda: KGHA("product", weights="alignment", ridge=0.1, decoder=PlugIn("f1@3")),
+    "KGHA, product kernel": lambda: KGHA(ProductKernel(weights="alignment"), ridge=0.1, decoder=PlugIn("f1@3")),
 }
 
 
@@ -159,7 +172,10 @@ def test_weights_of_views_tell_noise_from_signal(kind, weights):
     views = {name: rng.gamma(0.5, 1.0, (300, 9)) + 2 * np.eye(4, 9)[classes] for name in ("a", "b")}
     views["noise"] = rng.gamma(0.5, 1.0, (300, 9))
     given = {} if kind is TwoPassKNN else {"kernel": "product", "ridge": 0.1, "approximation": EXACT}
-    model = kind(distances="l1", weights=weights, **given).fit(views, Y)
+    if kind is KGHA:
+        model = KGHA(**given | {"kernel": ProductKernel("l1", weights=weights)}).fit(views, Y)
+    else:
+        model = kind(distances="l1", weights=weights, **given).fit(views, Y)
     assert model.view_weights_["noise"] < 0.1
     assert sum(model.view_weights_.values()) == pytest.approx(1.0)
 
@@ -258,11 +274,11 @@ def test_kgha_of_a_product_of_distances_is_kgha_of_the_kernel_that_they_make():
     known = MultiViewRidge("product", distances={"a": "l1", "b": "chi2"}, weights={"a": 3, "b": 1}, approximation=EXACT)
     gram = gram_of(known.fit(views, Y), views)["all"]
     expected = KGHA("precomputed", **parameters).fit(gram, Y).transform(gram)
-    model = KGHA("product", distances=known.distances, weights=known.weights, **parameters).fit(views, Y)
+    model = KGHA(ProductKernel(known.distances, weights=known.weights), **parameters).fit(views, Y)
     found = model.transform(views)
     np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-5)
-    with pytest.raises(UserError, match="those of kernel='product'"):
-        KGHA(weights="tagprop").fit(views, Y)
+    with pytest.raises(UserError, match="those of kernel='product', got kernel='rbf'; leave them out"):
+        KGHA().set_params(kernel__weights="tagprop")
     with pytest.raises(UserError, match="no low-rank form"):
         KGHA("product", approximation=Nystrom(rank=20)).fit(views, Y)
 

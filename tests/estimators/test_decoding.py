@@ -29,6 +29,7 @@ from dmo import (
     TraceEmbedding,
     TwoPassKNN,
 )
+from dmo.decoders import Scores
 
 X, y = load_wine(return_X_y=True)
 X = StandardScaler().fit_transform(X)
@@ -65,7 +66,7 @@ def test_label_scores_are_least_squares_on_the_coordinates(name):
     model = MODELS[name].fit(A, pd.DataFrame(Y, columns=NAMES))
     Z = model.transform(A)
     assert_allclose(model.decision_function(A), LinearRegression().fit(Z, Y).predict(Z), atol=1e-4)
-    bare = clone(model).set_params(label_sets=False).fit(A, Y)
+    bare = clone(model).set_params(decoder=Scores(label_sets=False)).fit(A, Y)
     assert bare.predict(A).sum(axis=1).tolist() == [round(Y.sum() / len(Y))] * len(Y)
     assert set().union(*model.predict(A, as_names=True)) <= set(NAMES)
     assert model.score(A, Y) == pytest.approx(dmo.metrics.metric_of("ranking")(Y, model.decision_function(A)))

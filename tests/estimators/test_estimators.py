@@ -47,6 +47,7 @@ from dmo import (
     TraceEmbedding,
     TwoPassKNN,
 )
+from dmo.decoders import Scores
 from dmo.kernels import RBF
 from dmo.linalg.solution import InaccurateSolve
 from dmo.parameters import places
@@ -106,7 +107,7 @@ def test_the_container_does_not_matter(container, tmp_path):
     "model",
     [
         KGHA(kernel={"gist": RBF(bandwidth="median"), "hue": "hellinger-rbf"}, ridge={"gist": 0.1, "hue": 0.2}),
-        MultiViewRidge(combine="product", standardize=1.0, approximation=Exact(block=16)),
+        MultiViewRidge(combine="product", decoder=Scores(standardize=1.0), approximation=Exact(block=16)),
         MultiSetCCA(n_components=2),
     ],
     ids=lambda model: type(model).__name__,
@@ -151,10 +152,12 @@ UNSEEN = np.insert(LABELS, [0, 4], 0, axis=1)  # labels 0 and 5 have no training
 
 ANNOTATORS = {
     "KGHA": KGHA(n_components=3),
-    "KGHA, prior and standardize": KGHA(n_components=3, prior_power=0.5, standardize=1.0),
-    "KGHA, moments": KGHA(n_components=3, intercept=True, standardize=0.5, approximation=Nystrom(rank=20)),
-    "ridge": MultiViewRidge(intercept=True, prior_power=1.0),
-    "ridge, moments": MultiViewRidge(standardize=1.0, approximation=Nystrom(rank=20)),
+    "KGHA, prior and standardize": KGHA(n_components=3, decoder=Scores(prior_power=0.5, standardize=1.0)),
+    "KGHA, moments": KGHA(
+        n_components=3, intercept=True, decoder=Scores(standardize=0.5), approximation=Nystrom(rank=20)
+    ),
+    "ridge": MultiViewRidge(intercept=True, decoder=Scores(prior_power=1.0)),
+    "ridge, moments": MultiViewRidge(decoder=Scores(standardize=1.0), approximation=Nystrom(rank=20)),
     "label propagation": LabelPropagation(),
     "MORP": MORP(n_components=3),
     "MORP, moments": MORP(n_components=3, approximation=Nystrom(rank=20)),
@@ -317,7 +320,7 @@ SCALARS = [
     (model, name)
     for model in MODELS
     for name in needs_of(type(model))
-    if name not in ("method", "n_neighbors", "prior_power", "standardize", "label_ridge")
+    if name not in ("method", "n_neighbors", "decoder__prior_power", "decoder__standardize", "label_ridge")
 ]
 
 
@@ -537,7 +540,9 @@ def test_views_of_every_scale_and_offset_are_averaged_as_they_should(combine):
 
 def test_leave_one_out_statistics_of_a_linear_kernel_are_those_of_as_many_fits():
     X, Y = whole_numbers(n=40)
-    model = MultiViewRidge("linear", ridge=1e-4, center=False, standardize=1.0, approximation="exact").fit(X * 1e4, Y)
+    model = MultiViewRidge(
+        "linear", ridge=1e-4, center=False, decoder=Scores(standardize=1.0), approximation="exact"
+    ).fit(X * 1e4, Y)
     held = np.empty(Y.shape)
     for i in range(len(X)):
         rest = np.arange(len(X)) != i
@@ -600,7 +605,9 @@ def test_a_ridge_that_rounding_hides_is_refused_with_the_smallest_that_it_does_n
 
 
 @pytest.mark.parametrize(("precision", "digits"), [("float32", 1e-4), ("float64", 1e-11)])
-@pytest.mark.parametrize("model", [MultiViewRidge(label_sets=False), KGHA(label_sets=False, random_state=0)])
+@pytest.mark.parametrize(
+    "model", [MultiViewRidge(decoder=Scores(label_sets=False)), KGHA(decoder=Scores(label_sets=False), random_state=0)]
+)
 @pytest.mark.parametrize(
     "engine", [Exact, partial(Nystrom, rank=300), partial(Meka, clusters=3, rank=60)], ids=["exact", "nystrom", "meka"]
 )
@@ -633,7 +640,10 @@ def test_features_whose_squares_overflow_are_refused(method: str, as_store: bool
 
 UNITS = {  # ridge -> estimator; whether it centers
     "ridge": (lambda c, how: MultiViewRidge("linear", ridge=c, approximation=how), True),
-    "leave-one-out": (lambda c, how: MultiViewRidge("linear", ridge=c, standardize=0.5, approximation=how), True),
+    "leave-one-out": (
+        lambda c, how: MultiViewRidge("linear", ridge=c, decoder=Scores(standardize=0.5), approximation=how),
+        True,
+    ),
     "kgha": (
         lambda c, how: KGHA(
             "linear", ridge=c, label_ridge=0.1, n_components=3, solver=Solver(tol=1e-11), approximation=how

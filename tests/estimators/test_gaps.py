@@ -34,6 +34,7 @@ from dmo import (
     Solver,
     TraceEmbedding,
 )
+from dmo.decoders import Scores
 from dmo.engines import fitted_views
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.moments import LABELS, Moments
@@ -111,7 +112,7 @@ def test_unknown_labels_of_rows_without_centering_are_solved_as_scikit_learn_sol
 def test_weights_are_repeated_samples(approximation: Any, center: bool) -> None:
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
     rows = {view: X[repeated] for view, X in VIEWS.items()}
-    model = MultiViewRidge("linear", ridge=0.3, center=center, intercept=center, prior_power=0.3)
+    model = MultiViewRidge("linear", ridge=0.3, center=center, intercept=center, decoder=Scores(prior_power=0.3))
     model.set_params(approximation=approximation)
     weighted = model.fit(VIEWS, Y, sample_weight=WEIGHTS).decision_function(NEW)
     assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
@@ -158,8 +159,8 @@ def test_held_out_scores_with_weights_are_those_of_fits_without_the_sample(
 
 
 DECIDING = {
-    "kernel": MultiViewRidge(RBF(3.0), ridge=0.3, standardize=0.5),
-    "linear": MultiViewRidge("linear", ridge=0.3, propensity=True, intercept=True),
+    "kernel": MultiViewRidge(RBF(3.0), ridge=0.3, decoder=Scores(standardize=0.5)),
+    "linear": MultiViewRidge("linear", ridge=0.3, decoder=Scores(propensity=True), intercept=True),
     "moments": MultiViewRidge("linear", ridge=0.3, approximation=Nystrom(rank=200)),
     "one kernel": MultiViewRidge(RBF(3.0), ridge=0.3, combine="kernels"),
     "decoder": MultiViewRidge(RBF(3.0), ridge=0.3, decoder=dmo.decoders.PlugIn("f1@2")),
@@ -207,7 +208,10 @@ def test_probabilities_of_noise_are_the_shares_by_weight(model: Any, factor: flo
 
 def test_frequencies_of_labels_are_means_by_weight_over_the_samples_that_know_them() -> None:
     _, labels = with_gaps()
-    for model in (MultiViewRidge("linear", label_sets=False), KGHA("linear", label_sets=False, n_components=2)):
+    for model in (
+        MultiViewRidge("linear", decoder=Scores(label_sets=False)),
+        KGHA("linear", decoder=Scores(label_sets=False), n_components=2),
+    ):
         found = model.fit(VIEWS, labels, sample_weight=WEIGHTS).rule_.frequency
         known = ~np.isnan(labels)
         wanted = [np.average(y[has], weights=WEIGHTS[has]) for y, has in zip(labels.T, known.T, strict=True)]
@@ -218,7 +222,7 @@ def test_classes_without_weight_take_no_part_in_balanced_weights() -> None:
     y = np.arange(N) % 3
     some = y < 2
     for model in (MultiViewRidge("linear", ridge=5.0), KGHA("linear", ridge=5.0, n_components=1)):
-        model.set_params(class_weight="balanced", label_sets=False)
+        model.set_params(class_weight="balanced", decoder=Scores(label_sets=False))
         weighted = clone(model).fit(VIEWS, y, sample_weight=1.0 * some).decision_function(NEW)[:, :2]
         alone = clone(model).fit({view: X[some] for view, X in VIEWS.items()}, y[some]).decision_function(NEW)
         assert_allclose(weighted[:, 1] - weighted[:, 0], alone, atol=1e-6)
@@ -290,11 +294,11 @@ def test_samples_that_are_fitted_whole_are_told_of() -> None:
 
 def test_decoders_and_standardized_scores_learn_from_known_labels_alone() -> None:
     views, labels = with_gaps()
-    model = MultiViewRidge("linear", ridge=1.0, standardize=0.5, decoder="f1@2", approximation="exact")
-    model.fit(views, labels)
     frequency = np.nanmean(labels[~np.isnan(labels).all(axis=1)], axis=0)
-    assert_allclose(model.rule_.frequency, frequency)
-    assert_allclose(model.predict_proba(NEW).shape, (7, L))
+    for decoder in (Scores(standardize=0.5), "f1@2"):
+        model = MultiViewRidge("linear", ridge=1.0, decoder=decoder, approximation="exact").fit(views, labels)
+        assert_allclose(model.rule_.frequency, frequency)
+        assert_allclose(model.predict_proba(NEW).shape, (7, L))
     blind = MultiViewRidge("linear", ridge=1.0, decoder="probabilities", approximation="exact").fit(VIEWS, Y)
     hidden = np.where(RNG.random(Y.shape) < 0.7, np.nan, Y)  # at random: probabilities stay calibrated
     seeing = MultiViewRidge("linear", ridge=1.0, decoder="probabilities", approximation="exact").fit(VIEWS, hidden)
@@ -605,7 +609,9 @@ def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() 
     inverse = inverse_propensities(WEIGHTS @ labels / WEIGHTS.sum(), WEIGHTS.sum())
     oracle = Ridge(0.3).fit(VIEWS["a"], labels * inverse, sample_weight=WEIGHTS).predict(NEW["a"])
     for approximation in ("exact", Nystrom(rank=200)):
-        model = MultiViewRidge("linear", ridge=0.3, intercept=True, propensity=True, approximation=approximation)
+        model = MultiViewRidge(
+            "linear", ridge=0.3, intercept=True, decoder=Scores(propensity=True), approximation=approximation
+        )
         found = model.fit(VIEWS["a"], labels, sample_weight=WEIGHTS).decision_function(NEW["a"])
         assert_allclose(found, oracle, atol=1e-8)
 
@@ -613,7 +619,10 @@ def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() 
 @pytest.mark.parametrize(
     ("model", "grid"),
     [
-        (MultiViewRidge(RBF(2.0)), {"ridge": [0.1, 1.0], "center": [True, False], "propensity": [False, True]}),
+        (
+            MultiViewRidge(RBF(2.0)),
+            {"ridge": [0.1, 1.0], "center": [True, False], "decoder__propensity": [False, True]},
+        ),
         (
             KGHA(RBF(2.0), solver=Solver(tol=1e-9)),
             {"ridge": [0.3, 1.0], "balance": [0.1], "n_components": [2, 3], "intercept": [True]},
@@ -809,7 +818,9 @@ def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> No
         dmo.impute_views(VIEWS["a"])
 
 
-@pytest.mark.parametrize("model", [MultiViewRidge("linear", label_sets=False), MORP(RBF(2.0), ridge=0.2)])
+@pytest.mark.parametrize(
+    "model", [MultiViewRidge("linear", decoder=Scores(label_sets=False)), MORP(RBF(2.0), ridge=0.2)]
+)
 def test_scores_count_known_labels_and_weights_as_repeated_samples(model: Any) -> None:
     X = VIEWS["a"]
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dmo import KGHA, MultiViewRidge, Nystrom, load
+from dmo.decoders import Scores
 from dmo.kernels import Linear
 from dmo.workflows.answers import read_answers
 
@@ -86,11 +87,11 @@ def test_new_labels_are_absent_from_earlier_rows(kind: type) -> None:
 
 @KINDS
 def test_the_statistics_of_held_out_folds_see_every_row(kind: type) -> None:
-    model = made(kind, standardize=1.0)
+    model = made(kind, decoder=Scores(standardize=1.0))
     for where in BATCHES:  # the second batch has fewer rows than there are folds
         model.partial_fit(some(where), Y[where])
     assert sum(part.n for part in model.pass_.folds) == 120
-    held = made(kind, standardize=1.0).fit(VIEWS, Y).rule_  # other folds of the same rows
+    held = made(kind, decoder=Scores(standardize=1.0)).fit(VIEWS, Y).rule_  # other folds of the same rows
     np.testing.assert_allclose(model.rule_.deviation, held.deviation, rtol=0.2)
 
 

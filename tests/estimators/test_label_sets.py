@@ -19,6 +19,7 @@ from sklearn.svm import SVC
 
 import dmo
 from dmo import KGHA, Exact, MultiViewRidge, Nystrom
+from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.estimators import homogeneity_embedding, out_of_fold
 from dmo.labels.stratification import stratified_folds
@@ -242,7 +243,7 @@ def test_label_sets_of_low_rank_kernels_take_the_maps_of_the_fit(monkeypatch):
 def test_a_fit_that_learns_no_probabilities_says_so(problem):
     X, Y, new, _ = problem
     with pytest.raises(ValueError, match="label_sets=False learns no probabilities"):
-        MultiViewRidge("linear", label_sets=False).fit(X, Y).predict_proba(new)
+        MultiViewRidge("linear", decoder=Scores(label_sets=False)).fit(X, Y).predict_proba(new)
 
 
 def test_a_column_of_text_is_a_vector_of_classes():
@@ -286,7 +287,7 @@ def test_scores_of_few_samples_are_those_of_fits_without_their_fold(monkeypatch)
     KGHA(dmo.kernels.RBF(2.0)).fit(X, Y)
     fold = out_of_fold.folds_of_rows({"x": X}, Y)
     assert fold.max() == 9
-    model = KGHA(dmo.kernels.RBF(2.0), label_sets=False)
+    model = KGHA(dmo.kernels.RBF(2.0), decoder=Scores(label_sets=False))
     for number in range(10):
         said = model.fit(X[fold != number], Y[fold != number])._raw_scores({"x": X[fold == number]})
         np.testing.assert_allclose(held[0][fold == number], said, atol=1e-6)
@@ -416,8 +417,7 @@ def test_a_model_saved_before_it_learned_label_sets_gives_as_many_labels_as_on_a
     model = clone(PREDICTORS[name]).fit(X[:120], Y[:120])
     arrays, description = described(model)
     arrays = {key: value for key, value in arrays.items() if not key.startswith(("rule/", "decoding/"))}
-    for key in ("label_sets", "decoder"):
-        description["parameters"].pop(key)
+    description["parameters"].pop("decoder")
     fitted = {key: value for key, value in description["fitted"].items() if key not in ("rule", "decoding")}
     mean = Y[:120].mean(axis=0)
     if name == "MORP":

@@ -34,6 +34,7 @@ from dmo import (
     Views,
 )
 from dmo.blocks import Subset
+from dmo.decoders import Scores
 from dmo.kernels import RBF, Laplacian, gram_matrix
 from dmo.linalg.solve import COEFFICIENTS
 from dmo.selection import sweep
@@ -148,7 +149,7 @@ def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_p
     _, Y, K, K_new = samples(n)
     write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # float32, as kernels of that size are kept
     engine = Exact(storage="recomputed")
-    model = made("MultiViewRidge", "precomputed", ridge=1.0, approximation=engine, label_sets=False)
+    model = made("MultiViewRidge", "precomputed", ridge=1.0, approximation=engine, decoder=Scores(label_sets=False))
     found = model.fit(open_kernel(str(tmp_path / "k.zarr")), Y).decision_function(K_new)
     # the same by LAPACK: the kernel as it is stored, centered
     stored, new, targets = (
@@ -185,7 +186,7 @@ def test_a_kernel_in_chunks_is_never_read_whole(storage, tmp_path):
     _, Y, K, K_new = samples(600)
     kernel = Watched(K)
     engine = Exact(storage=storage, block=100, path=str(tmp_path))
-    model = made("MultiViewRidge", "precomputed", approximation=engine, label_sets=False).fit(kernel, Y)
+    model = made("MultiViewRidge", "precomputed", approximation=engine, decoder=Scores(label_sets=False)).fit(kernel, Y)
     assert 0 < kernel.largest <= 100 * 100
     model.save(str(tmp_path / "model"))
     assert sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file()) < K.nbytes / 10
@@ -385,7 +386,9 @@ def test_a_kernel_with_rounding_gives_what_its_transpose_gives():
     _, Y, K, new = samples(60)
     K = K * (1 + 1e-6 * np.random.default_rng(0).uniform(-1, 1, K.shape))
     one, other = (
-        MultiViewRidge("precomputed", approximation=Exact(), label_sets=False).fit(k, Y).decision_function(new)
+        MultiViewRidge("precomputed", approximation=Exact(), decoder=Scores(label_sets=False))
+        .fit(k, Y)
+        .decision_function(new)
         for k in (K, K.T.copy())
     )
     np.testing.assert_array_equal(one, other)

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import KGHA, LLTSVR, MLSI, MORP, CoupledSVR, MultiViewRidge, Nystrom, Solver, UserError
+from dmo.decoders import Scores
 from dmo.kernels import RBF
 
 RNG = np.random.default_rng(0)
@@ -104,7 +105,7 @@ def test_what_is_real_is_told_from_labels():
         (counts, {}, "labels must be 0 or 1, got .*; binarize them first, or pass targets='real'"),
         (Y[:, 0], {}, "Unknown label type: continuous; pass targets='real' for a regression"),
         (Y, {"targets": "labels"}, "labels must be 0 or 1"),
-        (Y, {"prior_power": 0.5}, "prior_power = 0.5 is for labels, and y has real values"),
+        (Y, {"decoder": Scores(prior_power=0.5)}, "prior_power = 0.5 is for labels, and y has real values"),
         (Y, {"decoder": "f1@2"}, "decoder = 'f1@2' is for labels"),
         (Y, {"targets": "all"}, "targets = 'all'; known"),
     ):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmo import KGHA, Moments, MultiViewRidge, Nystrom
+from dmo.decoders import Scores
 from dmo.devices import moved, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import RBF, ChiSquare
@@ -81,8 +82,8 @@ def test_a_fit_on_a_device_is_that_of_numpy(standardize):
     Y = (ROWS[:, :3] > 0.6).astype(np.uint8)
     kernels, low = {"real": "rbf", "counts": "hellinger-rbf"}, Nystrom(rank=15, precision="float64")
     for model in (
-        MultiViewRidge(kernels, ridge=0.1, approximation=low, standardize=standardize),
-        KGHA(kernels, ridge=0.1, approximation=low, standardize=standardize, n_components=2),
+        MultiViewRidge(kernels, ridge=0.1, approximation=low, decoder=Scores(standardize=standardize)),
+        KGHA(kernels, ridge=0.1, approximation=low, decoder=Scores(standardize=standardize), n_components=2),
     ):
         expected = model.fit(X, Y).decision_function(X)
         with dask.config.set({"dmo.device": "array_api_strict"}):
@@ -95,7 +96,7 @@ def test_sums_of_a_fit_are_made_on_the_device(monkeypatch):
     seen = []
     matmul = strict.matmul
     monkeypatch.setattr(strict, "matmul", lambda a, b: seen.append(a.shape) or matmul(a, b))
-    MultiViewRidge("rbf", approximation=Nystrom(rank=7), label_sets=False).fit(ROWS, ROWS[:, :2] > 0.5)
+    MultiViewRidge("rbf", approximation=Nystrom(rank=7), decoder=Scores(label_sets=False)).fit(ROWS, ROWS[:, :2] > 0.5)
     assert (9, 40) in seen  # seven columns and two labels
 
 

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver
 from dmo.cluster import connect
+from dmo.decoders import Scores
 from dmo.engines.lowrank import FOLDS, folds_of
 from dmo.engines.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
@@ -69,7 +70,7 @@ def test_krylov_needs_few_steps_and_its_objective_is_that_of_eigh():
 
 def test_als_rises_to_the_krylov_objective_from_below():
     views, Y = two_views()
-    model = KGHA(balance=0.3, ridge=0.5, n_components=4, label_sets=False)
+    model = KGHA(balance=0.3, ridge=0.5, n_components=4, decoder=Scores(label_sets=False))
     best = model.fit(views, Y).objective_
     als = model.set_params(solver=Solver("als", tol=1e-9, max_iter=500)).fit(views, Y)
     history = np.array(als.objective_history_)
@@ -376,7 +377,11 @@ def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
             {name: X[~out] for name, X in views.items()}, Y[~out]
         )
         scores[out] = model.decision_function({name: X[out] for name, X in views.items()})
-    rule = KGHA(**given, approximation=Nystrom(rank=30, precision="float64"), standardize=1.0).fit(views, Y).rule_
+    rule = (
+        KGHA(**given, approximation=Nystrom(rank=30, precision="float64"), decoder=Scores(standardize=1.0))
+        .fit(views, Y)
+        .rule_
+    )
     # scores in the sample would have means of 0, .015 away
     np.testing.assert_allclose(rule.mean, scores.mean(axis=0), atol=1e-10)
     np.testing.assert_allclose(rule.deviation, scores.std(axis=0), rtol=1e-9)
@@ -385,7 +390,9 @@ def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
 def test_standardize_on_kernels_leaves_every_row_out_of_the_views_regressions():
     """[KGHA 30, 31] with X as it is fitted: scikit-learn's KernelRidge of X on the other rows of every view, decoded."""
     views, Y = two_views(n=40)
-    model = KGHA(kernel="linear", ridge=2.0, balance=0.5, n_components=2, center=False, standardize=1.0).fit(views, Y)
+    model = KGHA(
+        kernel="linear", ridge=2.0, balance=0.5, n_components=2, center=False, decoder=Scores(standardize=1.0)
+    ).fit(views, Y)
     embedding, left_out = model.embedding_, np.zeros((40, 2))
     for rows in views.values():
         for i in range(40):
@@ -405,7 +412,9 @@ def test_standardize_uses_the_leave_one_out_scores():
     for i in range(40):
         rest = np.arange(40) != i
         loo[i] = K[i, rest] @ np.linalg.solve(K[np.ix_(rest, rest)] + 0.2 * np.eye(39), Y[rest].astype(float))
-    model = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False, standardize=1.0).fit(views["a"], Y)
+    model = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False, decoder=Scores(standardize=1.0)).fit(
+        views["a"], Y
+    )
     np.testing.assert_allclose(model.rule_.mean, loo.mean(axis=0), atol=1e-8)
     np.testing.assert_allclose(model.rule_.deviation, loo.std(axis=0), atol=1e-8)
     plain = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False).fit(views["a"], Y)
@@ -416,7 +425,7 @@ def test_standardize_uses_the_leave_one_out_scores():
 def test_prior_power_divides_by_frequency():
     views, Y = two_views()
     plain = KGHA(n_components=5).fit(views, Y).decision_function(views)
-    model = KGHA(n_components=5, prior_power=0.5).fit(views, Y)
+    model = KGHA(n_components=5, decoder=Scores(prior_power=0.5)).fit(views, Y)
     np.testing.assert_allclose(model.decision_function(views), plain / np.sqrt(Y.mean(axis=0)), rtol=1e-12)
 
 
@@ -450,7 +459,7 @@ def test_gram_of_blocks_is_the_gram_of_all():
 @pytest.mark.parametrize("storage", ["resident", "stored"])
 def test_a_cluster_gives_the_scores_of_one_process(storage, local_cluster, tmp_path):
     views, Y = two_views(n=110)
-    model = KGHA(ridge=0.1, n_components=5, label_sets=False)
+    model = KGHA(ridge=0.1, n_components=5, decoder=Scores(label_sets=False))
     expected = model.fit(views, Y).decision_function(views)
     model.approximation = Exact(storage=storage, block=40, path=str(tmp_path), precision="float64")
     with connect(local_cluster.scheduler_address):
@@ -480,7 +489,7 @@ def test_a_solve_that_stops_short_warns(monkeypatch):
 )
 def test_a_fit_by_two_threads_is_that_by_one(approximation):
     views, Y = two_views(n=200)  # more rows than columns, fewer, and kernels
-    model = KGHA("rbf", approximation=approximation, n_components=5, standardize=1.0, random_state=0)
+    model = KGHA("rbf", approximation=approximation, n_components=5, decoder=Scores(standardize=1.0), random_state=0)
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
@@ -535,7 +544,7 @@ def test_more_labels_than_samples_are_annotated_as_from_moments(approximation, s
         n_components=4,
         solver=Solver(tol=1e-11),
         approximation=approximation,
-        standardize=standardize,
+        decoder=Scores(standardize=standardize),
     )
     wanted = clone(model).partial_fit(views, Y).decision_function(views)  # moments, whatever the shape
     np.testing.assert_allclose(model.fit(views, Y).decision_function(views), wanted, atol=1e-4 * np.abs(wanted).max())

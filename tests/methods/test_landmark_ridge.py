@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dmo
 from dmo import MultiViewRidge, Nystrom, load
+from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.estimators import landmark_regression as regression
 from dmo.estimators import ridge
@@ -58,7 +59,7 @@ def test_single_precision_is_as_near_as_that_of_the_direct_solve():
     found = {}
     for solver, precision in (("direct", "float64"), ("direct", "float32"), ("cg", "float32")):
         low = Nystrom(rank=100, precision=precision, solver=solver)
-        model = MultiViewRidge(RBF(4.0), ridge=1e-3, approximation=low, label_sets=False).fit(X, Y)
+        model = MultiViewRidge(RBF(4.0), ridge=1e-3, approximation=low, decoder=Scores(label_sets=False)).fit(X, Y)
         found[solver, precision] = model.decision_function(X)
     wide = found["direct", "float64"]
     off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
@@ -71,7 +72,9 @@ def test_rows_own_gram_matrix_is_solved_as_nearly_as_factor_rows(center, width):
     found = {}
     for solver, precision in (("direct", "float64"), ("direct", "float32"), ("cg", "float32")):
         low = Nystrom(rank=60, precision=precision, solver=solver)
-        model = MultiViewRidge(RBF(width), ridge=0.1, center=center, approximation=low, label_sets=False).fit(X, Y)
+        model = MultiViewRidge(
+            RBF(width), ridge=0.1, center=center, approximation=low, decoder=Scores(label_sets=False)
+        ).fit(X, Y)
         found[solver, precision] = model.decision_function(X)
     wide = found["direct", "float64"]
     off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
@@ -85,7 +88,9 @@ def test_very_many_landmarks_of_one_label_are_solved_by_steps_in_single_precisio
     found = {}
     for solver, precision in (("direct", "float64"), ("cg", "float32")):
         low = Nystrom(rank=1000, landmarks="uniform", precision=precision, solver=solver)
-        model = MultiViewRidge(RBF(1.2), ridge=0.1, approximation=low, label_sets=False).fit(rows, values)
+        model = MultiViewRidge(RBF(1.2), ridge=0.1, approximation=low, decoder=Scores(label_sets=False)).fit(
+            rows, values
+        )
         found[solver] = model.predict(rows)
     left = found["cg"] - found["direct"]
     assert 0 < np.linalg.norm(left) < 2e-3 * np.linalg.norm(found["direct"])
@@ -97,17 +102,23 @@ def test_landmarks_and_memory_say_whether_factor_rows_are_made(width, kept, same
     found = {}
     for solver in ("auto", "cg", "direct"):
         low = Nystrom(rank=60, landmarks="uniform", solver=solver)
-        model = MultiViewRidge(RBF(width), ridge=0.1, approximation=low, label_sets=False).fit(X, Y)
+        model = MultiViewRidge(RBF(width), ridge=0.1, approximation=low, decoder=Scores(label_sets=False)).fit(X, Y)
         found[solver] = model.decision_function(X)
     assert [name for name in ("cg", "direct") if (found[name] == found["auto"]).all()] == [same]
 
 
-@pytest.mark.parametrize("change", [{"ridge": np.full(3, 0.1)}, {"combine": "kernels"}, {"label_sets": True}])
+@pytest.mark.parametrize(
+    "change", [{"ridge": np.full(3, 0.1)}, {"combine": "kernels"}, {"decoder": Scores(label_sets=True)}]
+)
 def test_what_kernel_values_do_not_give_is_solved_directly_where_the_solver_is_free(change):
     views, found = {"a": X[:, :3], "b": X[:, 3:]}, []
     for solver in ("auto", "direct"):
         low = Nystrom(rank=20, solver=solver)
-        model = MultiViewRidge(RBF(0.5), approximation=low, label_sets=False).set_params(**change).fit(views, Y)
+        model = (
+            MultiViewRidge(RBF(0.5), approximation=low, decoder=Scores(label_sets=False))
+            .set_params(**change)
+            .fit(views, Y)
+        )
         found.append(model.decision_function(views))
     np.testing.assert_array_equal(*found)
 
@@ -115,7 +126,9 @@ def test_what_kernel_values_do_not_give_is_solved_directly_where_the_solver_is_f
 def test_sparse_rows_have_the_scores_of_the_direct_solve():
     rows = scipy.sparse.random_array((300, 400), density=0.05, format="csr", rng=np.random.default_rng(0))
     found = [
-        MultiViewRidge("rbf", approximation=Nystrom(rank=50, solver=solver), label_sets=False).fit(rows, Y[:300])
+        MultiViewRidge("rbf", approximation=Nystrom(rank=50, solver=solver), decoder=Scores(label_sets=False)).fit(
+            rows, Y[:300]
+        )
         for solver in ("direct", "cg")
     ]
     np.testing.assert_allclose(found[1].decision_function(rows), found[0].decision_function(rows), atol=1e-3)
@@ -167,7 +180,9 @@ def test_products_that_are_too_inexact_are_told():
 
 def test_held_out_scores_come_from_folds():
     low = Nystrom(rank=40, solver="cg")
-    model = MultiViewRidge("rbf", approximation=low, standardize=0.5, decoder="f1@2").fit(X, Y)
+    model = MultiViewRidge("rbf", approximation=low, decoder=Scores(standardize=0.5)).fit(X, Y)
+    assert model.rule_.mean.shape == (Y.shape[1],)
+    model = MultiViewRidge("rbf", approximation=low, decoder="f1@2").fit(X, Y)
     assert model.held_out_scores_.shape == Y.shape
     assert model.predict(X).shape == Y.shape
 
@@ -223,7 +238,7 @@ def test_a_sweep_fits_every_setting_by_itself_to_the_scores_of_moments(monkeypat
     tables = []
     for solver in ("direct", "cg"):
         low = Nystrom(rank=500, landmarks="uniform", precision="float64", solver=solver)  # all rows, of any fold
-        model = MultiViewRidge(RBF(1.5), approximation=low, label_sets=False)
+        model = MultiViewRidge(RBF(1.5), approximation=low, decoder=Scores(label_sets=False))
         found = sweep(model, X, Y, {"ridge": [0.1, 1.0]}, metric="lrap", folds=3, refit=False)
         tables.append([row["mean"] for row in found.table])
     assert sorted(fits) == [0.1] * 3 + [1.0] * 3

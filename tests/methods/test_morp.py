@@ -11,6 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from dmo import Solver
 from dmo.engines.exact import Exact
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.morp import MORP
@@ -284,7 +285,7 @@ def test_trace_embedding_through_every_kind_of_rows():
     np.testing.assert_allclose(np.abs(dense), np.abs(PLSSVD(3, scale=False).fit_transform(X, Y)[0]), atol=1e-8)
     far = TraceEmbedding("pca", n_components=3).fit_transform(X + 1e6)
     np.testing.assert_allclose(np.abs(far), np.abs(PCA(3).fit_transform(X)), atol=1e-5)
-    kernel = TraceEmbedding("pca", kernel=RBF(bandwidth=WIDTH), tol=1e-12).fit_transform(X)
+    kernel = TraceEmbedding("pca", kernel=RBF(bandwidth=WIDTH), solver=Solver(tol=1e-12)).fit_transform(X)
     reference = KernelPCA(2, kernel="rbf", gamma=1 / (2 * WIDTH**2)).fit_transform(X)
     np.testing.assert_allclose(np.abs(kernel), np.abs(reference), atol=1e-8)
 
@@ -292,7 +293,7 @@ def test_trace_embedding_through_every_kind_of_rows():
 @pytest.mark.parametrize("name", ["hsic-1", "cca", "morp"])
 def test_trace_embedding_engines_agree_at_full_rank(name):
     kernel = RBF(bandwidth=WIDTH)
-    exact = TraceEmbedding(name, kernel=kernel, n_components=3, tol=1e-10).fit(X, Y)
+    exact = TraceEmbedding(name, kernel=kernel, n_components=3, solver=Solver(tol=1e-10)).fit(X, Y)
     small = TraceEmbedding(name, kernel=kernel, n_components=3, approximation=FULL).fit(X, Y)
     np.testing.assert_allclose(np.abs(small.transform(NEW)), np.abs(exact.transform(NEW)), atol=1e-6)
 

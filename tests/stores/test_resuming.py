@@ -28,6 +28,7 @@ import dmo.selection
 import dmo.stores.checkpoints
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
 from dmo.cli.app import app
+from dmo.decoders import Scores
 from dmo.engines import row_sums
 from dmo.engines.exact import Exact
 from dmo.engines.moments import Moments
@@ -201,7 +202,7 @@ def ridge_pass() -> Result:
 LOW = Nystrom(rank=20, random_state=0)
 PASSES: dict[str, Job] = {
     "KGHA": passes(KGHA(approximation=LOW, n_components=2), views=True),
-    "KGHA, folds": passes(KGHA(approximation=LOW, n_components=2, standardize=0.5), views=True),
+    "KGHA, folds": passes(KGHA(approximation=LOW, n_components=2, decoder=Scores(standardize=0.5)), views=True),
     "KGHA, MEKA": passes(KGHA(approximation=Meka(clusters=2, rank=8, random_state=0), n_components=2), views=True),
     "MultiSetCCA": passes(MultiSetCCA(approximation=LOW), views=True),
     "MultiViewRidge": ridge_pass,
@@ -220,7 +221,7 @@ JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which i
     "alternating directions, the extrapolation full": (lambda: alternating(tol=1e-6), 0.86),
     "alternating directions by conjugate gradients": (alternating_by_gradients, 0.6),
     "a path of problems": (path_of_two, 0.8),
-    "sweep, exact": (lambda: swept(KGHA(), {**RIDGES, "prior_power": [0.0, 0.5]}), 0.5),
+    "sweep, exact": (lambda: swept(KGHA(), {**RIDGES, "decoder__prior_power": [0.0, 0.5]}), 0.5),
     "sweep, outer settings": (lambda: swept(MultiViewRidge(), {"combine": ["kernels", "product"], **RIDGES}), 0.7),
     "sweep, low rank": (low_rank, 0.5),
     "sweep, low rank, between folds": (low_rank, 0.3),
