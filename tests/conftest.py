@@ -1,6 +1,7 @@
 """Fixtures that every test module shares."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads i
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))  # as its scripts find their modules
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a job in the background, whose commands would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _STATES: dict[int, dict[str, Any]] = {}
 
 

@@ -298,7 +298,8 @@ def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeyp
     grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "decoder__standardize": [0.0, 1.0]}
     if model.decoder is not None:
         del grid["decoder__standardize"]
-    model = clone(model).set_params(approximation="exact", decoder=Scores(label_sets=False))
+    decoder = Scores(label_sets=False) if model.decoder is None else model.decoder
+    model = clone(model).set_params(approximation="exact", decoder=decoder)
     made = []
     decompose = dmo.estimators.shared_fits.Spectrum
     monkeypatch.setattr(dmo.estimators.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))

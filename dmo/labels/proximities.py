@@ -45,8 +45,8 @@ class Proximity(ParameterObject):
         D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
     similarity : str, default="sorensen"
         Of "bits", h the number of labels that differ, L of all labels: "sorensen" 2 |A & B| / (|A| + |B|) [34],
-        "scaled-sorensen" the same with every label of A & B counted 1 / its samples [35], "jaccard" |A & B| / |A | B| [36],
-        "hamming-exponential" exp(-h / bandwidth) [37], "hamming-linear" 1 - h / L [38].
+        "scaled-sorensen" the same with every label of A & B counted 1 / its samples [35], "jaccard" the share of A & B in
+        what A or B has [36], "hamming-exponential" exp(-h / bandwidth) [37], "hamming-linear" 1 - h / L [38].
         Of "projection": "minkowski" exp(-|z_i - z_j|_p^p / bandwidth) [40], "tanimoto"
         z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41], or a feature weight of `dmo.graphs.weigh`.
         Of "classes": "counts" Sigma = Y'Y, or a similarity of the other schemes between the columns of Y.

@@ -104,12 +104,21 @@ FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that
     ),
     "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, decoder=Scores(label_sets=False))), 2),
     "ridge, exact": (several(lambda: MultiViewRidge(approximation="exact", combine="kernels", ridge=1.0)), 2),
-    "MORP, Nystrom": (one(lambda: MORP(form="direct", approximation=LOW)), 1),
-    "MORP, primal": (one(lambda: MORP("linear", form="direct", approximation="exact")), 1),
-    "MLSI, primal": (one(lambda: MLSI(approximation="exact")), 1),
-    "CCA, primal": (one(lambda: TraceEmbedding("cca", approximation="exact")), 1),
-    "CCA, Nystrom": (one(lambda: TraceEmbedding("cca", kernel="rbf", approximation=LOW)), 1),
-    "HSIC, weighted rows": (one(lambda: TraceEmbedding("hsic-1", approximation="exact")), 1),
+    "MORP, Nystrom": (one(lambda: MORP(form="direct", approximation=LOW, decoder=Scores(label_sets=False))), 1),
+    "MORP, primal": (
+        one(lambda: MORP("linear", form="direct", approximation="exact", decoder=Scores(label_sets=False))),
+        1,
+    ),
+    "MLSI, primal": (one(lambda: MLSI(approximation="exact", decoder=Scores(label_sets=False))), 1),
+    "CCA, primal": (one(lambda: TraceEmbedding("cca", approximation="exact", decoder=Scores(label_sets=False))), 1),
+    "CCA, Nystrom": (
+        one(lambda: TraceEmbedding("cca", kernel="rbf", approximation=LOW, decoder=Scores(label_sets=False))),
+        1,
+    ),
+    "HSIC, weighted rows": (
+        one(lambda: TraceEmbedding("hsic-1", approximation="exact", decoder=Scores(label_sets=False))),
+        1,
+    ),
     "multiple-set CCA": (several(lambda: MultiSetCCA(approximation=LOW)), 2),
     "graph": (one(lambda: TraceEmbedding("lpp", kernel="rbf", n_landmarks=20)), 1),
 }
@@ -142,7 +151,7 @@ def test_a_krylov_subspace_takes_one_reading_for_every_step_and_one_to_start(
     extra: int, steps: int, store: Any, data: Any, readings: Any
 ) -> None:
     """Of six features: three labels and four random columns span them at once, with one random column after a step more."""
-    MLSI(approximation=Krylov(3, extra)).fit(store.views["a"], data[1])
+    MLSI(approximation=Krylov(3, extra), decoder=Scores(label_sets=False)).fit(store.views["a"], data[1])
     assert set(readings.chunks.values()) == {steps + 1}
 
 

@@ -320,7 +320,8 @@ SCALARS = [
     (model, name)
     for model in MODELS
     for name in needs_of(type(model))
-    if name not in ("method", "n_neighbors", "decoder__prior_power", "decoder__standardize", "label_ridge")
+    if name
+    not in ("method", "n_neighbors", "decoder__prior_power", "decoder__standardize", "label_ridge", "kernel__gamma")
 ]
 
 

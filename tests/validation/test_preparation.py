@@ -101,7 +101,7 @@ def test_standardizing_is_the_same_as_a_scaler_before_the_estimator():
     ],
 )
 def test_scale_and_gaps_go_with_the_model_into_its_store(model, tmp_path):
-    if "impute" in model.get_params():
+    if "prepare" in model.get_params():
         model.set_params(prepare__impute="mean+indicator", prepare__scale="standard")
     model.fit(GAPS, Y)
     model.save(str(tmp_path / "m.zarr"))
@@ -139,7 +139,7 @@ def test_sweeps_choose_the_scale():
     found = sweep(
         MultiViewRidge(), X, labels, {"prepare__scale": ["none", "standard"], "ridge": [0.1, 1.0]}, metric="f1@1"
     )
-    assert found.best_params["scale"] == "standard"
+    assert found.best_params["prepare__scale"] == "standard"
 
 
 def test_samples_that_a_view_lacks_say_nothing_of_its_scale():
