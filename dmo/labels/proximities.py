@@ -48,7 +48,8 @@ class Proximity(ParameterObject):
         "scaled-sorensen" the same with every label of A & B counted 1 / its samples [35], "jaccard" the share of A & B in
         what A or B has [36], "hamming-exponential" exp(-h / bandwidth) [37], "hamming-linear" 1 - h / L [38].
         Of "projection": "minkowski" exp(-|z_i - z_j|_p^p / bandwidth) [40], "tanimoto"
-        z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41], or a feature weight of `dmo.graphs.weigh`.
+        z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41],
+        or a feature weight of `dmo.graphs.weigh`.
         Of "classes": "counts" Sigma = Y'Y, or a similarity of the other schemes between the columns of Y.
     rank : int, default=None
         Coordinates of "projection"; None: as many as there are.
