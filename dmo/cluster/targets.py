@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -359,6 +360,7 @@ def _tls_settings(security: Any) -> dict[str, Any]:
 
 
 def _import(module: str, where: str, extra: str) -> Any:
+    interrupted = signal.getsignal(signal.SIGINT)
     try:
         return import_module(module)
     except ImportError as error:
@@ -366,6 +368,9 @@ def _import(module: str, where: str, extra: str) -> Any:
         raise ImportError(
             f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
         ) from error
+    finally:
+        if signal.getsignal(signal.SIGINT) is not interrupted:  # dask-jobqueue's ends the program, with exit code 0
+            signal.signal(signal.SIGINT, interrupted)
 
 
 STARTERS: dict[str, Callable[[Backend, Any], Any]] = {

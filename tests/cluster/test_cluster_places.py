@@ -215,6 +215,22 @@ def test_a_batch_queue_without_its_command_is_refused(monkeypatch: pytest.Monkey
         pass
 
 
+def test_ctrl_c_on_a_batch_queue_is_an_interrupt_and_not_a_good_end(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from dmo.cluster.settings import Backend\n"
+        "from dmo.cluster.targets import batch_cluster\n"
+        "from dmo.workflows.exits import ending\n"
+        "def work():\n"
+        "    with batch_cluster(Backend('slurm')):\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.exit(ending('program', work))\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1][:17]) == (130, "program: stopped;")
+
+
 def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch queue that starts every job at once, as the process group of its number."""
     start = f'cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
