@@ -47,7 +47,39 @@ def _check_length(X: Any, n: int, who: str) -> None:
         raise UserError(f"{who}: X has {got} samples, and y has {n}; pass the labels of the same samples")
 
 
-class MultilabelStratifiedKFold(BaseCrossValidator):  # type: ignore[misc]
+class _Splitter:
+    """What both splitters read, and how they are asked."""
+
+    order: int
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Give the numbers of the training and of the test samples, a split after the other.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), mapping of view to such, or None
+            Samples; only their number is looked at.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels; NaN is unknown and counts for nothing.
+        groups : None
+            There for scikit-learn's sake.
+
+        Returns
+        ------
+        iterator of (train, test)
+            Each an ndarray of int, numbers of samples, ascending.
+        """
+        who = type(self).__name__
+        Y = _labels(y, who, self.order)
+        _check_length(X, Y.shape[0], who)
+        return self._parts(Y)
+
+    def _parts(self, Y: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Numbers of the training and of the test samples of every split, by labels that are read (n x L)."""
+        raise NotImplementedError
+
+
+class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[misc]
     """K folds, each with its share of every label.
 
     Parameters
@@ -78,26 +110,7 @@ class MultilabelStratifiedKFold(BaseCrossValidator):  # type: ignore[misc]
         self.order = order
         self.random_state = random_state
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give the numbers of the training and of the test samples, a fold after the other.
-
-        Parameters
-        ----------
-        X : rows of shape (n, d), mapping of view to such, or None
-            Samples; only their number is looked at.
-        y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; NaN is unknown and counts for nothing.
-        groups : None
-            There for scikit-learn's sake.
-
-        Yields
-        ------
-        train, test : ndarray of int
-            Numbers of samples, ascending.
-        """
-        who = type(self).__name__
-        Y = _labels(y, who, self.order)
-        _check_length(X, Y.shape[0], who)
+    def _parts(self, Y: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         fold = stratified_folds(Y, int(self.n_splits), self.random_state, self.order)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -118,7 +131,7 @@ class MultilabelStratifiedKFold(BaseCrossValidator):  # type: ignore[misc]
         return self.n_splits
 
 
-class MultilabelStratifiedShuffleSplit(BaseShuffleSplit):  # type: ignore[misc]
+class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ignore[misc]
     """Random divisions into training and test samples, in which each label has its share.
 
     Parameters
@@ -160,27 +173,8 @@ class MultilabelStratifiedShuffleSplit(BaseShuffleSplit):  # type: ignore[misc]
         super().__init__(n_splits, test_size=test_size, train_size=train_size, random_state=random_state)
         self.order = order
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give the numbers of the training and of the test samples, a division after the other.
-
-        Parameters
-        ----------
-        X : rows of shape (n, d), mapping of view to such, or None
-            Samples; only their number is looked at.
-        y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; NaN is unknown and counts for nothing.
-        groups : None
-            There for scikit-learn's sake.
-
-        Yields
-        ------
-        train, test : ndarray of int
-            Numbers of samples, ascending.
-        """
-        who = type(self).__name__
-        Y = _labels(y, who, self.order)
-        n = Y.shape[0]
-        _check_length(X, n, who)
+    def _parts(self, Y: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        who, n = type(self).__name__, Y.shape[0]
         test = self._share("test_size", self.test_size, n)
         train = 1 - test if self.train_size is None else self._share("train_size", self.train_size, n)
         if train <= 0 or train + test > 1 + 1e-12:

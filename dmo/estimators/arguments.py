@@ -121,6 +121,19 @@ class Graph(ParameterObject):
         return cls(value) if isinstance(value, int) else super()._of(value)
 
 
+GAUSSIAN: Mapping[str, Any] = {
+    "n_neighbors": 15,
+    "weight": "gaussian",
+    "bandwidth": "mean",
+    "tau": 1.0,
+    "local": 7,
+    "adjacency": "union",
+    "metric": "euclidean",
+    "search": "exact",
+}
+"""What `MOPE` and `LabelPropagation` take where a `Graph` says nothing."""
+
+
 @dataclass(eq=False, repr=False)
 class Solver(ParameterObject):
     """How an estimator's problem is solved, where that is by iteration, and how closely.

@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.arguments import (
+    GAUSSIAN,
     PAIRS_TOO,
     Combine,
     Decoder,
@@ -132,18 +133,7 @@ class MOPE(DecodingProjection):
     _proximity = Part(Proximity)
     _combination = Part(Combine)
     _options = Part(MethodOptions, mixing=1.0, unsupervised="olpp")
-    _graph = Part(
-        Graph,
-        n_neighbors=15,
-        weight="gaussian",
-        bandwidth="mean",
-        tau=1.0,
-        local=7,
-        adjacency="union",
-        metric="euclidean",
-        search="exact",
-        selection="features",
-    )
+    _graph = Part(Graph, **GAUSSIAN, selection="features")
     _solver = Part(Solver, tol=1e-6, max_iter=300)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
         "proximity__projection": one_of(*UNSUPERVISED),

@@ -15,7 +15,7 @@ from dmo.decoders import Scores
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder, Graph, Inputs, Outputs
+from dmo.estimators.arguments import GAUSSIAN, Decoder, Graph, Inputs, Outputs
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import FEW_ROWS, LEAST
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
@@ -104,17 +104,7 @@ class LabelPropagation(Annotator):
     one_view = True
     _prepare = Part(Prepare, scale="auto", impute=None)
     _by_scores = Part(Scores, "decoder", label_sets=True)
-    _graph = Part(
-        Graph,
-        n_neighbors=15,
-        weight="gaussian",
-        bandwidth="mean",
-        tau=1.0,
-        local=7,
-        adjacency="union",
-        metric="euclidean",
-        search="exact",
-    )
+    _graph = Part(Graph, **GAUSSIAN)
     _needs: ClassVar[dict[str, Need]] = {
         "smoothness": POSITIVE,
         "correlation": optional(NOT_NEGATIVE),

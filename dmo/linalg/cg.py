@@ -145,7 +145,7 @@ class BlockCG(CheckedSolver):
     def inverse_diagonal(self) -> np.ndarray:
         raise UserError(
             "leave-one-out scores need a factorized kernel, and this one is solved by conjugate gradients; "
-            "take standardize=0, or a kernel that fits in memory"
+            "take decoder=Scores(standardize=0), or a kernel that fits in memory"
         )
 
     @cached_property

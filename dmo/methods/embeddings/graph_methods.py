@@ -42,8 +42,8 @@ def degrees(W: csr_array) -> np.ndarray:
     if (found <= 0).any():
         i = int(found.argmin())
         raise UserError(
-            f"the weights of sample {i} sum to {found[i]:.3g}, and are divided by; raise n_neighbors, take adjacency='union', "
-            f"or weights that are positive"
+            f"the weights of sample {i} sum to {found[i]:.3g}, and are divided by; raise n_neighbors, take "
+            "adjacency='union', or weights that are positive"
         )
     return found
 
