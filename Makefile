@@ -25,8 +25,8 @@ test: lint
 # see it
 kernels = $(shell grep -qsw $(1) /proc/cpuinfo && echo $(2))
 CORES := $(call kernels,sse4_2,Nehalem) $(call kernels,avx,Sandybridge) $(call kernels,avx2,Haswell Zen) $(call kernels,avx512f,SkylakeX)
-ROOMS := engines estimators graphs kernels labels linalg lowrank methods \
-    test_blocks.py test_metrics.py test_metrics_of_sets.py test_selection.py test_space.py
+ROOMS := decide fit graphs kernels labels linalg lowrank methods select \
+    test_blocks.py test_metrics.py test_metrics_of_sets.py test_space.py
 
 test-cores: venv
 	# with one BLAS thread and with two; NumPy's OpenBLAS and SciPy's both see the variable

@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator, BaseShuffleSplit
 
 from dmo.errors import UserError
+from dmo.inputs import Named, are_real, as_views, check_partial_labels, sample_count
 from dmo.labels.stratification import stratified_folds
-from dmo.validation import Named, are_real, as_views, check_partial_labels, sample_count
 
 __all__ = ["MultilabelStratifiedKFold", "MultilabelStratifiedShuffleSplit"]
 

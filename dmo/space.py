@@ -18,12 +18,12 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _num_samples
 
 from dmo.blocks import row_blocks, rows
-from dmo.engines.moments import LABELS, Moments
-from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
-from dmo.estimators.arguments import Inputs, Outputs
-from dmo.validation import Views, as_views, check_labels, check_views, preparing, sample_count
-from dmo.validation.containers import split_columns
+from dmo.fit.moments import LABELS, Moments
+from dmo.fit.row_sums import BLOCK
+from dmo.inputs import Views, as_views, check_labels, check_views, preparing, sample_count
+from dmo.inputs.containers import split_columns
+from dmo.methods.base import Inputs, Outputs
 
 __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted_components", "view_importances"]
 

@@ -40,20 +40,20 @@ from dmo import KGHA, FastTag, MultiViewRidge, NeighborVotes, TraceEmbedding
 from dmo.blocks import Subset, row_blocks, rows
 from dmo.datasets import ingest
 from dmo.datasets.writing import write
+from dmo.decide.score_rule import unseen_last
 from dmo.decoders import PlugIn, PooledCalibration
-from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
-from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.shared_fits import ExactFolds, HeldOut
+from dmo.fit.ridge_solves import LabelGaps
+from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.kernels import Kernel
-from dmo.methods.alignment import aligned_weights
-from dmo.methods.decoding import unseen_last
 from dmo.methods.jec import transferred_labels
+from dmo.methods.shared_fits import ExactFolds, HeldOut
 from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 from dmo.methods.two_pass_knn import two_pass_scores
+from dmo.methods.view_weights import aligned_weights
 from dmo.metrics import annotation_scores
 from dmo.report.canvas import LINES
-from dmo.selection import stratified_folds
+from dmo.select.sweeps import stratified_folds
 from dmo.workflows.program import add_run_options, run_pipeline
 
 Matrices = list[np.ndarray]

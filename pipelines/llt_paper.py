@@ -22,10 +22,10 @@ from projection_protocol import Row, beside, publish
 from sklearn.model_selection import KFold
 
 from dmo.decoders import Scores
-from dmo.estimators.coupled_svr import CoupledSVR
-from dmo.estimators.llt_svr import LLTSVR
 from dmo.graphs import neighbors
 from dmo.kernels import RBF
+from dmo.methods.llt_svr import LLTSVR
+from dmo.methods.svr import CoupledSVR
 from dmo.progress import stage
 
 LLT, NAIVE, COUPLED = "LLT-SVR", "Naive SVR", "Vazquez-Walter"

@@ -35,11 +35,10 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
 from dmo.decoders import Scores
-from dmo.estimators.annotator import label_scores
-from dmo.estimators.coupled_svr import CoupledSVR
-from dmo.estimators.llt_svr import LLTSVR
 from dmo.kernels import RBF
-from dmo.methods.svr.frames import Neighbors
+from dmo.methods.annotator import label_scores
+from dmo.methods.llt_svr import LLTSVR, Neighbors
+from dmo.methods.svr import CoupledSVR
 from dmo.workflows.program import Session, add_run_options, run_pipeline
 
 matplotlib.use("Agg")

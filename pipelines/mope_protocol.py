@@ -22,8 +22,8 @@ from sklearn.metrics import precision_recall_curve
 
 from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, solve_trace
-from dmo.methods.embeddings.mope import semi_supervised
-from dmo.methods.embeddings.projected import directions
+from dmo.methods.mope import semi_supervised
+from dmo.methods.trace_solvers import directions
 from dmo.metrics import f1_scores
 
 Setting = dict[str, Any]

@@ -42,14 +42,14 @@ from projection_protocol import Row, plt, publish, summarize
 
 from dmo.blocks import rows
 from dmo.errors import UserError
-from dmo.estimators.mesd import MESD
-from dmo.estimators.mope import MOPE
-from dmo.estimators.propagation import LabelPropagation
-from dmo.estimators.trace import TraceEmbedding
 from dmo.graphs import weigh
 from dmo.labels.proximities import Proximity, combine
-from dmo.methods.embeddings.catalog import METHODS
-from dmo.methods.embeddings.samples import Options, Samples
+from dmo.methods.catalog import METHODS
+from dmo.methods.mesd import MESD
+from dmo.methods.mope import MOPE
+from dmo.methods.propagation import LabelPropagation
+from dmo.methods.quadratic_forms import Options, Samples
+from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
 from dmo.report.canvas import BLUE, GRAY, clean
 from dmo.workflows.program import add_run_options, run_pipeline

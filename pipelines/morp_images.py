@@ -44,8 +44,8 @@ from projection_protocol import (
 from dmo import Solver
 from dmo.blocks import rows
 from dmo.datasets import ingest
-from dmo.estimators.morp import MORP
-from dmo.estimators.trace import TraceEmbedding
+from dmo.methods.morp import MORP
+from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
 from dmo.workflows.program import add_run_options, run_pipeline
 

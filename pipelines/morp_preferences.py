@@ -34,9 +34,9 @@ from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, 
 from sklearn.metrics import roc_curve
 
 from dmo import Solver
-from dmo.estimators.morp import MORP
-from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF
+from dmo.methods.morp import MORP
+from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro, top_n_accuracy
 from dmo.progress import stage
 from dmo.report.canvas import COLORS, GRAY, clean

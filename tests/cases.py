@@ -14,8 +14,7 @@ from sklearn.preprocessing import KernelCenterer
 from threadpoolctl import threadpool_info
 
 from dmo.kernels import RBF
-from dmo.kernels.multikernel import MultiKernel
-from dmo.kernels.tiles import FeatureTiles
+from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap, meka

@@ -20,10 +20,10 @@ from sklearn.datasets import make_multilabel_classification
 
 import dmo
 from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
+from dmo.decide.score_rule import ScoreRule
 from dmo.decoders import Scores
-from dmo.engines.krylov import Krylov
+from dmo.fit.krylov import Krylov
 from dmo.labels.stratification import stratified_folds
-from dmo.methods.decoding import ScoreRule
 
 N, L, D = 60, 5, 12
 X, Y = make_multilabel_classification(n_samples=N + 10, n_features=D, n_classes=L, random_state=0)
@@ -76,74 +76,74 @@ def propagated(method):
 
 # constant -> what changes at it, the size it is compared with, a problem of that size, the tolerance of its result
 CLIFFS = {
-    "engines.exact._LOOK": (
+    "fit.exact._LOOK": (
         "rows of the look at the precision",
         N,
         lambda: ridge(approximation=Exact("memory", "float32")),
         1e-5,
     ),
-    "engines.exact._SMALL": ("float64 entries below, float32 above", N, lambda: ridge(), 1e-5),
-    "engines.kernel_operator._DOUBLE": (
+    "fit.exact._SMALL": ("float64 entries below, float32 above", N, lambda: ridge(), 1e-5),
+    "fit.kernel_operator._DOUBLE": (
         "float64 kernels of regressions below, float32 above",
         N,
         lambda: dmo.LLTSVR(tol=1e-7).fit(X, 2.0 * Y - 1).predict(NEW),
         1e-3,
     ),
-    "engines.krylov._LABELS": (
+    "fit.krylov._LABELS": (
         "label columns that begin a subspace, themselves below, combined above",
         L,
         lambda: linear_space(approximation=Krylov(tol=1e-10)),
         1e-4,
     ),
-    "estimators.out_of_fold.ALL_ROWS": (
+    "decide.out_of_fold.ALL_ROWS": (
         "all held-out scores below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation="exact")),
         1e-9,  # some of the rows are all of them here
     ),
-    "engines.fitted_views.SOLVED_ROWS": (
+    "fit.fitted_views.SOLVED_ROWS": (
         "all held-out scores of tiles below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=TILES)),
         1e-5,  # the same, by other solves
     ),
-    "estimators.out_of_fold.HELD_OUT_ROWS": (
+    "decide.out_of_fold.HELD_OUT_ROWS": (
         "rows of a further fit: three of four below, so many above",
         225,
         lambda: loss(KGHA(ridge=0.5)),
         0.05,  # samples are dealt out anew where there is one less
     ),
-    "estimators.out_of_fold.FEW_ROWS": (
+    "decide.out_of_fold.FEW_ROWS": (
         "held-out scores of all rows by folds below, of some rows by one fit above",
         300,
         lambda: loss(KGHA(ridge=0.5)),
         0.05,  # a quarter of the rows
     ),
-    "estimators.shared_fits.EIGENPAIRS": (
+    "methods.shared_fits.EIGENPAIRS": (
         "factors of every ridge below, eigenpairs for all above",
         16,
         lambda: swept(MultiViewRidge(KERNEL), {"ridge": np.logspace(-3, 1, 16).tolist()}),
         1e-7,
     ),
-    "estimators.shared_fits._EXPONENTS": (
+    "methods.shared_fits._EXPONENTS": (
         "bytes of exponents that are kept below, made anew above",
         4 * 20 * N * N // 15,
         lambda: swept(MultiViewRidge(KERNEL, approximation=Nystrom(rank=20)), {"bandwidth": [0.5, 1.0, 2.0]}),
         1e-4,
     ),
-    "estimators.out_of_fold.PASSED_ROWS": (
+    "decide.out_of_fold.PASSED_ROWS": (
         "all held-out scores of moments below, in runs above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=Nystrom(rank=20))),
         0.05,  # runs of one row each leave one out
     ),
-    "estimators.projector._SMALL": (
+    "methods.projector._SMALL": (
         "exact linear problem below, subspace above",
         D,
         lambda: linear_space("opls", approximation="auto"),
         1e-4,
     ),
-    "methods.embeddings.solvers.DIRECT_ROWS": (
+    "methods.trace_solvers.DIRECT_ROWS": (
         "eigenpairs by LAPACK below, by iteration above",
         N,
         lambda: np.abs(MORP(n_components=2, tol=1e-10).fit(X, Y).transform(NEW)),
@@ -155,23 +155,23 @@ CLIFFS = {
         lambda: propagated("ml-grf"),
         1e-3,
     ),
-    "methods.ridge._LABELS": ("labels at once below, in parts above", L, lambda: sparse_labels(), 1e-8),
-    "validation.outputs._MANY": ("sparse labels made dense below, kept above", L, lambda: sparse_labels(), 1e-5),
-    "validation.outputs._DENSE": (
+    "fit.ridge_solves._LABELS": ("labels at once below, in parts above", L, lambda: sparse_labels(), 1e-8),
+    "inputs.outputs._MANY": ("sparse labels made dense below, kept above", L, lambda: sparse_labels(), 1e-5),
+    "inputs.outputs._DENSE": (
         "sparse labels of few entries made dense below, kept above",
         N * L,
         lambda: sparse_labels(),
         1e-5,
     ),
-    "kernels.bandwidths.SAMPLE": ("a bandwidth from all rows below, from a sample above", N, lambda: ridge(), 0.02),
-    "lowrank.errors._ROWS": (
+    "kernels.pairs.SAMPLE": ("a bandwidth from all rows below, from a sample above", N, lambda: ridge(), 0.02),
+    "lowrank.sampling._ROWS": (
         "error from all rows below, from some above",
         N,
         lambda: ridge(approximation=Nystrom(rank=20)),
         1e-12,
     ),
     "linalg.linear._WHOLE": ("LAPACK's factorization below, by blocks above", N, lambda: ridge(), 1e-9),
-    "estimators.filling._SOME": (
+    "methods.filling._SOME": (
         "the ridge of filled labels from all rows below, from some above",
         N,
         lambda: KGHA(ridge=0.5).fit(X, np.where(np.arange(N * L).reshape(N, L) % 9, Y, np.nan)).decision_function(NEW),
@@ -181,44 +181,44 @@ CLIFFS = {
 
 # what else is made small, so that a small problem has room on both sides
 BESIDE = {
-    "estimators.out_of_fold.ALL_ROWS": {"estimators.out_of_fold.SOME_ROWS": N},
-    "engines.fitted_views.SOLVED_ROWS": {"estimators.out_of_fold.SOLVED_SOME": N},
-    "estimators.out_of_fold.PASSED_ROWS": {"estimators.out_of_fold._RUN": 1},
-    "estimators.out_of_fold.HELD_OUT_ROWS": {"estimators.out_of_fold.FEW_ROWS": 1},
-    "methods.ridge._LABELS": {"validation.outputs._MANY": 1},
+    "decide.out_of_fold.ALL_ROWS": {"decide.out_of_fold.SOME_ROWS": N},
+    "fit.fitted_views.SOLVED_ROWS": {"decide.out_of_fold.SOLVED_SOME": N},
+    "decide.out_of_fold.PASSED_ROWS": {"decide.out_of_fold._RUN": 1},
+    "decide.out_of_fold.HELD_OUT_ROWS": {"decide.out_of_fold.FEW_ROWS": 1},
+    "fit.ridge_solves._LABELS": {"inputs.outputs._MANY": 1},
     "linalg.linear._WHOLE": {"linalg.linear.is_single_blas": lambda: False},
     "linalg.linear._BLOCK": {"linalg.linear.is_single_blas": lambda: False, "linalg.linear._WHOLE": 1},
 }
 
 # constants of a size of blocks alone: the same results whatever they are
 BLOCKS = {
-    "functions._BLOCK": lambda: ridge(),
-    "functions._STRIP": lambda: ridge(kernel="linear"),
-    "engines.row_sums.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
-    "engines.row_sums.TASK_BLOCKS": lambda: ridge(approximation=Nystrom(rank=20)),
-    "engines.moments._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),
-    "engines.fitted_views._RUN": lambda: ridge(approximation=TILES),
-    "engines.relations._BLOCK": lambda: MESD("fda", kernel="rbf").fit(X, Y).transform(NEW),
+    "fit.functions._BLOCK": lambda: ridge(),
+    "fit.functions._STRIP": lambda: ridge(kernel="linear"),
+    "fit.row_sums.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
+    "fit.row_sums.TASK_BLOCKS": lambda: ridge(approximation=Nystrom(rank=20)),
+    "fit.moments._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),
+    "fit.fitted_views._RUN": lambda: ridge(approximation=TILES),
+    "fit.relations._BLOCK": lambda: MESD("fda", kernel="rbf").fit(X, Y).transform(NEW),
     "kernels.composite._STRIP": lambda: _matrix(),
     "linalg.linear._STRIP": lambda: ridge(kernel="linear"),
     "linalg.linear._BLOCK": lambda: ridge(),
     "linalg.cg._STRIP": lambda: ridge(approximation=TILES),
     "linalg.tiles._RUNS": lambda: ridge(approximation=TILES),
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
-    "validation.outputs._BLOCK": lambda: sparse_labels(),
-    "validation.preparation._BLOCK": lambda: ridge(prepare="standard"),
-    "estimators.shared_fits._STRIP": lambda: _swept(),
-    "estimators.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
-    "engines.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),
-    "engines.view_neighbors._VOTERS": lambda: ridge(combine="product", weights="tagprop"),
+    "inputs.outputs._BLOCK": lambda: sparse_labels(),
+    "inputs.preparation._BLOCK": lambda: ridge(prepare="standard"),
+    "methods.shared_fits._STRIP": lambda: _swept(),
+    "methods.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
+    "fit.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),
+    "fit.view_neighbors._VOTERS": lambda: ridge(combine="product", weights="tagprop"),
     "methods.neighbor_votes._BLOCK": lambda: _voted(),
     "lowrank.nystrom._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),
-    "methods.calibration._ENTRIES": lambda: decided(MultiViewRidge(ridge=0.5, decoder="calibrated")),
+    "decide.probabilities._ENTRIES": lambda: decided(MultiViewRidge(ridge=0.5, decoder="calibrated")),
     "methods.jec._QUERIES": lambda: dmo.JEC(n_neighbors=3).fit(X, Y).decision_function(NEW),
     "metrics.ranking._ENTRIES": lambda: np.array(
         [dmo.metrics.metric_of("ranking")(Y, ridge(kernel="linear").repeat(6, axis=0))]
     ),
-    "methods.homogeneity.moments._STRIP": lambda: (
+    "methods.homogeneity_moments._STRIP": lambda: (
         KGHA(ridge=0.5, approximation=Nystrom(rank=20)).fit(X, Y).decision_function(NEW)
     ),
     "graphs.search._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
@@ -228,7 +228,7 @@ BLOCKS = {
 # all other numbers, by why they are no line of the tables above
 OTHERS = {
     "coefficients of a formula or a description": """
-        demo.digits.N_TRAIN demo.digits._ATTRIBUTES engines.kernel_operator._RIDGE features.colors.BANDS
+        demo.digits.N_TRAIN demo.digits._ATTRIBUTES fit.kernel_operator._RIDGE features.colors.BANDS
         features.colors.BINS features.colors.DISTANCES features.embedding.DEVIATION features.embedding.MEAN
         features.embedding.SIDE features.images.LEAST features.images.SIDE features.points.HUES
         features.points.LEAST_CORNER features.points.MAX_CORNERS features.points.PATCHES
@@ -236,13 +236,13 @@ OTHERS = {
         features.textures.GIST_SIDE features.textures.ORIENTATIONS features.textures._REDUCTIONS
         kernels.loops.WIDTH kernels.loops._B0 kernels.loops._B1 kernels.loops._B10 kernels.loops._B11
         kernels.loops._B2 kernels.loops._B3 kernels.loops._B4 kernels.loops._B5 kernels.loops._B6 kernels.loops._B7
-        kernels.loops._B8 kernels.loops._B9 kernels.loops._ROUND64 lowrank.meka_fit._LOCAL
-        lowrank.meka_fit._SAMPLES lowrank.meka_fit._SHARED lowrank.meka_fit._SMOOTH lowrank.meka_fit._SPAN
-        methods.calibration._PRIOR methods.calibration._SLOPE methods.calibration._SMALLEST
-        methods.decoding._LOWEST methods.embeddings.graph_methods.NEIGHBORS methods.embeddings.tasks._SHRINKAGE
-        methods.plugin_rule._DAMPING methods.set_rules._NODES methods.svr.admm._BALANCE methods.svr.admm._REBALANCE
-        methods.svr.admm._RELAXATION methods.svr.admm._STEP methods.tagprop.NEIGHBORS methods.tagprop._EPSILON
-        methods.thresholds._PRIOR
+        kernels.loops._B8 kernels.loops._B9 kernels.loops._ROUND64 lowrank.meka._LOCAL
+        lowrank.meka._SAMPLES lowrank.meka._SHARED lowrank.meka._SMOOTH lowrank.meka._SPAN
+        decide.probabilities._SLOPE_PRIOR decide.probabilities._SLOPE decide.probabilities._SMALLEST
+        decide.score_rule._LOWEST methods.spectral.NEIGHBORS methods.tasks._SHRINKAGE
+        decide.rules._DAMPING decide.rules._NODES methods.svr_admm._BALANCE methods.svr_admm._REBALANCE
+        methods.svr_admm._RELAXATION methods.svr_admm._STEP methods.tagprop.NEIGHBORS methods.tagprop._EPSILON
+        decide.probabilities._THRESHOLD_PRIOR
     """,
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.SEED cli.demo.TOP cli.search.LABELS_SHOWN
@@ -263,85 +263,85 @@ OTHERS = {
         formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
         formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
         formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
-        serve.guard.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._valid.BLOCKS stores._valid.LARGEST
-        stores._whole.CHUNK_BYTES stores.features._UNKNOWN
+        serve.guard.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
+        stores._writer.CHUNK_BYTES stores.features._UNKNOWN
     """,
     "seconds, tries and shares of time": """
         cluster.limits._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
         cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
-        stores._lock.TORN stores._remote._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
+        stores._lock.TORN stores._folder._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
         stores.checkpoints._SHARE stores.checkpoints._SPEED
     """,
     "exit codes, versions and positions": """
-        estimators.lazy._COLUMN estimators.lazy._ROW workflows.exits.DAMAGED workflows.exits.FAILED
+        methods.base._COLUMN methods.base._ROW workflows.exits.DAMAGED workflows.exits.FAILED
         workflows.exits.INTERRUPTED workflows.exits.TERMINATED workflows.exits.WRONG
     """,
     "estimates of memory and of work": """
-        engines.lowrank._SAMPLES engines.relations._SHARE engines.row_sums._IN_TASK engines.row_sums._PARTS
-        engines.row_sums._SEGMENT estimators.label_gaps._KEPT estimators.shared_fits._MEMORY
-        graphs.search._PAIRS kernels.threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
-        linalg.tiles._FAN_IN linalg.tiles._PER_THREAD methods.svr.admm._ONE_THREAD workflows.plan._LOOKED_AT
+        fit.engine._SAMPLES fit.relations._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
+        fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY
+        graphs.search._PAIRS threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
+        linalg.tiles._FAN_IN linalg.tiles._PER_THREAD methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.resources.LARGEST workflows.resources.MOST_WORKERS workflows.resources.SCHEDULER
         workflows.resources.WORKER workflows.resources._OTHERS workflows.resources._TALL workflows.resources._TASK
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
     """,
     "tolerances, and steps up to one": """
-        engines.view_neighbors._ZERO estimators.landmark_regression._DIGITS estimators.landmark_regression._WELL
-        estimators.projector._SINGLE kernels.pairs.NEAR labels.kernels.TOLERANCE linalg.cg._LOOK
+        fit.view_neighbors._ZERO methods.landmark_ridge._DIGITS methods.landmark_ridge._WELL
+        methods.projector._SINGLE kernels.pairs.NEAR labels.label_kernels.TOLERANCE linalg.cg._LOOK
         linalg.eigen.CUTOFF linalg.eigen._BLOCKS linalg.eigen._COLUMNS linalg.eigen._INDEPENDENT linalg.eigen._MANY
         linalg.eigen._PATIENCE linalg.eigen._SHARE linalg.pivoted_cholesky._FLOOR
-        linalg.pivoted_cholesky._PROPOSALS linalg.row_gram._CANCELS linalg.solution.LEAST linalg.solution.PROBES
-        linalg.solution.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
-        linalg.tall._DEPENDENT linalg.tall._RELIABLE lowrank.clusters._LARGEST lowrank.rank_selection.TOLERANCE
-        lowrank.rank_selection._START methods.calibration._STEPS methods.embeddings.direct.RESTARTS
-        methods.embeddings.quadratic_forms._BLIND methods.gain_rules._STEPS
-        methods.homogeneity.label_subspace._LOST methods.homogeneity.label_subspace._STRAIGHT
-        methods.homogeneity.moments._SINGLE methods.homogeneity.moments._STEPS
-        methods.homogeneity.operators._CUTOFF methods.homogeneity.operators._ROUGHEST
-        methods.homogeneity.operators._STEPS methods.landmark_ridge.PASSES methods.landmark_ridge.STEPS
+        linalg.pivoted_cholesky._PROPOSALS linalg.factors._CANCELS linalg.linear.LEAST linalg.linear.PROBES
+        linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
+        linalg.tall._DEPENDENT linalg.tall._RELIABLE lowrank.landmarks._LARGEST lowrank.sampling.TOLERANCE
+        lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
+        methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
+        methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
+        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS
+        methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
+        methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES methods.landmark_ridge.STEPS
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
-        methods.landmark_ridge._SINGLE methods.plugin_rule._STEPS methods.ridge._ENOUGH methods.ridge._PRODUCTS
-        methods.svr.admm._CHECK methods.svr.anderson._MEMORY methods.svr.frames._TIE methods.svr.frames._TOLERANCE
-        methods.svr.problem._REPAIRS methods.tagprop._STEPS tuning._STEPS blocks.APART
-        blocks.MOSTLY validation.views._LARGEST
+        methods.landmark_ridge._SINGLE decide.rules._STEPS fit.ridge_solves._ENOUGH fit.ridge_solves._PRODUCTS
+        methods.svr_admm._CHECK methods.svr_admm._MEMORY methods.llt_svr._TIE methods.llt_svr._TOLERANCE
+        methods.svr_problem._REPAIRS methods.tagprop._STEPS select.tuning._STEPS blocks.APART
+        blocks.MOSTLY inputs.views._LARGEST
     """,
     "sizes above which a call is refused in a sentence": """
-        estimators.mope._ALL estimators.mope._SMALL graphs.weights._KENDALL labels.proximities.MOST_SETS
-        methods.embeddings.discriminant.PAIRS space._WIDEST
+        methods.mope._ALL methods.mope._SMALL graphs.weights._KENDALL labels.proximities.MOST_SETS
+        methods.discriminant.PAIRS space._WIDEST
     """,
     "grids and rounds of a search": """
-        engines.lowrank.FOLDS estimators.missing_views._RIDGES estimators.out_of_fold._MOST_FOLDS tuning._FACTOR
-        tuning._RIDGES tuning._ROUGH tuning._SIZES tuning._WIDTHS
+        fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
+        select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
     """,
     "rows or entries at a time": """
-        estimators.annotator._ENTRIES linalg.row_gram._STRIP linalg.operators._STRIP
-        methods.set_rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.gaps._BLOCK decoders._ENTRIES engines.passes._CARRIED estimators.landmark_regression._ROWS
-        estimators.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
+        methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
+        decide.rules._ENTRIES lowrank.landmarks._STRIP
+        datasets.gaps._BLOCK decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
+        methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES
-        labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES lowrank.clusters._STRIP
+        labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
-        methods.landmark_ridge._MIRROR methods.svr.frames._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
-        validation.parameters._ROWS workflows.comparison._ENTRIES workflows.images.BATCH
+        methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
+        inputs.needs._ROWS workflows.comparison._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """
-        estimators.out_of_fold.SOME_ROWS estimators.out_of_fold.SOLVED_SOME estimators.out_of_fold._RUN
-        decoders._POOLED engines.view_moments._SOME features.extraction.SAMPLE_DESCRIPTORS
-        features.extraction.SAMPLE_IMAGES functions._SAMPLE labels.kernels._DIRECTIONS lowrank.choice._HELD
-        lowrank.clusters._LEAST lowrank.clusters._PER_CLUSTER lowrank.landmarks._LOOK lowrank.landmarks._PER_CENTER
+        decide.out_of_fold.SOME_ROWS decide.out_of_fold.SOLVED_SOME decide.out_of_fold._RUN
+        decide.decoders._POOLED fit.view_moments._SOME features.extraction.SAMPLE_DESCRIPTORS
+        features.extraction.SAMPLE_IMAGES fit.functions._SAMPLE labels.label_kernels._DIRECTIONS lowrank.approximations._HELD
+        lowrank.landmarks._LEAST lowrank.landmarks._PER_CLUSTER lowrank.landmarks._LOOK lowrank.landmarks._PER_CENTER
         kernels.composite._TRIED lowrank.landmarks._SKETCH_COLUMNS
         lowrank.nystrom.BANDWIDTH_ROWS lowrank.nystrom._GROUPS
         lowrank.sampling.MOST_ROWS lowrank.sampling._LEAST lowrank.sampling._PER_COLUMN lowrank.sampling._PER_PIVOT
-        methods.calibration._FIRST methods.calibration._MOST methods.plugin_rule._MOST methods.set_rules._MOST
-        methods.thresholds._MOST blocks._FIRST validation.preparation._MEDIAN
+        decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
+        decide.probabilities._SORTED blocks._FIRST inputs.preparation._MEDIAN
     """,
     "behavior that changes, whose two sides no test compares yet": """
-        engines.lowrank._AUTO_RANK engines.passes._LEAST engines.passes._WIDE
-        estimators.annotator._MANY estimators.incremental._ENOUGH estimators.out_of_fold.LEAST graphs.search._SPARE
+        fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
+        methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
         formats.labels._CLASSES kernels.rows.SPARSE_BELOW
-        kernels.threads._LEAST_WORK linalg.direct._LEADING linalg.direct._PROBE_EVERY linalg.smoothers._KNOWN
-        lowrank.meka_fit._SPARSE_WIDTH methods.embeddings.direct.DENSE methods.embeddings.direct.FACTORED
-        methods.embeddings.quadratic_forms._FULL methods.landmark_ridge._PER_LABEL
+        threads._LEAST_WORK linalg.solve._LEADING linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN
+        lowrank.meka._SPARSE_WIDTH methods.trace_solvers.DENSE methods.trace_solvers.FACTORED
+        methods.quadratic_forms._FULL methods.landmark_ridge._PER_LABEL
     """,
 }
 
@@ -490,7 +490,7 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
     raw = plain.fit([X], Y).decision_function(new)
     standardized = ScoreRule.learn(Y.mean(axis=0), len(Y), held_out, False, 0.5)(raw)
     for most in (n - 1, n, n + 1):
-        set_constant(monkeypatch, "engines.fitted_views.SOLVED_ROWS", most)
+        set_constant(monkeypatch, "fit.fitted_views.SOLVED_ROWS", most)
         decided = clone(plain).set_params(decoder="calibrated").fit([X], Y)
         found = clone(plain).set_params(decoder=Scores(standardize=0.5)).fit([X], Y).decision_function(new)
         assert decided.predict_proba(new).shape == raw.shape
@@ -500,7 +500,7 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
             np.testing.assert_allclose(found, standardized, atol=1e-3 * np.abs(standardized).max())
         assert np.corrcoef(found.ravel(), standardized.ravel())[0, 1] > 0.99
     if name == "ridge":
-        set_constant(monkeypatch, "engines.fitted_views.SOLVED_ROWS", n - 1)
+        set_constant(monkeypatch, "fit.fitted_views.SOLVED_ROWS", n - 1)
         weights = np.repeat([1.0, 0.5], n // 2)
         assert plain.set_params(decoder="calibrated").fit([X], Y, weights).held_out_scores_.shape == Y.shape
 

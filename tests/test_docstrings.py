@@ -19,10 +19,10 @@ import dmo
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "_ext" / "public_names.py"
 BESIDE = {
-    "dmo.labels.kernels": ("SequenceKernel", "SetKernel"),
+    "dmo.labels.label_kernels": ("SequenceKernel", "SetKernel"),
     "dmo.labels.proximities": ("Proximity",),
-    "dmo.methods.decoding": ("ScoreRule",),
-    "dmo.estimators.sweep_result": ("SweepResult",),
+    "dmo.decide.score_rule": ("ScoreRule",),
+    "dmo.methods.base": ("SweepResult",),
 }
 """What documented names take and give, which has no page of its own."""
 SHARED = {"lazy_scores", "decide", "most_labels"}

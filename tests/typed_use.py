@@ -10,11 +10,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 import dmo
 from dmo import JEC, KGHA, MORP, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, Views
 from dmo.decoders import Calibration
+from dmo.inputs import check_labels, check_views
 from dmo.kernels import RBF, gram_matrix
 from dmo.selection import sweep
 from dmo.space import describe_space
 from dmo.stores import open_features
-from dmo.validation import check_labels, check_views
 
 
 def use() -> None:

@@ -19,10 +19,10 @@ from dmo.cli.evaluate import percent
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.datasets.writing import write
+from dmo.decide.score_rule import top_labels
 from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
-from dmo.estimators import KGHA, MultiViewRidge, NeighborVotes
-from dmo.methods.decoding import top_labels
+from dmo.methods import KGHA, MultiViewRidge, NeighborVotes
 from dmo.metrics import precision_recall_curves, top_label_sets
 from dmo.progress import stage
 from dmo.report.page import Part

@@ -16,9 +16,9 @@ from sklearn.base import BaseEstimator
 
 import dmo
 from dmo.errors import UserError
+from dmo.inputs import needs_of
 from dmo.kernels import Kernel, parse
 from dmo.parameters import parts_of, places
-from dmo.validation import needs_of
 
 ENGINES = {"exact": dmo.Exact, "nystrom": dmo.Nystrom, "meka": dmo.Meka, "best": dmo.BestLowRank, "krylov": dmo.Krylov}
 """Names of the objects that an `approximation` may be; the first that has all options given is meant by these."""

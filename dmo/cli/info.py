@@ -184,8 +184,8 @@ def methods_command(
 ) -> None:
     """List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get coordinates."""
     # imported here: `dmo info` needs no estimator
-    from dmo.estimators import TraceEmbedding
-    from dmo.methods.embeddings.catalog import markdown
+    from dmo.methods import TraceEmbedding
+    from dmo.methods.catalog import markdown
 
     found = TraceEmbedding.methods()
     if json_output:

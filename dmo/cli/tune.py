@@ -16,10 +16,10 @@ from dmo.cli.fit import Output, estimator_of, training_of, with_options
 from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
+from dmo.decide.rules import SET_METRICS
 from dmo.errors import UserError
-from dmo.methods.set_rules import SET_METRICS
-from dmo.selection import GRIDS, SweepResult
-from dmo.validation import are_real
+from dmo.inputs import are_real
+from dmo.select.sweeps import GRIDS, SweepResult
 from dmo.workflows.apply import free
 from dmo.workflows.fitting import prepare
 from dmo.workflows.program import session

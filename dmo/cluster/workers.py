@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dmo.cluster import current_client
+from dmo.cluster.connection import current_client
 from dmo.progress import stage
 
 T = TypeVar("T")

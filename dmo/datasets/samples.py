@@ -32,9 +32,9 @@ from dmo.formats.frames import (
 )
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
+from dmo.inputs import SINGLE
 from dmo.labels.stratification import stratified_folds
 from dmo.stores import FeatureStore, Provenance
-from dmo.validation import SINGLE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,10 +27,10 @@ from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError
 from dmo.graphs import loops
-from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
-from dmo.kernels.threads import over_rows, thread_count
+from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.linalg.tiles import lower_pairs
 from dmo.progress import stage
+from dmo.threads import over_rows, thread_count
 
 Metric = Literal["euclidean", "cosine"]
 _BLOCK = 1024  # rows and columns of a tile

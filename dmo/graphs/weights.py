@@ -13,9 +13,9 @@ from dmo.blocks import Rows, row_blocks
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.adjacency import check_symmetric
-from dmo.graphs.rows import Matrix, distances_to, prepare, read
+from dmo.graphs.distances import Matrix, distances_to, prepare, read
 from dmo.graphs.search import Neighbors, neighbors
-from dmo.kernels.threads import over_rows
+from dmo.threads import over_rows
 
 KINDS = (
     "constant",

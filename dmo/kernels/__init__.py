@@ -21,9 +21,19 @@ from numpy.typing import DTypeLike
 from dmo import blocks
 from dmo.errors import UserError
 from dmo.kernels import rows
-from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import Kernel, log_distance
-from dmo.kernels.composite import Function, Precomputed, PreparedParts, PreparedSquare, Product, Sum
+from dmo.kernels.composite import (
+    Function,
+    Precomputed,
+    PreparedParts,
+    PreparedSquare,
+    Product,
+    Sum,
+    from_dict,
+    parse,
+    parse_relation,
+    rescaled,
+)
 from dmo.kernels.functions import (
     RBF,
     ChiSquare,
@@ -35,7 +45,7 @@ from dmo.kernels.functions import (
     Linear,
     Polynomial,
 )
-from dmo.kernels.parsing import from_dict, parse, parse_relation, rescaled
+from dmo.kernels.pairs import RandomState
 from dmo.kernels.rows import Prepared, normalize_rows
 
 if TYPE_CHECKING:

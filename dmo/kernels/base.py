@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike
 from dmo import blocks
 from dmo.devices import foreign
 from dmo.errors import UserError
-from dmo.kernels import bandwidths, loops, pairs, portable, rows
-from dmo.kernels.bandwidths import RandomState
+from dmo.kernels import loops, pairs, portable, rows
+from dmo.kernels.pairs import RandomState
 from dmo.kernels.rows import Prepared
 from dmo.progress import stage
 
@@ -319,13 +319,13 @@ class RowKernel(Kernel[Prepared]):
     def gram(
         self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
     ) -> tuple[np.ndarray, Self]:
-        index = bandwidths.sample(X.shape[0], random_state)
+        index = pairs.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
         n = len(p)
         K = np.empty((n, n), p.dtype)
         with stage(f"{self.name} kernel", n) as advance:
-            for where in bandwidths.strips(n):
+            for where in pairs.strips(n):
                 pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True, n_threads)
                 advance(where.stop - where.start)
         kernel = kernel._resolved(p, K, index, n_threads)
@@ -378,7 +378,7 @@ class BandwidthKernel(RowKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bandwidths.check(self.bandwidth, self.name)
+        pairs.check(self.bandwidth, self.name)
         if not isinstance(self.bandwidth, str):
             object.__setattr__(self, "bandwidth", float(self.bandwidth))
         if not (np.isfinite(self.scale) and self.scale > 0):
@@ -452,14 +452,14 @@ class BandwidthKernel(RowKernel):
         if not self._needs_fit():
             return self
         X = rows.source(X)
-        index = bandwidths.counted(X.shape[0], random_state, sample_weight)
+        index = pairs.counted(X.shape[0], random_state, sample_weight)
         X = rows.read(X if index is None else blocks.sampled(X, index), self.name)
         kernel = self._prefit(X, None, index)
         if not kernel._ruled():
             return kernel
         p = kernel._prepare(X, np.float32, index)
         K = np.empty((len(p), len(p)), p.dtype)
-        for where in bandwidths.strips(len(p)):
+        for where in pairs.strips(len(p)):
             pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
         weights = sample_weight if sample_weight is None or index is None else sample_weight[index]
         return kernel._resolved(p, K, None, None, weights)
@@ -481,7 +481,7 @@ class BandwidthKernel(RowKernel):
         if not isinstance(self.bandwidth, str):
             return self
         floor = self._floor(p)
-        value = bandwidths.resolve(self.bandwidth, self.pair, p, K, index, floor, n_threads, self.name, weights)
+        value = pairs.resolve(self.bandwidth, self.pair, p, K, index, floor, n_threads, self.name, weights)
         return replace(self, bandwidth=value)
 
     def _floor(self, p: Prepared) -> float:
@@ -518,7 +518,7 @@ class CenteredKernel(BandwidthKernel):
     def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         if self.offset is not None or scipy.sparse.issparse(X):
             return self
-        return replace(self, offset=tuple(bandwidths.central_row(X, index, self.normalize, self.name, names).tolist()))
+        return replace(self, offset=tuple(pairs.central_row(X, index, self.normalize, self.name, names).tolist()))
 
     @cached_property
     def _shift(self) -> np.ndarray | None:

@@ -14,9 +14,8 @@ from dmo import blocks
 from dmo.devices import foreign, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import loops, portable, rows
-from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import BandwidthKernel, CenteredKernel, RowKernel
-from dmo.kernels.pairs import EntryMap
+from dmo.kernels.pairs import EntryMap, RandomState
 from dmo.kernels.rows import Prepared, check_normalization
 
 LOG2_E = math.log2(math.e)

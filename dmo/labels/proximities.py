@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.graphs import KINDS, Neighbors, edge_dots, ends, weigh
-from dmo.labels.kernels import factorize_kernel
+from dmo.labels.label_kernels import factorize_kernel
 from dmo.parameters import ParameterObject
 from dmo.progress import stage
 

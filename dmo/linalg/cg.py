@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.hashing import digest
+from dmo.linalg.linear import CheckedSolver, IllConditioned, Solution
 from dmo.linalg.operators import Operator
 from dmo.linalg.pivoted_cholesky import rpcholesky
-from dmo.linalg.solution import CheckedSolver, IllConditioned, Solution
 from dmo.linalg.tall import orthonormalize
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint

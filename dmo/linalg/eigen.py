@@ -9,9 +9,9 @@ import numpy as np
 import scipy.linalg
 
 from dmo.errors import UserError
-from dmo.kernels.threads import product
 from dmo.linalg.tall import LinearMap, gram, orthonormalize
 from dmo.progress import stage
+from dmo.threads import product
 
 
 @dataclass(frozen=True)

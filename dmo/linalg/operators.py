@@ -15,7 +15,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.kernels.threads import in_threads
+from dmo.threads import in_threads
 
 _STRIP = 1024
 _STRIP_ENTRIES = 1 << 21  # of a strip in float64: less than what malloc asks the system for anew, zeroed, every time

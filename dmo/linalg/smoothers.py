@@ -10,8 +10,7 @@ import psutil
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.linalg.factors import DenseFactor
-from dmo.linalg.linear import FactorSystem
-from dmo.linalg.solution import Solver, warn_of_leverage
+from dmo.linalg.linear import FactorSystem, Solver, warn_of_leverage
 from dmo.linalg.tall import Factor, gram
 
 _KNOWN = 5  # blocks whose solutions are kept: as many as the basis of an eigenvalue search has

@@ -16,10 +16,10 @@ import numpy as np
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
 from dmo.errors import UserError, amount
-from dmo.kernels.threads import in_threads
-from dmo.kernels.tiles import FeatureTiles
+from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
 from dmo.stores import KernelStore
+from dmo.threads import in_threads
 
 Pair = tuple[int, int]
 T = TypeVar("T")

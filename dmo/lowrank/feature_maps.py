@@ -1,4 +1,4 @@
-"""Feature maps: fitted functions from rows to rows of a factor F with F F' ~ K."""
+"""Feature maps: fitted functions from rows to rows of a factor F with F F' ~ K; the rows themselves for a linear kernel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, iterate, rows
+from dmo.blocks import Rows, double, iterate, rows
 from dmo.devices import foreign, moved, placed, to_numpy
 from dmo.errors import UserError
-from dmo.kernels import Kernel
-from dmo.linalg.block_rows import BlockRows
+from dmo.kernels import Kernel, Linear, normalize_rows, parse
 from dmo.linalg.operators import LowRank, Operator
+from dmo.linalg.tall import BlockRows
 
 BLOCK = 4096
 """Rows that a map works on at a time."""
@@ -221,3 +221,108 @@ class FeatureMap:
         if block.ndim != 2 or block.shape[1] != width:
             raise UserError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
         return block
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearMap(FeatureMap):
+    """The rows themselves as the factor of a linear kernel: f(x) = x - s, x normalized as the kernel does.
+
+    f(x)'f(y) = k(x, y) without error where the shift s is 0. A shift is for problems that center their rows, which
+    never see
+    it: sums of products of rows far from the origin would have lost their differences before the mean is taken off. Factor
+    rows are dense and float64.
+
+    Parameters
+    ----------
+    kernel : Linear
+        The kernel.
+    dtype : dtype
+        Of the factor rows, float64.
+    shift : ndarray of shape (d,)
+        s.
+    error : dict, default={}
+        Its sampled errors, which are 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> from dmo.lowrank.feature_maps import LinearMap
+    >>> X = np.random.default_rng(0).normal(size=(6, 3))
+    >>> F = LinearMap.of(Linear(), X, center=False)(X)
+    >>> bool(np.allclose(F @ F.T, X @ X.T))
+    True
+    """
+
+    shift: np.ndarray
+
+    kind = "linear"
+
+    @classmethod
+    def of(cls, kernel: Linear, X: Rows, center: bool) -> LinearMap:
+        """Make the map for some rows.
+
+        Parameters
+        ----------
+        kernel : Linear
+            The kernel.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        center : bool
+            Whether the rows will be centered; the shift is then the median of the first rows.
+
+        Returns
+        -------
+        LinearMap
+            The map.
+        """
+        exact = {"relative_error": 0.0, "residual_diagonal": 0.0}
+        plain = cls(kernel, np.dtype(np.float64), np.zeros(X.shape[1]), error=exact)
+        if not center:
+            return plain
+        # medians: a few absurd rows, which a fold may hold out, do not move the origin away from the others
+        return cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK))), axis=0), error=exact)
+
+    @property
+    def rank(self) -> int:
+        """Columns of the factor: the features."""
+        return len(self.shift)
+
+    def raw(self, X: Rows) -> np.ndarray:
+        """Map rows in memory to factor rows.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (m, d), float64
+            Factor rows.
+        """
+        block = double(self._block(X, self.rank))
+        block = normalize_rows(block, getattr(self.kernel, "normalize", None))
+        return (block.toarray() if scipy.sparse.issparse(block) else block) - self.shift
+
+    def numbers(self, n: int) -> int:
+        """Count the numbers that the factor of n rows takes.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+
+        Returns
+        -------
+        int
+            n d.
+        """
+        return n * self.rank
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"shift": self.shift}, {}
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearMap:
+        return cls(parse(meta["kernel"]), np.dtype(meta["dtype"]), arrays["shift"], error=dict(meta["error"]))

@@ -24,11 +24,20 @@ from dmo.devices import foreign, placed
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 from dmo.kernels.base import BandwidthKernel
-from dmo.lowrank.errors import error_rows, sampled_error
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap, multiplied
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
-from dmo.lowrank.rank_selection import Rank, fit_rank
-from dmo.lowrank.sampling import SampledRows, check_finite, check_rows, draw, gather, learning_rows
+from dmo.lowrank.sampling import (
+    Rank,
+    SampledRows,
+    check_finite,
+    check_rows,
+    draw,
+    error_rows,
+    fit_rank,
+    gather,
+    learning_rows,
+    sampled_error,
+)
 from dmo.progress import stage
 
 PREPARED = 1 << 20

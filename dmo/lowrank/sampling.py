@@ -1,8 +1,9 @@
-"""Rows of a row source by number, read block by block, and checked; how many of them a map is learned from."""
+"""Rows by number, checked; errors of low-rank kernels on random samples of them, and ranks by the error that they leave."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,8 +12,9 @@ import scipy.sparse
 
 from dmo.blocks import Block, Rows, RowsOf, sampled
 from dmo.errors import UserError
+from dmo.inputs import COUNT, check_parameter
 from dmo.kernels import Kernel, parse
-from dmo.validation import COUNT, check_parameter
+from dmo.lowrank.feature_maps import FeatureMap
 
 _LEAST, MOST_ROWS = 4096, 20_000
 """Rows that a map is learned from where their number is not given."""
@@ -82,3 +84,149 @@ def check_rows(kernel: str | Kernel, X: Rows) -> None:
         raise UserError("a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
     if len(X.shape) != 2 or 0 in X.shape:
         raise UserError(f"rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")
+
+
+_ROWS = 256  # 256 more beside them make the estimate steadier by less than a third, for more than twice the time
+
+
+def sampled_error(
+    feature_map: FeatureMap,
+    X: Rows,
+    random_state: int | np.random.Generator | None = None,
+    probes: np.ndarray | None = None,
+) -> dict[str, float]:
+    """Estimate the errors of a feature map on random entries of the kernel.
+
+    Parameters
+    ----------
+    feature_map : FeatureMap
+        The map.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    random_state : int, Generator or None, default=None
+        Seed of the sample.
+    probes : ndarray of int or None, default=None
+        Row numbers whose kernel values are compared, with each other and, of fewer than 256, with as many random rows
+        more; None: 256 random rows.
+
+    Returns
+    -------
+    dict
+        "relative_error": |K - F F'|_F / |K|_F, estimated in float64, diagonal and other entries weighted by their numbers;
+        "residual_diagonal": mean of k(x, x) - |f(x)|^2 over the probes, relative to the mean of k(x, x); "probes", "rows":
+        the sizes of the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import nystrom, sampled_error
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> found = nystrom("rbf", X, rank=200, random_state=0, dtype=np.float64)
+    >>> sampled_error(found, X, random_state=0)["relative_error"] < 1e-4
+    True
+    """
+    n, kernel = X.shape[0], feature_map.kernel
+    first, others = _drawn(n, random_state, probes)
+    index = np.concatenate([first, others])
+    order = np.argsort(index)
+    sample = gather(X, index[order])
+    front = np.empty(len(index), dtype=np.int64)
+    front[order] = np.arange(len(index))
+    b = sample[front]
+    prepared, probed = kernel.prepare(b, np.float64), slice(0, len(first))
+    exact = kernel.tile(prepared[probed], prepared)
+    rows = feature_map(b).astype(np.float64)
+    difference = exact - rows[: len(first)] @ rows.T
+    diagonal = np.asarray(kernel.diagonal(prepared[probed]), np.float64)
+    residual = diagonal - np.einsum("ij,ij->i", rows[: len(first)], rows[: len(first)])
+    mine = np.arange(len(first))
+    difference[mine, mine] = exact[mine, mine] = 0.0  # the diagonal counts apart: n of the n^2 entries
+    pairs = max(len(first) * (len(index) - 1), 1)
+    off = n * (n - 1) / pairs
+    error = off * (difference**2).sum() + n * (residual**2).mean()
+    total = off * (exact**2).sum() + n * (diagonal**2).mean()
+    return {
+        "relative_error": float(np.sqrt(error / total)) if total > 0 else 0.0,
+        "residual_diagonal": float(residual.mean() / diagonal.mean()) if diagonal.mean() > 0 else 0.0,
+        "probes": len(first),
+        "rows": len(index),
+    }
+
+
+def error_rows(n: int, random_state: int) -> np.ndarray:
+    """Ascending numbers of the rows that `sampled_error` reads of n."""
+    return np.sort(np.concatenate(_drawn(n, random_state, None)))
+
+
+def _drawn(
+    n: int, random_state: int | np.random.Generator | None, probes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the probes and of the other rows, each ascending."""
+    rng = np.random.default_rng(random_state)
+    first = draw(n, min(_ROWS, n), rng) if probes is None else np.sort(probes)
+    # counted among the rows that are no probes, without a list of them all
+    others = draw(n - len(first), max(_ROWS - len(first), 0), rng)
+    return first, others + np.searchsorted(first - np.arange(len(first)), others, side="right")
+
+
+log = logging.getLogger("dmo")
+Rank = int | Literal["auto"]
+_START = 64
+TOLERANCE = 0.01
+
+
+def fit_rank(
+    fit: Callable[[int], FeatureMap],
+    rank: Rank,
+    limit: int,
+    tol: float | None,
+    memory_rank: int | None,
+) -> FeatureMap:
+    """The map of the rank asked for, or with rank "auto" the smallest one tried that meets the tolerance."""
+    # Arguments: `fit(rank)` -> a map with its error; `limit`: the largest rank that makes sense; `tol`: relative
+    # error wanted; `memory_rank`: the rank that the memory allows. With "auto" the rank doubles from 64 until the
+    # error is met, the kernel's rank or the limit is reached, then one rank is tried between the last two; without a
+    # tolerance the rank is what the memory allows. Raises ValueError for a tolerance or memory with a given rank.
+    if rank != "auto":
+        if tol is not None or memory_rank is not None:
+            raise UserError(f"rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")
+        found = fit(min(int(check_parameter("rank", rank, COUNT)), limit))
+    elif tol is None and memory_rank is not None:
+        found = fit(min(memory_rank, limit))
+    else:
+        if tol is not None and not tol > 0:
+            raise UserError(f"tol = {tol}; needs a positive number, it is a relative error, such as 0.01")
+        most = limit if memory_rank is None else min(memory_rank, limit)
+        found = _grow(fit, most, TOLERANCE if tol is None else tol)
+        if found.error["relative_error"] > (TOLERANCE if tol is None else tol):
+            log.warning(
+                "relative error %.2g at rank %d, the largest allowed, misses the tolerance %g; allow more memory",
+                *(found.error["relative_error"], found.rank, tol or TOLERANCE),
+            )
+    error = found.error
+    log.info(
+        "rank %d, relative error %.2g, residual diagonal %.2g",
+        *(found.rank, error["relative_error"], error["residual_diagonal"]),
+    )
+    return found
+
+
+def _grow(fit: Callable[[int], FeatureMap], limit: int, tol: float) -> FeatureMap:
+    rank, failed = min(_START, limit), None
+    found = fit(rank)
+    while found.error["relative_error"] > tol and rank < limit:
+        failed, rank = (rank, found.error["relative_error"]), min(2 * rank, limit)
+        larger = fit(rank)
+        if larger.rank <= found.rank:  # the kernel has no more
+            return larger
+        found = larger
+    reached = found.error["relative_error"]
+    if failed is None or reached > tol:
+        return found
+    # errors fall about as a power of the rank: aim a tenth below the tolerance
+    share = np.log(failed[1] / (0.9 * tol)) / max(np.log(failed[1] / max(reached, 1e-16)), 1e-12)
+    between = round(failed[0] * (rank / failed[0]) ** float(np.clip(share, 0, 1)))
+    if between >= 0.9 * rank:
+        return found
+    smaller = fit(max(between, failed[0] + 1))
+    return smaller if smaller.error["relative_error"] <= tol else found

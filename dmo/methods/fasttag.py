@@ -1,4 +1,4 @@
-"""FastTag: a regression of the labels as they would be if none had been forgotten.
+"""FastTag: annotation by a regression of enriched labels.
 
 Labels are enriched by a matrix B (L x L) that restores them from what is left when each is dropped with probability p,
 
@@ -18,8 +18,22 @@ Source: Chen, Zheng, Weinberger 2013, equations 1-7.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
 import numpy as np
 import scipy.linalg
+
+from dmo.blocks import Rows
+from dmo.decide.score_rule import ScoreRule
+from dmo.errors import UserError
+from dmo.fit.functions import Expansion
+from dmo.inputs import COUNT, POSITIVE, Need, check_labels, check_parameters, check_views, sample_count
+from dmo.methods.annotator import OnBase
+from dmo.methods.base import Decoder, Inputs, Outputs
+from dmo.methods.ridge import MultiViewRidge
+from dmo.persistence import described, rebuilt, with_prefix, without_prefix
 
 
 def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength: float, rounds: int = 1) -> np.ndarray:
@@ -39,3 +53,125 @@ def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength:
     out = np.zeros(gram.shape)
     out[np.ix_(used, used)] = total
     return out
+
+
+class FastTag(OnBase):
+    """Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.
+
+    An L x L matrix restores labels that were dropped at random, and is learned together with the regression, which
+    predicts what it restores.
+
+    Parameters
+    ----------
+    base : MultiViewRidge, str or None, default=None
+        The regression, or the path of one that was saved; None: `MultiViewRidge()`. A copy is fitted; of its parameters
+        those of kernels, ridge and engine count, not those of decoding.
+    dropout : float, default=0.5
+        Probability with which a label is dropped, above 0 and below 1.
+    strength : float, default=1.0
+        gamma, weight of the restoration against the regression, above 0.
+    rounds : int, default=1
+        How often labels are enriched, each time what the last round restored.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
+        From scores to decisions, learned from out-of-fold scores of the training samples (four further fits): the matrix
+        has seen the labels of every sample.
+
+    Attributes
+    ----------
+    base_ : MultiViewRidge
+        The fitted regression.
+    enrichment_ : ndarray of shape (L, L)
+        From labels to enriched labels.
+    rule_ : ScoreRule
+        Which labels a training sample carries.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+
+    References
+    ----------
+    Chen, Zheng, Weinberger 2013, equations 1-7.
+
+    Examples
+    --------
+    >>> from dmo import FastTag, MultiViewRidge
+    >>> from dmo.demo.digits import digits
+    >>> data = digits()
+    >>> train, test = data.split == "train", data.split == "test"
+    >>> old, new = ({name: X[part] for name, X in data.views.items()} for part in (train, test))
+    >>> FastTag(MultiViewRidge(ridge=0.1)).fit(old, data.Y[train]).predict(new, top=3).shape
+    (597, 14)
+    """
+
+    _needs: ClassVar[dict[str, Need]] = {"dropout": POSITIVE, "strength": POSITIVE, "rounds": COUNT}
+
+    def __init__(
+        self,
+        base: str | MultiViewRidge | None = None,
+        *,
+        dropout: float = 0.5,
+        strength: float = 1.0,
+        rounds: int = 1,
+        decoder: Decoder = None,
+    ):
+        self.base = base
+        self.dropout = dropout
+        self.strength = strength
+        self.rounds = rounds
+        self.decoder = decoder
+
+    def fit(self, X: Inputs, y: Outputs) -> Self:
+        """Learn the regression and the enrichment.
+
+        Parameters
+        ----------
+        %(X)s
+        %(y)s
+
+        Returns
+        -------
+        FastTag
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together, and for a base that is no MultiViewRidge.
+        """
+        check_parameters(self)
+        if not self.dropout < 1:
+            raise UserError(f"dropout = {self.dropout}; needed is a probability below 1")
+        base = self._take_base(self._default_base(0, 0))
+        views = check_views(self, X, reset=True)
+        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        if not isinstance(base, MultiViewRidge):
+            raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
+        self.base_ = base.set_params(decoder=replace(base._by_scores, standardize=0.0)).fit(views, Y)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
+        targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
+        residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
+        known = Y.astype(np.float64)
+        self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
+        self._learn_decisions(views, Y)
+        return self
+
+    def _default_base(self, n: int, views: int) -> MultiViewRidge:
+        """The base for n samples where none is given."""
+        return MultiViewRidge()
+
+    @property
+    def expansions_(self) -> Mapping[str, Expansion]:
+        """Those of the regression."""
+        return self.base_.expansions_
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return self.base_._raw_scores(self._prepared(views)) @ self.enrichment_
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        base, description = described(self.base_)
+        decided, meta = self._decision_arrays()
+        return {"enrichment": self.enrichment_} | with_prefix("base", base) | decided, meta | {"base": description}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
+        self.enrichment_ = arrays["enrichment"]
+        self._restore_decisions(arrays, meta)

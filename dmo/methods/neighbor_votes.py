@@ -1,4 +1,4 @@
-"""Votes of neighbors that are alike both in what a model says of their labels and in their features.
+"""Annotation by a model and by the votes of samples of which it says the same.
 
 u_il = sum_j w_ij y_jl / sum_j w_ij,   w_ij = exp(omega e_i'e_j - nu S_ij),   e_i = sqrt(p_i) / |sqrt(p_i)|,
 
@@ -9,13 +9,28 @@ model expects the same labels together, which is what a regression of each label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, clone
 
-from dmo.blocks import row_blocks
+from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
+from dmo.decide.decoders import PlugIn, PooledCalibration
+from dmo.decide.score_rule import ScoreRule
+from dmo.errors import UserError
+from dmo.fit.engine import FOLDS, choose_engine, is_exact
+from dmo.fit.functions import KernelDistances
+from dmo.inputs import NOT_NEGATIVE, Need, check_labels, check_parameters, check_views, prepare_views, sample_count
+from dmo.labels.stratification import stratified_folds
+from dmo.methods.annotator import OnBase
+from dmo.methods.base import Decoder, Inputs, Outputs
+from dmo.methods.ridge import MultiViewRidge
+from dmo.persistence import described, rebuilt, with_prefix, without_prefix
+from dmo.progress import stage
 
 _BLOCK = 256  # queries whose weights over all voters (float64) are in memory at a time
 
@@ -77,3 +92,182 @@ def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
     # a vote counts as if the frequency f_l of the label were its share. On Corel5k (cross-validated F1 of the plug-in
     # rule): 39.7, against 38.0 with u itself and 38.7 with its square root.
     return np.log(shares + np.maximum(frequency, 1e-9))
+
+
+class NeighborVotes(OnBase):
+    """Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.
+
+    The model `base` says p_i of every sample, of voters held out; neighbors are weighted by
+    exp(sharpness e_i'e_j - visual S_ij), e the square roots of p scaled to length 1 and S the distance of the base's
+    kernels. Scores and votes are calibrated together.
+
+    Parameters
+    ----------
+    base : estimator with a `decoder` parameter, str or None, default=None
+        The model, or the path of one that was saved; a copy of it is fitted, of a saved one with its parameters. None:
+        `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, the best by pipelines/annotation_benchmark.py; where
+        its kernel would not fit in memory, `MultiViewRidge()` and votes by what it says alone.
+    sharpness : float, default=30.0
+        Weight of what the base says, at least 0 (flat between 20 and 40 on Corel5k).
+    visual : float, default=10.0
+        Weight of the distance of the features, at least 0; 0 for a base without exact kernels.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
+        From scores and votes to decisions; None: `PlugIn()`, of a vector of classes `PooledCalibration()`.
+
+    Attributes
+    ----------
+    base_ : estimator
+        The fitted model.
+    voters_ : ndarray of shape (n, L), float32
+        e of the training samples.
+    held_out_scores_, held_out_votes_ : ndarray of shape (n, L)
+        What fits of the base on three of four parts say of the training samples of the fourth, and logarithms of the votes
+        of those parts: what votes are worth is learned from them.
+    rule_ : ScoreRule
+        Which labels a training sample carries.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+
+    Examples
+    --------
+    >>> from dmo import MultiViewRidge, NeighborVotes
+    >>> from dmo.demo.digits import digits
+    >>> data = digits()
+    >>> train, test = data.split == "train", data.split == "test"
+    >>> old, new = ({name: X[part] for name, X in data.views.items()} for part in (train, test))
+    >>> model = NeighborVotes(MultiViewRidge(ridge=0.1)).fit(old, data.Y[train])
+    >>> model.predict(new, top=3).shape
+    (597, 14)
+    """
+
+    _needs: ClassVar[dict[str, Need]] = {"sharpness": NOT_NEGATIVE, "visual": NOT_NEGATIVE}
+
+    def __init__(
+        self,
+        base: str | BaseEstimator | None = None,
+        *,
+        sharpness: float = 30.0,
+        visual: float = 10.0,
+        decoder: Decoder = None,
+    ):
+        self.base = base
+        self.sharpness = sharpness
+        self.visual = visual
+        self.decoder = decoder
+
+    def fit(self, X: Inputs, y: Outputs) -> Self:
+        """Learn the model, and what its votes are worth.
+
+        Parameters
+        ----------
+        %(X)s
+        %(y)s
+
+        Returns
+        -------
+        NeighborVotes
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together, and for a base that takes no decoder.
+        """
+        return next(self._fits(X, y, [{}]))
+
+    def _fits(self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]) -> Iterator[Self]:
+        """Fits under several settings, of the same fits of the base."""
+        check_parameters(self)
+        base = self._take_base(MultiViewRidge())
+        views = check_views(self, X, reset=True)
+        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        if self.base is None:
+            base = self.base_ = self._default_base(len(Y), len(views))
+        if "decoder" not in base.get_params():
+            raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
+        base.set_params(decoder=PooledCalibration())
+        # a vote's weight compares scores, and held-out scores of the whole fit have seen each other's labels: what votes are
+        # worth is learned from samples that neither the base nor the voters of their fold have seen
+        fold, parts = stratified_folds(Y, min(FOLDS, len(Y))), []
+        with stage("fits of the base", int(fold.max()) + 2) as advance:
+            for number in range(int(fold.max()) + 1):
+                train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+                old, new = ({name: Subset(source, rows) for name, source in views.items()} for rows in (train, test))
+                parts.append((test, new, _Voters.of(clone(base), old, Y[train])))
+                advance(1)
+            voters = _Voters.of(base, views, Y)
+            advance(1)
+        self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
+        for setting in settings:
+            self.set_params(**setting)
+            visual = self.visual and (self.base is not None or self.base_.is_exact)
+            self.distances_ = voters.distances if visual else None
+            raw, found = np.zeros(Y.shape), np.zeros(Y.shape)
+            for test, new, part in parts:
+                raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
+            self.held_out_votes_ = found
+            self._learn_decoder(self._decides(), [raw, found], Y)
+            yield self
+
+    def _decides(self) -> Decoder:
+        return self.decoder or (PlugIn() if self.multilabel_ else PooledCalibration())
+
+    def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
+        voters = _Voters(self.base_, self.labels_, self.voters_, self.distances_)
+        return list(voters(views, self.sharpness, self.visual, self.distances_ is not None))
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        base, description = described(self.base_)
+        decided, meta = self._decision_arrays()
+        arrays = {"voters": self.voters_, "labels": self.labels_} | with_prefix("base", base) | decided
+        scale = None if self.distances_ is None else self.distances_.scale
+        return arrays, meta | {"base": description, "distance_scale": scale}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
+        self._restore_decisions(arrays, meta)
+        self.voters_, self.labels_ = arrays["voters"], arrays["labels"]
+        scale = meta["distance_scale"]
+        self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
+
+    def _default_base(self, n: int, views: int) -> MultiViewRidge:
+        """The base for n samples where none is given; of one view there are no weights to learn."""
+        engine = choose_engine("auto", n, 1)
+        if not is_exact(engine):
+            return MultiViewRidge(approximation=engine)
+        return MultiViewRidge("product", weights="tagprop" if views > 1 else None, ridge=0.03, approximation=engine)
+
+
+@dataclass
+class _Voters:
+    """Samples that vote, and the base that was fitted on them."""
+
+    base: Any
+    labels: np.ndarray
+    directions: np.ndarray
+    _distances: KernelDistances | None = None
+    _rows: Mapping[str, Rows] | None = None
+
+    @classmethod
+    def of(cls, base: Any, views: Mapping[str, Rows], Y: np.ndarray) -> Self:
+        base.fit(views, Y)
+        directions = label_directions(base.decoding_.probabilities([base.held_out_scores_]))
+        return cls(base, Y, directions, None, prepare_views(base, views, reset=False))
+
+    @property
+    def distances(self) -> KernelDistances:
+        if self._distances is None:
+            self._distances = KernelDistances.of(self.base.expansions_, views=self._rows)
+        return self._distances
+
+    def __call__(
+        self, views: Mapping[str, Rows], sharpness: float, visual: float, near: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Raw scores of samples (m x L), and logarithms of their votes; `near`: by the distance of the features too."""
+        prepared = prepare_views(self.base, views, reset=False)
+        raw = self.base._raw_scores(prepared)
+        queries = label_directions(self.base.decoding_.probabilities([raw]))
+        far = partial(self.distances, prepared) if near else None
+        shares = votes(self.directions, self.labels, queries, far, sharpness, visual)
+        return raw, log_shares(shares, self.labels.mean(axis=0))

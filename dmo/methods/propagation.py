@@ -1,4 +1,4 @@
-"""Label propagation with class similarities: one diagonalization of an L x L matrix, then L sparse systems.
+"""Label propagation on a neighbor graph.
 
 With W (n x n) the weights of a graph, Sigma (L x L) the similarities of the classes, Y the labels of the samples l, and
 Lap, Ln the Laplacian and the normalized one, Z (n x L) minimizes
@@ -11,17 +11,45 @@ so that A Z + Z C = R with A sparse, C = Q diag(s) Q': (A + s_j I) v_j = R q_j, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import scipy.sparse
 import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from sklearn.exceptions import ConvergenceWarning
 
+from dmo.blocks import Rows, iterate, rows
+from dmo.decide.decoders import Scores
+from dmo.decide.out_of_fold import FEW_ROWS, LEAST
+from dmo.decide.score_rule import ScoreRule
 from dmo.errors import UserError
-from dmo.graphs import laplacian
+from dmo.fit.engine import FOLDS
+from dmo.fit.ridge_solves import LabelGaps
+from dmo.graphs import adjacency, laplacian, local_scales, nearest, neighbors, weigh
+from dmo.inputs import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    Need,
+    Prepare,
+    Scales,
+    check_known_labels,
+    check_one_view,
+    check_parameters,
+    optional,
+)
+from dmo.labels.proximities import Proximity, class_similarities
+from dmo.labels.stratification import stratified_folds
 from dmo.linalg.cg import solve_shifted
+from dmo.lowrank import FeatureMap
+from dmo.methods.annotator import Annotator
+from dmo.methods.base import GAUSSIAN, Decoder, Graph, Inputs, Outputs
+from dmo.parameters import Part
 
 Propagation = Literal["smse1", "smse2", "ml-grf", "ml-lgc"]
 METHODS = ("smse1", "smse2", "ml-grf", "ml-lgc")
@@ -132,3 +160,237 @@ def _smallest(A: csr_array) -> float:
             "or method 'ml-lgc'"
         ) from error
     return float(found[0])
+
+
+_BLOCK = 2048
+
+
+class LabelPropagation(Annotator):
+    """Labels spread along a neighbor graph, and among classes that are alike.
+
+    Labels that are not known: rows of NaN or of -1 in a matrix, -1 or NaN in a vector of classes; a row of zeros is a
+    sample that has none of the labels. New samples take the weighted mean of the scores of their nearest training samples.
+
+    Parameters
+    ----------
+    method : {"smse1", "smse2", "ml-grf", "ml-lgc"}, default="ml-lgc"
+        What is minimized, see `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every part of the
+        graph.
+    smoothness : float, default=1.0
+        lam1, of the graph, above 0.
+    correlation : float or None, default=None
+        lam2, of the classes, at least 0. In the ml methods it must lie below a bound, which a refusal names. None: half of
+        that bound in the ml methods, else 0.1.
+    class_similarity : str, default="cosine"
+        Similarity of the columns of the known labels, see `dmo.labels.proximities.Proximity` (scheme "classes").
+    graph : Graph, str, ndarray of shape (n, n) or None, default=None
+        The neighbor graph, whose weights must not be negative. None: Gaussian weights of the union of 15 neighbors each.
+    tol : float, default=1e-8
+        Relative residual of the sparse systems.
+    max_iter : int, default=10_000
+        Steps of their iteration; a ConvergenceWarning says when they ran out.
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+        What ranks the labels, learned from the scores of samples whose labels were left out of the propagation. None: the
+        scores do, as `Scores` says; what its `label_sets` are learned from is four further propagations on the same graph
+        that leave a part of the known labels out each; above 1000 labeled samples one. Of weights given as a matrix no
+        label sets are learned.
+    %(random_state)s
+    %(prepare)s
+
+    Attributes
+    ----------
+    scores_ : ndarray of shape (n, L)
+        Label scores of the training samples.
+    correlation_ : float
+        lam2 as it was used.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 23-25.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import Graph, LabelPropagation
+    >>> X, y = load_iris(return_X_y=True)
+    >>> known = y.copy()
+    >>> known[::2] = -1
+    >>> model = LabelPropagation(graph=Graph(n_neighbors=10)).fit(X, known)
+    >>> bool((model.predict(X) == y).mean() > 0.9)
+    True
+    """
+
+    one_view = True
+    _prepare = Part(Prepare, scale="auto", impute=None)
+    _by_scores = Part(Scores, "decoder", label_sets=True)
+    _graph = Part(Graph, **GAUSSIAN)
+    _needs: ClassVar[dict[str, Need]] = {
+        "smoothness": POSITIVE,
+        "correlation": optional(NOT_NEGATIVE),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
+
+    def __init__(
+        self,
+        method: Propagation = "ml-lgc",
+        *,
+        smoothness: float = 1.0,
+        correlation: float | None = None,
+        class_similarity: str = "cosine",
+        graph: Graph | str | np.ndarray | None = None,
+        tol: float = 1e-8,
+        max_iter: int = 10_000,
+        decoder: Decoder = None,
+        random_state: int | None = 0,
+        prepare: Prepare | Scales = "auto",
+    ):
+        self.method = method
+        self.smoothness = smoothness
+        self.correlation = correlation
+        self.class_similarity = class_similarity
+        self.graph = graph
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decoder = decoder
+        self.random_state = random_state
+        self.prepare = prepare
+
+    def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
+        """Spread the known labels over all samples.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, any row source; read into memory.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, or n classes, some of them unknown.
+
+        Returns
+        -------
+        LabelPropagation
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
+        check_parameters(self)
+        view, source = check_one_view(self, X, reset=True)
+        Y, known = check_known_labels(self, y, source.shape[0])
+        self.rows_ = rows(source)
+        W, near = self._weigh()
+        found = self._propagated(W, Y, known)
+        if found.residual > 10 * self.tol:
+            self._warn(
+                f"the systems stopped after {found.steps} steps with a residual of {found.residual:.1e}; raise max_iter, "
+                f"or tol above {self.tol:g}",
+                ConvergenceWarning,
+            )
+        self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
+        self.n_iter_ = max(1, found.steps)
+        self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), known.sum(), None, False)
+        self._left_out = None if near is None else (W, near)
+        self._learn_decisions({view: self.rows_}, Y, rows=np.flatnonzero(known))
+        del self._left_out
+        return self
+
+    def _propagated(self, W: csr_array, Y: np.ndarray, known: np.ndarray) -> Propagated:
+        sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
+        return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
+
+    def _held_out_scores(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        rows: np.ndarray,
+        gaps: LabelGaps | None,
+        maps: Mapping[str, FeatureMap] | None,
+        whole: bool,
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
+        if self._left_out is None or len(rows) < LEAST:
+            return None
+        (W, near), held, seen = self._left_out, np.zeros(Y.shape), []
+        fold = stratified_folds(Y[rows], FOLDS)
+        for number in range(FOLDS if whole or len(rows) <= FEW_ROWS else 1):
+            test, known = rows[fold == number], np.zeros(len(Y), bool)
+            known[rows[fold != number]] = True
+            held[test] = near[test] @ self._propagated(W, Y, known).scores
+            seen.append(test)
+        found = np.sort(np.concatenate(seen))
+        return found, held[found]
+
+    def _weigh(self) -> tuple[csr_array, csr_array | None]:
+        """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""
+        X, given = self.rows_, self._graph
+        k = self._fewer("n_neighbors", given.n_neighbors, X.shape[0] - 1)
+        found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
+        graph = adjacency(found, given.adjacency)
+        self.bandwidth_: float | str = given.bandwidth
+        self.scales_: np.ndarray | None = None
+        if isinstance(given.weight, str) and given.weight == "gaussian" and self.bandwidth_ == "mean":
+            self.bandwidth_ = float(weigh(graph, X, "distance").data.mean())
+        if isinstance(given.weight, str) and given.weight == "local":
+            self.scales_ = local_scales(X, given.local)
+        options = given.weight, self.bandwidth_, given.local, self.scales_, given.tau
+        near = adjacency(found, "directed") if isinstance(given.weight, str) else None
+        return weigh(graph, X, *options), None if near is None else _shares(weigh(near, X, *options), near)
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        if not isinstance(self._graph.weight, str):
+            raise UserError("weights given as a matrix say nothing of new samples; read scores_, or name a weight")
+        source = next(iter(views.values()))
+        out = np.empty((source.shape[0], self.scores_.shape[1]))
+        for where, block in iterate(source, _BLOCK):
+            out[where] = self._means(block)
+        return out
+
+    def _means(self, block: Any) -> np.ndarray:
+        """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
+        X, m, given = self.rows_, block.shape[0], self._graph
+        n = X.shape[0]
+        k = min(given.n_neighbors, n - 1)  # as in the graph of the training rows
+        found = nearest(block, X, min(max(k, given.local), n), given.metric)
+        left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
+        edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
+        if scipy.sparse.issparse(X):
+            stacked: Any = scipy.sparse.vstack([csr_array(block), X], format="csr")
+        else:
+            stacked = np.vstack([block.toarray() if scipy.sparse.issparse(block) else block, X])
+        scales = None
+        if self.scales_ is not None:
+            reach = nearest(block, X, min(given.local, n)).distances[:, -1]
+            smallest = self.scales_[self.scales_ > 0].min()
+            scales = np.concatenate([np.where(reach > 0, reach, smallest), self.scales_])
+        w = csr_array(weigh(edges, stacked, given.weight, self.bandwidth_, given.local, scales, given.tau)[:m, m:])
+        return np.asarray(_shares(w, csr_array(edges[:m, m:])) @ self.scores_)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = self._decision_arrays()
+        arrays |= {"rows": self.rows_, "scores": self.scores_}
+        if self.scales_ is not None:
+            arrays["scales"] = self.scales_
+        meta |= {"view": self.view_, "n_iter": self.n_iter_}
+        return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        check_parameters(self)  # new rows look for their neighbors by them
+        self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
+        self.view_, self.n_iter_ = meta["view"], meta["n_iter"]
+        self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
+        self._restore_decisions(arrays, meta)
+
+
+def _shares(weights: csr_array, edges: csr_array) -> csr_array:
+    """Weights of edges above 0, of sum 1 in every row; equal ones where none is above 0."""
+    weights.data = np.maximum(weights.data, 0.0)
+    empty = np.asarray(weights.sum(axis=1)).ravel() <= 0
+    w = csr_array(weights + scipy.sparse.diags_array(empty.astype(float)) @ edges)
+    return csr_array(scipy.sparse.diags_array(1 / np.asarray(w.sum(axis=1)).ravel()) @ w)

@@ -1,175 +1,719 @@
-"""Ridge regression of the labels: from moments, and where their entries have weights or are unknown."""
+"""Ridge regression of the labels on many views: r-MLR and r-KMLR, the baselines of [KGHA]."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+import scipy.sparse
 
-from dmo.blocks import row_blocks
-from dmo.engines.moments import LABELS, Moments, label_groups
-from dmo.linalg.linear import Equilibrated, positive_solve
-from dmo.linalg.tall import LinearMap
+from dmo.blocks import Rows, Subset, row_blocks
+from dmo.cluster import current_client
+from dmo.decide.out_of_fold import (
+    PASSED_ROWS,
+    held_out_part,
+    learned_columns,
+    out_of_fold_scores,
+    rows_in_runs,
+    some_rows,
+    takes_folds,
+)
+from dmo.decide.probabilities import mean_and_deviation, row_counts
+from dmo.errors import UserError
+from dmo.fit.engine import (
+    FOLDS,
+    LowRankPass,
+    by_gradients,
+    choose_engine,
+    chooses_solver,
+    decided,
+    fit_maps,
+    is_exact,
+    low_rank_pass,
+)
+from dmo.fit.exact import Exact, Storage, build, choose_storage, exact_engine
+from dmo.fit.fitted_views import fit_view, view_of
+from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
+from dmo.fit.moments import LABELS, Moments, label_groups, pooled
+from dmo.fit.ridge_solves import LabelGaps, PartialRidge, read_labels, ridge
+from dmo.fit.view_neighbors import ViewDistances, named_distances
+from dmo.inputs import (
+    CLASS_WEIGHT,
+    FLAG,
+    POSITIVE,
+    POSITIVES,
+    SEED,
+    Need,
+    Prepare,
+    SampleWeights,
+    Scales,
+    check_parameter,
+    check_parameters,
+    check_views,
+    one_of,
+    per_view,
+)
+from dmo.inputs.real_outputs import Targets
+from dmo.kernels import Linear, parse
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.solve import COEFFICIENTS, SCORES
+from dmo.lowrank.approximations import Nystrom
+from dmo.methods.annotator import Annotator
+from dmo.methods.base import (
+    ClassWeight,
+    Decoder,
+    Engine,
+    Inputs,
+    KernelSpecs,
+    LabelRidges,
+    Outputs,
+    RowWeights,
+    Weights,
+)
+from dmo.methods.incremental import Incremental, Statistics
+from dmo.methods.landmark_ridge import landmark_regression
+from dmo.methods.shared_fits import HeldOut, SharedFit, SharedViews
+from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
+from dmo.progress import stage
+from dmo.threads import single_blas
+
+_COLUMNS = 512  # whose coefficients are worked out at a time
 
 
-def ridge(
-    moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool = True
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
+@dataclass
+class _LeftOut:
+    """Scores of some samples by regressions that have not seen them: sums over the views that a sample has.
 
-    c (L,) -> coefficients (d_v, L); offset (L,)
+    rows (m,); scores (m, L); seen (m, 1): the views' weights
     """
-    # With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
-    columns, scale, gram, small = moments.weighted_system(weights, center)
-    right = scale[:, None] * gram[:, moments.slices()[LABELS]]
-    beta = np.empty_like(right)
-    for value, which in label_groups(c, right.shape[1]):
-        beta[:, which] = scale[:, None] * positive_solve(small, value, right[:, which])
-    offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
-    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
-    return dict(zip(weights, np.split(beta, edges), strict=True)), offset
+
+    how: str  # "left out" by a closed form, "folds", "part" of the samples, or "": no scores are needed
+    rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    scores: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
+    statistics: Statistics | None = None  # of all samples' scores, where moments of folds say them
+
+    def begin(self, rows: np.ndarray, n_labels: int) -> None:
+        self.rows, self.scores, self.seen = rows, np.zeros((len(rows), n_labels)), np.zeros((len(rows), 1))
+
+    def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
+        """Scores by a view of weight `share`: of all rows, or of those that it `has`."""
+        where = slice(None) if has.all() else np.flatnonzero(has)
+        self.scores[where] += share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
+        self.seen[where] += share
 
 
-def sparse_label_ridge(
-    moments: Moments, products: np.ndarray, counts: np.ndarray, weights: Mapping[str, float], c: float, center: bool
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Ridge regression of very many sparse labels, from moments of the rows and their products with the labels.
+class MultiViewRidge(Incremental, Annotator):
+    """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
-    products (L, sum d_v); counts (L,) -> coefficients (d_v, L); offset (L,)
+    Scores are K(x) (K + c I)^-1 Y: of one kernel combined over the views, or averaged over one regression per view.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. "product": exp(-gamma sum_v
+        w_v d_v)
+        of the views' `distances` d_v, each divided by its mean over the training samples.
+    ridge : float, mapping of view to float, or list, default=0.01
+        c of every view, above 0. With one combined kernel the ridge is one number. In place of a number an array of
+        shape (L,): one per label, where all labels and views of all samples are known; labels of one ridge share its
+        factorization, and all share kernels or moments.
+    combine : {"predictions", "kernels", "product"}, default="predictions"
+        Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
+    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
+        Weights of the views, scaled to sum 1; None: equal ones. Learned by `distances`: "tagprop", those under which the
+        neighbors of the training samples predict their labels best [Guillaumin et al. 2009]; "alignment", those under
+        which the sum of the views' distances aligns best with the labels [Cortes et al. 2012].
+    center : bool, default=True
+        Center kernels and labels (new rows by the training means).
+    intercept : bool, default=False
+        Add the label means to the scores, which `center` took off.
+    %(distances)s
+    gamma : float, default=2.0
+        Sharpness of kernel "product", above 0.
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled, and of kernels in
+        tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels. None: the scores do, as `Scores`
+        says; for its `label_sets` low-rank kernels read up to 4096 rows once more.
+    %(approximation)s
+    %(random_state)s
+    %(prepare)s
+    %(targets)s
+    class_weight : {"balanced"}, dict of class or label to float, or None, default=None
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Of a
+        matrix of labels: by what factor samples count for a label that they carry; "balanced": those with it weigh as much
+        as those without. Scores then have the label means, as by `intercept`; what a decoder learns is of labels as they
+        are.
+
+    Attributes
+    ----------
+    expansions_ : dict of str to Expansion
+        The fitted functions, whose values add up to the raw scores.
+    view_weights_ : dict of str to float
+        Weights of the views, of sum 1.
+    rule_ : ScoreRule
+        What turns raw scores into the scores that labels are chosen by.
+    held_out_scores_ : ndarray of shape (n, L)
+        Leave-one-out or out-of-fold scores of the training samples, with a decoder.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+    coef_ : ndarray of shape (L, d), (1, d) or (d,)
+        Of one view with kernel="linear"; with it `intercept_`.
+
+    References
+    ----------
+    Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
+    Guillaumin, Mensink, Verbeek, Schmid 2009 (weights "tagprop").
+    Cortes, Mohri, Rostamizadeh 2012 (weights "alignment").
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MultiViewRidge
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> views = {"words": X[:, :10], "shapes": X[:, 10:]}
+    >>> model = MultiViewRidge("rbf", ridge=1.0, decoder="f1@2").fit(views, Y)
+    >>> model.decision_function(views).shape
+    (200, 5)
+    >>> model.predict(views, top=2).sum(axis=1)[:3].tolist()
+    [2, 2, 2]
     """
-    columns, scale, _, small = moments.weighted_system(weights, center)
-    small.flat[:: len(small) + 1] += c
-    system, mean = Equilibrated(small), moments.mean()[columns]
-    for where in row_blocks(len(products), _LABELS):
-        right = products[where] - np.outer(counts[where], mean) if center else products[where]
-        products[where] = (scale[:, None] * system.solve((right * scale).T)).T
-    offset = -(products @ mean) if center else np.zeros(len(products))
-    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
-    return dict(zip(weights, np.split(products.T, edges), strict=True)), offset
 
+    _centers = True
+    _needs: ClassVar[dict[str, Need]] = {
+        "combine": one_of("predictions", "kernels", "product"),
+        "center": FLAG,
+        "intercept": FLAG,
+        "random_state": SEED,
+        "gamma": POSITIVE,
+        "targets": one_of("auto", "labels", "real"),
+        "class_weight": CLASS_WEIGHT,
+    }
 
-def masked_ridge(
-    moments: Moments,
-    weights: Mapping[str, float],
-    c: float,
-    gaps: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    some: np.ndarray,
-    center: bool = True,
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
+    def __init__(
+        self,
+        kernel: KernelSpecs | Literal["product"] = "rbf",
+        *,
+        ridge: LabelRidges = 1e-2,
+        combine: Literal["predictions", "kernels", "product"] = "predictions",
+        weights: Weights = None,
+        center: bool = True,
+        intercept: bool = False,
+        distances: str | Mapping[str, str] = "auto",
+        gamma: float = 2.0,
+        decoder: Decoder = None,
+        approximation: Engine = "auto",
+        random_state: int | None = 0,
+        prepare: Prepare | Scales = "auto",
+        targets: Targets = "auto",
+        class_weight: ClassWeight = None,
+    ):
+        self.kernel = kernel
+        self.ridge = ridge
+        self.combine = combine
+        self.weights = weights
+        self.center = center
+        self.intercept = intercept
+        self.distances = distances
+        self.gamma = gamma
+        self.decoder = decoder
+        self.approximation = approximation
+        self.random_state = random_state
+        self.prepare = prepare
+        self.targets = targets
+        self.class_weight = class_weight
 
-    some (L,) -> coefficients (d_v, L); offset (L,)
-    """
-    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of
-    # the samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels
-    # at once, preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter
-    # entries take from the product.
-    columns, scale, _, small = moments.weighted_system(weights, center)
-    plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
-    sums, n = scale * moments.sums[columns], moments.n
-    labels = moments.slices()[LABELS]
-    B = np.vstack([scale[:, None] * moments.gram[columns, labels], moments.sums[labels]]) * some
-    small.flat[:: len(small) + 1] += c
-    system = Equilibrated(small)
+    def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
+        """Learn the regressions.
 
-    def apply(X: np.ndarray, which: np.ndarray) -> np.ndarray:
-        W, b = X[:-1], X[-1] if center else np.zeros(X.shape[1])
-        taken = gaps(np.vstack([scale[:, None] * W, b]), which)
-        top = plain @ W + np.outer(sums, b) + c * W - scale[:, None] * taken[:-1]
-        return np.vstack([top, sums @ W + n * b - taken[-1] if center else b])
+        Every label is learned from the samples where it is known, every view from the samples that it has.
 
-    def precondition(R: np.ndarray) -> np.ndarray:
-        if not center:
-            return np.vstack([system.solve(R[:-1]), np.zeros(R.shape[1])])
-        W = system.solve(R[:-1] - np.outer(sums / n, R[-1]))
-        return np.vstack([W, R[-1] / n - sums / n @ W])
+        Parameters
+        ----------
+        %(X_gaps)s
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
+            masked entries are unknown.
+        sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
+            How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
+            how often every label of a sample counts besides, 0 where it is unknown. Landmarks are drawn from all
+            samples of positive weight alike. Whole numbers count repeated rows, and a left-out score goes without one of
+            them; a sample of any other weight is left out whole: scale weights that are no counts to 1 at most.
 
-    if not center:
-        B[-1] = 0.0
-    found = column_gradients(apply, B, precondition)
-    beta = scale[:, None] * found[:-1]
-    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
-    return dict(zip(weights, np.split(beta, edges), strict=True)), found[-1]
+        Returns
+        -------
+        MultiViewRidge
+            This estimator, fitted.
 
+        Raises
+        ------
+        UserError
+            For parameters, views, labels or weights that do not fit together.
+        """
+        check_parameters(self)
+        views = check_views(self, X, reset=True, partial=True)
+        Y, gaps = self._read(views, y, sample_weight)
+        self._learn_weights(views, Y)
+        self.approximation_ = self._choose_engine(views, Y)
+        left_out = self._engine(views, Y, gaps)(views, Y, gaps)
+        self._conclude(views, Y, gaps, left_out)
+        return self
 
-_LABELS = 4096  # labels that are solved at a time
-_ENOUGH = 1e-11  # relative residual at which a label counts as solved
-_PRODUCTS = 2000
+    def _read(
+        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
+    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+        """Labels (n x L), and what of them and of the views is known."""
+        learned = learns(self.weights)
+        dense = {
+            "learning weights": learned,
+            "a ridge per label": self._ridge_by_label,
+            "a product of kernels": self.kernel == "product" or self.combine == "product",
+        }
+        Y, gaps = read_labels(self, views, y, sample_weight, dense)
+        self._forget_pass()
+        self._check_label_ridges(gaps)
+        if learned and not gaps.complete:
+            raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
+        return Y, gaps
 
+    def _engine(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> Callable[..., _LeftOut]:
+        """The way to the regressions of the chosen approximation."""
+        if self.is_exact:
+            return self._fit_exact
+        if self.kernel == "product":
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        return self._fit_gradients if self._takes_gradients(list(views), Y, gaps) else self._fit_moments
 
-def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Complete targets so that the ridge regression of all rows on them is that of every column on its own weights.
+    def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
+        names = list(views)
+        if isinstance(Y, np.ndarray):
+            return choose_engine(self.approximation, len(Y), len(self._kernels(names)), self.kernel)
+        kernels = per_view("kernel", self.kernel, names).values()
+        linear = all(isinstance(parse(kernel), Linear) for kernel in kernels)
+        if linear and (self.approximation == "auto" or is_exact(self.approximation)):
+            return Nystrom(rank=max(source.shape[1] for source in views.values()))  # the features themselves
+        engine = choose_engine(self.approximation, Y.shape[0], len(names))
+        if is_exact(engine):
+            raise UserError(
+                f"an exact kernel has {Y.shape[0]} x {Y.shape[1]} coefficients; take approximation=Nystrom(...), or a linear "
+                f"kernel, for so many labels"
+            )
+        return engine
 
-    targets, counts (n, L); weights (n,) -> (n, L)
-    """
-    # Entry (i, l) weighs w_i m_il, m = 0 where it is unknown. At the minimum the fitted values f = H t are those of t
-    # = m o y + (1 - m) o f: unknown entries are what the regression says of them, and known ones stay. With D =
-    # diag(w), D (H^-1 - I + M) f = D M y is symmetric, positive definite for every m >= 0, and H D^-1 a good
-    # preconditioner of it (the inverse, where all m are 1): no column has a factorization of its own, and one of all
-    # rows serves them. H^-1 f is never formed: directions come as pairs (H q, q), which the iteration keeps one below
-    # the other.
-    out, n = np.where(counts > 0, targets, 0.0), len(targets)
-    columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
-    if not columns.size:
-        return out
-    m, D = counts[:, columns].astype(np.float64), weights[:, None]
-    inverse = np.divide(1.0, D, out=np.zeros_like(D), where=D > 0)
+    def _fit_moments(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> _LeftOut:
+        """From moments of factor rows: of one pass where samples count alike, else of the rows that a regression has."""
+        left = _LeftOut(self._held_out(gaps) if isinstance(Y, np.ndarray) else "")
+        with single_blas():
+            if gaps.complete and isinstance(Y, np.ndarray):
+                folds = FOLDS if self._by_scores.standardize and left.how == "left out" else 1
+                how = self.random_state, self.center
+                done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
+                fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
+            else:
+                fitted = self._of_rows(views, Y, gaps)
+            if left.how == "left out":
+                whole = self._decoder is not None or (self._by_scores.standardize and left.statistics is None)
+                some = None if whole else rows_in_runs(Y.shape[0])
+                left.begin(np.arange(Y.shape[0]) if some is None else some, Y.shape[1])
+            self._learn_functions(fitted, left, views, Y, gaps)
+        return left
 
-    def apply(pairs: np.ndarray, which: np.ndarray) -> np.ndarray:
-        P, Q = pairs[:n], pairs[n:]
-        return np.vstack([D * (Q - P + m[:, which] * P), np.zeros_like(Q)])
+    def _learn_functions(
+        self,
+        fitted: Iterable[tuple[PartialRidge, float]],
+        left: _LeftOut,
+        views: Mapping[str, Rows],
+        Y: np.ndarray | scipy.sparse.csr_array,
+        gaps: LabelGaps,
+    ) -> None:
+        """The functions of regressions and their shares, and the scores of the rows that `left` asks for."""
+        self.expansions_ = {}
+        wanted = left.how == "left out" and (left.statistics is None or self._decides)
+        for regression, share in fitted:
+            if wanted:
+                names = list(regression.shares)
+                weights, part = gaps.weights.of_views(names)[left.rows], gaps.weights.share_left_out(names)
+                has = weights > 0
+                own, out = left.rows[has], weights[has] if part is None else weights[has] * part[left.rows[has]]
+                sources, labels = views, Y
+                if len(own) < Y.shape[0]:
+                    sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
+                left.add(share, has, regression.left_out(sources, labels, out))
+            self.expansions_ |= regression.expansions(share)
 
-    def precondition(R: np.ndarray) -> np.ndarray:
-        Q = inverse * R[:n]
-        return np.vstack([smoother(Q), Q])
+    def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
+        """The regressions of a pass over all views, and their shares."""
+        for shares, c, share in self._regressions(list(done.maps)):
+            yield PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency), share
 
-    right = D * m * out[:, columns]
-    fitted = column_gradients(apply, np.vstack([right, np.zeros_like(right)]), precondition)[:n]
-    out[:, columns] = np.where(D > 0, m * out[:, columns] + (1 - m) * fitted, out[:, columns])
-    return out
+    def _of_rows(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
+    ) -> Iterator[tuple[PartialRidge, float]]:
+        """Regressions of passes over the rows that every view, or all views of one kernel, have, and their shares."""
+        kernels, engines = (per_view(name, getattr(self, name), list(views)) for name in ("kernel", "approximation_"))
+        frequency = gaps.frequency(Y)
+        for shares, c, share in self._regressions(list(views)):
+            weights = gaps.weights.of_views(list(shares))
+            index = np.flatnonzero(weights)
+            sources = {view: Subset(views[view], index) for view in shares}
+            own = {view: engines[view] for view in shares}, {view: kernels[view] for view in shares}
+            often = dict.fromkeys(shares, weights[index])
+            maps = fit_maps(*own, sources, self.random_state, self.center, often)
+            counts = None if gaps.counts is None else gaps.counts[index]
+            given = counts, weights[index], shares, c, self.center, frequency
+            yield PartialRidge.fit(maps, sources, Y[index], *given), share
 
+    def _regressions(self, names: list[str]) -> list[tuple[dict[str, float], Any, float]]:
+        """Of every regression the weights of its views' kernels, its ridge, and its own weight."""
+        if self.combine == "product" or self.kernel == "product":
+            raise UserError(
+                "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
+            )
+        if not learns(self.weights):
+            self.view_weights_ = given_weights(self.weights, names)
+        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
+            raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
+        ridges = self._ridges(names, list(self._kernels(names)))
+        if self.combine == "kernels":
+            return [(self.view_weights_, next(iter(ridges.values())), 1.0)]
+        return [({view: 1.0}, ridges[view], self.view_weights_[view]) for view in names]
 
-def column_gradients(
-    apply: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    B: np.ndarray,
-    precondition: LinearMap,
-    tol: float = _ENOUGH,
-) -> np.ndarray:
-    """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
+    def _by_gradients(self, names: list[str]) -> bool:
+        """Whether regressions on kernel values at landmarks are asked for."""
+        asked = {by_gradients(own) for own in per_view("approximation", self.approximation_, names).values()}
+        if len(asked) > 1:
+            raise UserError("views have approximations with solver='cg' and without; give all of them the same")
+        return True in asked
 
-    B (m, L) -> (m, L)
-    """
-    # 1. Columns that have converged are taken out: going on with them would divide rounding by rounding. 2. A column
-    # whose direction has no length left (an exact solution) is taken out for the same reason. 3. A warning names what
-    # is still above the tolerance in the end.
-    X, active = np.zeros_like(B), np.arange(B.shape[1])
-    R = B.copy()
-    Z = precondition(R)
-    P, rho = Z.copy(), np.einsum("ij,ij->j", R, Z)
-    first = rho.copy()
-    active = active[rho > 0]
-    for _ in range(_PRODUCTS):
-        if not active.size:
-            return X
-        D = P[:, active]
-        image = apply(D, active)
-        curve = np.einsum("ij,ij->j", D, image)
-        step = np.divide(rho[active], curve, out=np.zeros_like(curve), where=curve > 0)
-        X[:, active] += step * D
-        R[:, active] -= step * image
-        Z = precondition(R[:, active])
-        new = np.einsum("ij,ij->j", R[:, active], Z)
-        P[:, active] = Z + (new / rho[active]) * D
-        rho[active] = new
-        active = active[(new > tol**2 * first[active]) & (curve > 0)]
-    worst = float(np.sqrt((rho[active] / first[active]).max(initial=0.0)))
-    if active.size:
-        warnings.warn(
-            f"conjugate gradients: {active.size} of {B.shape[1]} labels stopped at a relative residual of {worst:.1e}; raise "
-            f"the ridge",
-            ConvergenceWarning,
-            stacklevel=2,
+    def _takes_gradients(self, names: list[str], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps) -> bool:
+        """Whether solver="cg" is asked for, or solver="auto" and nothing that moments of factor rows are for."""
+        engines = per_view("approximation", self.approximation_, names)
+        kernels = per_view("kernel", self.kernel, names)
+        return isinstance(Y, np.ndarray) and (
+            self._by_gradients(names)
+            or (
+                all(chooses_solver(own) for own in engines.values())
+                and not any(isinstance(parse(own), Linear) for own in kernels.values())
+                and (self.combine == "predictions" or len(names) == 1)
+                and gaps.complete
+                and self._skips_sets
+                and not (self._ridge_by_label or self._by_scores.standardize or self._decoder is not None)
+                and current_client() is None
+            )
         )
-    return X
+
+    def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
+        """A regression per view on kernel values at its landmarks."""
+        names = list(views)
+        if not gaps.complete or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
+            raise UserError(
+                "solver='cg' takes all labels and views of all samples, each once, one ridge for all labels, and "
+                "combine='predictions'; take Nystrom(solver='direct') for others"
+            )
+        kernels = per_view("kernel", self.kernel, names)
+        engines = per_view("approximation", self.approximation_, names)
+        self.expansions_ = {}
+        for view, c in self._ridges(names, names).items():
+            values = engines[view].landmark_map(kernels[view], views[view], self.random_state)
+            choose = chooses_solver(engines[view])
+            found, B, offset = landmark_regression(values, views[view], Y, c, self.center, choose)
+            share = self.view_weights_[view]
+            self.expansions_[view] = FactorExpansion.of(view, found, share * B, share * offset)
+        return _LeftOut(self._held_out(gaps))
+
+    def _held_out(self, gaps: LabelGaps, takes_folds: bool = False) -> str:
+        """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none; all of them
+        by folds where `takes_folds`."""
+        needed = self._by_scores.standardize or self._decoder is not None
+        if not (needed or self._decides):
+            return ""
+        # what a left-out sample says has a closed form where all of its labels are left out together, and where no scale of
+        # the columns has seen it
+        if needed and takes_folds:
+            return "folds"
+        by_gradients = not self.is_exact and self._by_gradients(list(self.view_weights_))
+        if gaps.counts is None and not by_gradients and not learned_columns(self):
+            return "left out"
+        return "folds" if needed else "part"
+
+    @property
+    def _decides(self) -> bool:
+        """Whether label sets, probabilities or what a decoder says are learned."""
+        return self._decoder is not None or not self._skips_sets
+
+    def _conclude(
+        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps, left: _LeftOut
+    ) -> None:
+        """Rule and decisions, from scores of samples that the fit has not seen."""
+        if left.how == "part":
+            found = held_out_part(self, views, Y, np.flatnonzero(gaps.any_weight), PASSED_ROWS, gaps)
+            left.rows, left.scores = found or (left.rows[:0], np.zeros((0, Y.shape[1])))
+        elif left.how == "folds":
+            left.rows, left.seen = np.arange(len(Y)), 1.0 * gaps.any_weight[:, None]
+            left.scores = out_of_fold_scores(self, views, Y, gaps=gaps)
+        rows, loo, counts = left.rows, left.scores, None
+        if left.how in ("left out", "folds"):
+            has = left.seen[:, 0] > 0
+            rows, loo, seen = (rows, loo, left.seen) if has.all() else (rows[has], loo[has], left.seen[has])
+            loo /= seen
+        if left.how:
+            counts = gaps.decided(rows, Y.shape[1])
+        if self._by_scores.standardize and left.statistics is None:
+            left.statistics = mean_and_deviation(loo, row_counts(counts))
+        self._learn_rule(gaps.frequency(Y), gaps.n_labeled, left.statistics)
+        self.decoding_ = None
+        if left.how and self._decides:
+            self._learn_decoder(self._decoder, [loo], Y[rows], counts)
+
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
+        n, frequency = len(Y), gaps.frequency(Y)
+        targets = Y - frequency if self.center else Y.astype(np.float64)
+        engine = exact_engine(self.approximation_)
+        kernels = self._kernels(list(views))
+        ridges = self._ridges(list(views), list(kernels))
+        storage = choose_storage(engine, n, len(kernels))
+        left = _LeftOut(self._held_out(gaps, takes_folds(n, storage, kernels.values())))
+        whole = left.how != "left out" or self._by_scores.standardize or self._decoder is not None
+        some = None if whole else some_rows(n, storage == "memory")
+        if left.how == "left out":
+            left.begin(np.arange(n) if some is None else some, Y.shape[1])
+        columns = targets.shape[1] if gaps.complete and (some is not None or not left.how) else None
+        self.expansions_ = {}
+        with stage("kernels and solves", len(kernels)) as advance:
+            for name, kernel in kernels.items():
+                weights, share = gaps.weights.of_views(list(kernel.kernels)), self._share(name)
+                part = gaps.weights.share_left_out(list(kernel.kernels))
+                if isinstance(ridges[name], np.ndarray):
+                    rows = some if left.how == "left out" else left.rows
+                    found, scores = self._fit_by_label(
+                        engine, name, kernel, views, targets, ridges[name], storage, rows
+                    )
+                    self.expansions_ |= found
+                else:
+                    own = engine, name, kernel, views, ridges[name], self.center, storage
+                    view = fit_view(*own, "auto", self.random_state, columns, weights, COEFFICIENTS)
+                    full, mean = gaps.completed(view.smoother, targets, weights, self.center)
+                    dual = view.coefficients(full)
+                    self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
+                    if left.how == "left out":
+                        scores = view.leave_one_out(full, dual, some, part) + (0.0 if mean is None else mean)
+                if left.how == "left out":
+                    left.add(share, weights[left.rows] > 0, scores)
+                advance(1)
+        return left
+
+    def _fit_by_label(
+        self,
+        engine: Exact,
+        name: str,
+        kernel: MultiKernel,
+        views: Mapping[str, Rows],
+        targets: np.ndarray,
+        ridges: np.ndarray,
+        storage: Storage,
+        some: np.ndarray | None,
+    ) -> tuple[dict[str, Expansion], np.ndarray]:
+        """One kernel, factorized for every ridge in turn; the functions' shares, and left-out values of rows `some`."""
+        groups = label_groups(ridges, targets.shape[1])
+        sources = {view: views[view] for view in kernel.kernels}
+        built = build(engine, kernel, sources, float(ridges.min()), storage, self.random_state)
+        found, left = np.zeros((0, 0)), np.empty((len(targets) if some is None else len(some), targets.shape[1]))
+        for c, columns in groups:
+            view = view_of(name, built, sources, c, self.center, "auto", self.random_state, tol=COEFFICIENTS)
+            own = targets[:, columns]
+            part = view.coefficients(own)
+            found = found if found.size else np.empty((len(part), targets.shape[1]))
+            found[:, columns] = part
+            if len(left):
+                left[:, columns] = view.leave_one_out(own, part, some)
+        # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
+        return view.expansions(self._share(name) * found), left
+
+    def _fit_pass(self, done: LowRankPass) -> None:
+        self._learn_rule(done.frequency, done.total.n, self._statistics(done) if self._by_scores.standardize else None)
+        self.expansions_ = {}
+        for regression, share in self._of_pass(done):
+            self.expansions_ |= regression.expansions(share)
+
+    def _statistics(self, done: LowRankPass) -> Statistics:
+        """Of every fold's scores by regressions on the others."""
+        return pooled([part.of_scores(*self._solve(done.total - part)) for part in done.folds])
+
+    def _learn_from_pass(
+        self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        if not self._decides:
+            return
+        given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
+        gaps, some = LabelGaps.of(None, given, list(views), len(Y)), rows_in_runs(len(Y))
+        rows = np.arange(len(Y)) if some is None else some
+        left = _LeftOut("left out")
+        left.begin(rows[gaps.weights.labels[rows] > 0], Y.shape[1])
+        self._learn_functions(self._of_pass(done), left, views, Y, gaps)
+        left.scores /= left.seen
+        self._learn_decoder(None, [left.scores], Y[left.rows], gaps.decided(left.rows, Y.shape[1]))
+
+    def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Coefficients (rank of the view, L) and offset (L) of all regressions together, from moments."""
+        coefficients: dict[str, np.ndarray] = {}
+        total = np.zeros(moments.widths[LABELS])
+        for shares, c, share in self._regressions([view for view in moments.widths if view != LABELS]):
+            part, offset = ridge(moments, shares, c, self.center)
+            coefficients |= {view: share * B for view, B in part.items()}
+            total += share * offset
+        return coefficients, total
+
+    def _fit_together(
+        self, moments: Moments, center: bool, models: Sequence[MultiViewRidge], k: int
+    ) -> Iterator[SharedFit]:
+        """Fit settings from moments, for a sweep."""
+        for j, model in enumerate(models):
+            yield SharedFit(*model._solve(moments), [(j, None, None)])
+
+    def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+        """Labels of which some are unknown as they are: each fit of a sweep solves for them itself."""
+        return Y
+
+    def _exact_runner(
+        self,
+        old: Mapping[str, Rows],
+        new: Mapping[str, Rows],
+        Y: np.ndarray,
+        components: Mapping[float | None, int],
+        needs_loo: bool,
+        gaps: LabelGaps,
+        factorizations: float = 1.0,
+    ) -> Callable[[MultiViewRidge], HeldOut]:
+        """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
+
+        old (n, d); new (m, d); Y (n, L)
+        """
+        self._learn_weights(old, Y)
+        kernels, weights = self._kernels(list(old)), np.ones(len(Y))
+        shared = SharedViews(self, kernels, old, new, factorizations, SCORES)
+        frequency = gaps.frequency(Y)
+
+        def run(model: MultiViewRidge) -> HeldOut:
+            targets = Y - frequency if model.center else Y
+            model._distances, model.view_weights_ = self._distances, self.view_weights_
+            values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
+            model._check_label_ridges(gaps)
+            for name, ridges in model._ridges(list(old), list(kernels)).items():
+                for c, columns in label_groups(ridges, Y.shape[1]):
+                    view, share = shared.view(name, c, model.center), model._share(name)
+                    # where some are unknown, one ridge serves all labels
+                    own, mean = gaps.completed(view.smoother, targets[:, columns], weights, model.center)
+                    found = view.coefficients(own)
+                    values[:, columns] += share * (shared.predict(name, found) + (0.0 if mean is None else mean))
+                    if needs_loo:
+                        loo[:, columns] += share * view.leave_one_out(own, found)
+            return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
+
+        return run
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Of a linear model of one view, on its columns as given: L x d, 1 x d of two classes, (d) of a vector of numbers."""
+        return self._linear_part()[0]
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """What its scores are of a row of zeros."""
+        return self._linear_part()[1]
+
+    def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
+        # hasattr has to say no, so that scikit-learn's selections of features look elsewhere
+        widths: dict[str, int] = getattr(self, "view_widths_", {})
+        kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
+        row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())
+        if kernels != [Linear()] or row_scaled or not hasattr(self, "rule_"):
+            raise AttributeError("only a fitted MultiViewRidge of one view with kernel='linear' has coefficients")
+        (width,) = widths.values()
+        values = self.decision_function if self.outputs_ is None else self.predict
+        zero = np.asarray(values(np.zeros((1, width))))[0]
+        steps = [
+            np.asarray(values(np.eye(where.stop - where.start, width, where.start))) - zero
+            for where in row_blocks(width, _COLUMNS)
+        ]
+        found = np.concatenate(steps).T
+        return (np.atleast_2d(found), np.atleast_1d(zero)) if self.outputs_ is None else (found, zero)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        return is_exact(decided(self))
+
+    @property
+    def _takes_partial_views(self) -> bool:
+        return self.combine == "predictions" and self.kernel != "product"
+
+    def _share(self, regression: str) -> float:
+        return self.view_weights_[regression] if self.combine == "predictions" and self.kernel != "product" else 1.0
+
+    def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        """The distances and the weights of the views, for `_kernels`."""
+        self._distances = named_distances(self.distances, views)
+        if learns(self.weights):
+            near = ViewDistances.fit(self._distances, views, self.random_state)
+            self.view_weights_ = view_weights(self.weights, near, Y)
+        else:
+            self.view_weights_ = given_weights(self.weights, list(views))
+
+    def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
+        """One kernel per regression: a view's own, or one over all views."""
+        if self.kernel == "product":
+            return {"all": product_kernel(self._distances, self.view_weights_, self.gamma)}
+        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
+        if self.combine == "predictions":
+            return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
+        if len(names) == 1:
+            return {names[0]: MultiKernel.of(names[0], kernels[names[0]])}
+        how: Literal["sum", "product"] = "sum" if self.combine == "kernels" else "product"
+        return {"all": MultiKernel(kernels, self.view_weights_, how)}
+
+    @property
+    def _ridge_by_label(self) -> bool:
+        given = self.ridge
+        own = (
+            list(given.values())
+            if isinstance(given, Mapping)
+            else given
+            if isinstance(given, (list, tuple))
+            else [given]
+        )
+        return any(np.ndim(c) for c in own)
+
+    def _check_label_ridges(self, gaps: LabelGaps) -> None:
+        if not gaps.complete and self._ridge_by_label:
+            raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
+
+    def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
+        """Of every regression a number, or an array of one per label."""
+        if regressions == views and self.kernel != "product":
+            found = per_view("ridge", self.ridge, views, POSITIVES)
+        elif isinstance(self.ridge, (Mapping, list, tuple)):
+            raise UserError(f"one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
+        else:
+            found = dict.fromkeys(regressions, check_parameter("ridge", self.ridge, POSITIVES))
+        return {name: np.asarray(c, np.float64) if np.ndim(c) else c for name, c in found.items()}
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return added(self.expansions_, views, self.view_weights_ if len(self.expansions_) > 1 else None)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_expansions(self.expansions_)
+        kept, kept_meta = self._pass_arrays()
+        decided, decided_meta = self._decision_arrays()
+        return arrays | kept | decided, meta | {"view_weights": self.view_weights_} | kept_meta | decided_meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.expansions_ = load_expansions(arrays, meta)
+        self.view_weights_ = dict(meta["view_weights"])
+        self._restore_pass(arrays, meta)
+        self._restore_decisions(arrays, meta)

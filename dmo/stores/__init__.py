@@ -6,7 +6,6 @@ with its CRC-32C as it is done, `complete` is written last, and the same call go
 interrupted.
 """
 
-from dmo.stores._errors import StoreError, writing
 from dmo.stores._files import (
     check_output,
     check_output_file,
@@ -16,6 +15,7 @@ from dmo.stores._files import (
     replace_file,
     replace_files,
 )
+from dmo.stores._folder import StoreError, writing
 from dmo.stores._lock import reserve
 from dmo.stores._schema import Provenance
 from dmo.stores._views import DenseView, SparseView

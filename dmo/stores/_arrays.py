@@ -32,8 +32,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.storage import MemoryStore
 
 from dmo.errors import UserError
-from dmo.stores._errors import StoreError
-from dmo.stores._folder import Folder
+from dmo.stores._folder import Folder, StoreError
 
 Index = tuple[int, ...]
 CRC_BYTES = 4

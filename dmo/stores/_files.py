@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from dmo.stores._errors import StoreError, writing
-from dmo.stores._folder import PARTIAL, Folder
+from dmo.stores._folder import PARTIAL, Folder, StoreError, writing
 from dmo.stores._schema import ROOT, check_kind, existing_root, read_root, set_complete
 
 

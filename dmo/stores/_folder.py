@@ -1,17 +1,25 @@
-"""Bytes under keys in one folder: a local directory, or a URL that fsspec opens (s3://, gs://, memory://, ...)."""
+"""Bytes under keys in one folder, local or at a URL that fsspec opens; and the one error of the stores.
+
+Requests to an object store through fsspec: asked again where that helps, and told in one sentence where it does not.
+
+fsspec's file systems ask again by themselves for most of what networks lose; what comes through is an error of whichever
+client library the URL needs, or an OSError that does not say which URL it is about.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
+import time
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -19,8 +27,165 @@ import dask.config
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.stores._errors import StoreError
-from dmo.stores._remote import ask
+
+
+class StoreError(UserError):
+    """A store that cannot be used as asked; the message says what is wrong and what to do about it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo import stores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     try:
+    ...         stores.check_output("memory://model")
+    ...     except stores.StoreError as error:
+    ...         print(error)
+    memory://model is memory of this process, lost when it ends; pass a path, or a URL such as s3://...
+    """
+
+
+class DamagedRoot(StoreError):
+    """A root that dmo wrote and that was changed since."""
+
+
+class ServiceError(OSError):
+    """An object store that does not answer or fails; the message says so, and how to go on."""
+
+
+class RefusedError(UserError, ServiceError):
+    """An object store that refuses every time; it tells nothing about what is stored there."""
+
+
+@contextmanager
+def writing(url: str, what: str) -> Iterator[None]:
+    """Say of any OSError inside the block (disk full, no permission) what was being written, and how to go on.
+
+    Parameters
+    ----------
+    url : str
+        Where.
+    what : str
+        What was being written.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Raises
+    ------
+    OSError
+        With path, reason and cure, and the number of the original error.
+
+    Examples
+    --------
+    >>> from dmo.stores import writing
+    >>> with writing("/data/scores.csv", "the file"):
+    ...     pass
+    """
+    try:
+        yield
+    except ServiceError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        cure = "make room or mend the permissions and run again, finished blocks are kept"
+        text = f"{url}: cannot write {what} ({reason}); {cure}"
+        raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error
+
+
+T = TypeVar("T")
+_LONGEST = 60.0  # seconds between two requests
+_CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
+_SILENT = {
+    "EndpointConnectionError",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "ClientConnectorError",
+    "FSTimeoutError",
+}
+_AGAIN = "what is finished is kept, run the same command again"
+_MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+
+
+def ask(url: str, request: Callable[[], T]) -> T:
+    """What `request` to the service behind `url` returns."""
+    # Raises what says that something is or is not there as it comes; RefusedError where the service refuses
+    # (credentials, certificate, name), which another try does not change; ServiceError (EIO) where it does not answer
+    # or fails.
+    tries, pause = _patience()
+    for number in range(1, tries + 1):
+        try:
+            return request()
+        except Exception as error:
+            if isinstance(error, _MEANT) or not _of_the_service(error):
+                raise
+            refusal = _refusal(url, error)
+            if refusal is not None:
+                raise refusal from error
+            if number == tries or _unanswered(error):
+                raise _failure(url, error) from error
+            time.sleep(min(pause * 4 ** (number - 1), _LONGEST))
+    raise AssertionError  # every turn of the loop returns or raises, but for the last, which raises
+
+
+def _patience() -> tuple[int, float]:
+    """How often to ask in all, and the seconds before the second request; each further one waits four times as long."""
+    tries, pause = dask.config.get("dmo.stores.tries", 4), dask.config.get("dmo.stores.pause", 0.25)
+    for name, value, kinds, least in (("tries", tries, int, 1), ("pause", pause, (int, float), 0)):
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 1000:
+            raise UserError(
+                f"the setting dmo.stores.{name} is {str(value)[:60]!r}, expected a number from {least} to 1000; "
+                "see dmo/cluster/dmo.yaml"
+            )
+    return tries, pause
+
+
+def _of_the_service(error: BaseException) -> bool:
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def _refusal(url: str, error: Exception) -> RefusedError | None:
+    """What is said where the service, or the client before it, will refuse every time."""
+    names = {type(found).__name__ for found in _chain(error)}
+    reason = _reason(error)
+    if names & {"SSLCertVerificationError", "ClientConnectorCertificateError"} or "CERTIFICATE_VERIFY" in reason:
+        cure = "correct the endpoint, or name the authority's file in AWS_CA_BUNDLE"
+        return RefusedError(f"{url}: the TLS certificate of its server is not trusted ({reason}); {cure}")
+    if any("Credential" in name or "ProfileNotFound" in name or "Token" in name for name in names):
+        cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what else its service asks for"
+        return RefusedError(f"{url}: there are no credentials that can be used ({reason}); {cure}")
+    if isinstance(error, PermissionError):
+        return RefusedError(f"{url}: access is refused ({reason}); check the credentials, and what they may do there")
+    if "ParamValidationError" in names or (isinstance(error, OSError) and error.errno == errno.EINVAL):
+        return RefusedError(f"{url}: the service refuses the request ({reason}); check the URL and the endpoint")
+    return None
+
+
+def _failure(url: str, error: Exception) -> ServiceError:
+    what = "does not answer" if _unanswered(error) else "fails"
+    cure = "check the network and the endpoint (for S3, AWS_ENDPOINT_URL)"
+    return ServiceError(errno.EIO, f"{url}: its service {what} ({_reason(error)}); {cure}; {_AGAIN}")
+
+
+def _unanswered(error: Exception) -> bool:
+    """Whether there was no connection: the client has tried for some time already."""
+    names = {type(found).__name__ for found in _chain(error)}
+    return bool(names & _SILENT)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(str(text).split())[:300] or type(error).__name__
+
 
 PARTIAL = ".partial"
 """The end of the names of files that are still being written."""
@@ -99,7 +264,7 @@ class Folder:
         return fs, path.rstrip("/")
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """What a method of the fsspec file system returns; raises as `_remote.ask`."""
+        """What a method of the fsspec file system returns; raises as `ask`."""
         fs, _ = self._remote
         return ask(self.url, lambda: getattr(fs, method)(*arguments, **options))
 

@@ -33,8 +33,7 @@ from weakref import WeakValueDictionary
 
 import psutil
 
-from dmo.stores._errors import StoreError, writing
-from dmo.stores._folder import LOCK, Folder
+from dmo.stores._folder import LOCK, Folder, StoreError, writing
 
 RENEW, STALE = 15.0, 600.0  # seconds
 TORN = 2.0  # seconds that a lock may be half-written where there are no hard links

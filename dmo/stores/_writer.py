@@ -1,22 +1,311 @@
-"""What the writers of blocks share: write a block and record it, list what is missing, finish."""
+"""What writers share: checks of what they are given, arrays written in one go, blocks and their record, finished stores."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+import zarr
+from zarr.codecs import Crc32cCodec
+from zarr.storage import MemoryStore
 
+from dmo.errors import UserError
 from dmo.progress import stage
-from dmo.stores._arrays import DenseArray, Index, Ledger, SparseArray, group_json, unseen
-from dmo.stores._errors import StoreError, writing
-from dmo.stores._folder import LOCK, Folder
+from dmo.stores._arrays import (
+    CRC_BYTES,
+    SEPARATOR,
+    DenseArray,
+    Index,
+    Ledger,
+    ManifestEntry,
+    SparseArray,
+    checksum,
+    group_json,
+    read_rows,
+    unseen,
+)
+from dmo.stores._folder import LOCK, Folder, StoreError, writing
 from dmo.stores._lock import abandon, holder, own_token, release
-from dmo.stores._schema import existing_root, first_difference, read_root, set_complete, sweep
+from dmo.stores._schema import existing_root, first_difference, origin_of, read_root, set_complete, sweep
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def check_name(name: str, what: str) -> str:
+    """`name` if it can be a folder and a Zarr name everywhere."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UserError(
+            f"{what} name {name!r} is not usable; start with a letter or digit, then letters, digits, '_', '-', '.'"
+        )
+    return name
+
+
+def check_strings(name: str, given: Sequence[str], length: int | None) -> list[str]:
+    if length is None:
+        raise UserError(f"{name} were passed without labels; pass labels as well")
+    values = [str(value) for value in given]
+    if len(values) != length:
+        raise UserError(f"{name} has {len(values)} entries, needs {length}; pass one for each")
+    return values
+
+
+def real_dtype(dtype: Any) -> np.dtype:
+    """A little-endian real dtype that a store can hold; TypeError for others."""
+    found = np.dtype(dtype)
+    if found.kind not in "iufb" or found.itemsize > 8:
+        raise TypeError(
+            f"a store holds booleans, integers and floats of at most 8 bytes, got {found}; convert the rows"
+        )
+    return found.newbyteorder("<")
+
+
+def check_block(title: str, block: int, rows: Any, n: int, size: int, width: int) -> slice:
+    """The rows of `block` out of n in blocks of `size`; refuses a wrong block number or shape of `rows`."""
+    count = -(-n // size)
+    if not 0 <= block < count:
+        raise UserError(f"{title} has blocks 0 to {count - 1}, got block {block}; pass one of missing()")
+    where = slice(block * size, min((block + 1) * size, n))
+    needed = (where.stop - where.start, width)
+    if rows.shape != needed:
+        raise UserError(f"{title}, block {block} has shape {rows.shape}, needs {needed}; write whole blocks of rows")
+    return where
+
+
+def check_count(name: str, value: Any) -> int:
+    """`value` as a positive int; ValueError or TypeError, naming the argument `name`, where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}; pass an int")
+    if value < 1:
+        raise UserError(f"{name} must be at least 1, got {value}; pass a positive number")
+    return int(value)
+
+
+def cast(values: Any, dtype: np.dtype, where: str) -> Any:
+    """`values` (array or CSR) in `dtype`; refuses what would lose whole numbers or fractions, "same kind" otherwise."""
+    if values.dtype == dtype:
+        return values
+    if not np.can_cast(values.dtype, dtype, casting="same_kind"):
+        raise TypeError(
+            f"{where} has dtype {values.dtype}, the store holds {dtype}; convert the rows before writing them"
+        )
+    with np.errstate(over="ignore"):
+        changed = values.astype(dtype)
+    if dtype.kind in "iu":
+        before, after = (part.data if scipy.sparse.issparse(part) else part for part in (values, changed))
+        if not np.array_equal(before, after):
+            raise UserError(f"{where} holds numbers beyond {dtype}; choose a wider dtype for the store")
+    return changed
+
+
+def check_values(
+    values: np.ndarray | scipy.sparse.csr_array,
+    where: str,
+    first_row: int,
+    positive: bool = False,
+    missing: bool = False,
+) -> None:
+    """Refuse non-finite (and, where `positive`, negative) values, naming the row (plus `first_row`) and the column; NaN is let
+    through where cells may be `missing`."""
+    stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
+    wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
+    if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
+        row, column, value = _first(values, wrong(stored))
+        raise UserError(
+            f"{where}, row {first_row + row}, column {column} is {value}; replace or drop values that are not finite"
+        )
+    if positive and stored.dtype.kind in "if" and stored.size and stored.min() < 0:
+        row, column, value = _first(values, stored < 0)
+        raise UserError(
+            f"{where} is a histogram, but row {first_row + row}, column {column} is {value}; "
+            "histograms are never negative, declare it with histogram=False"
+        )
+
+
+def _all_finite(stored: np.ndarray) -> bool:
+    """One cheap pass: a sum is finite only if every term is; a sum that overflows is looked at again."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(stored.sum()):
+            return True
+    return bool(np.isfinite(stored).all())
+
+
+def _first(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
+    if scipy.sparse.issparse(values):
+        position = int(np.flatnonzero(bad)[0])
+        row = int(np.searchsorted(values.indptr, position, side="right")) - 1
+        return row, int(values.indices[position]), values.data[position]
+    row, column = (int(axis[0]) for axis in np.nonzero(bad))
+    return row, column, values[row, column]
+
+
+CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """An array in memory, ready to be written: its metadata, its checksums, and its values or encoded strings."""
+
+    name: str
+    shape: Index
+    dtype: str
+    checksums: list[int]
+    metadata: bytes
+    source: tuple[DenseArray, np.ndarray] | bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "dtype": self.dtype, "checksums": self.checksums}
+
+    def write(self, folder: Folder) -> None:
+        with writing(folder.url, f"array '{self.name}'"):
+            folder.put(f"{self.name}/zarr.json", self.metadata)
+            if isinstance(self.source, bytes):
+                folder.put(f"{self.name}/c.0", self.source)
+                return
+            array, values = self.source
+            for index, chunk in _chunks(array, values):
+                array.write(index, chunk)
+
+
+def dense(folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] | None = None) -> Whole:
+    """A numeric array of any shape, in chunks of at most 64 MiB along its first axis."""
+    values = np.ascontiguousarray(values).reshape(values.shape)
+    array = _layout(folder, name, values.shape, values.dtype, dims)
+    sums = [array.encode(index, chunk)[1].checksum for index, chunk in _chunks(array, values)]
+    return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values))
+
+
+def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
+    """A list of strings."""
+    metadata, chunk = _encode_strings(values, dimension)
+    return Whole(
+        name, (len(values),), "string", [checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES])], metadata, chunk
+    )
+
+
+def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
+    """The array that `known` (from `Whole.to_dict`) describes; StoreError if it is missing or damaged."""
+    array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]))
+    if len(known["checksums"]) != math.prod(array.grid):
+        raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
+    entries = np.zeros((*array.grid, 2), dtype=np.int64)
+    for index, crc in zip(array.indices(), known["checksums"], strict=True):
+        entries[index] = ManifestEntry(crc, 0)
+    if not array.shape:
+        return array.read((), ManifestEntry(known["checksums"][0], 0))
+    return read_rows(array, entries, 0, array.shape[0]) if 0 not in array.shape else np.empty(array.shape, array.dtype)
+
+
+def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[str]:
+    """The strings that `known` describes; StoreError if they are missing or damaged."""
+    chunk = folder.get(f"{name}/c.0")
+    if chunk is None:
+        raise _lost(folder, name, "are missing")
+    if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
+        raise _lost(folder, name, "fail their checksum")
+    found = _decode_strings(chunk[:-CRC_BYTES])
+    if found is None or len(found) != math.prod(known["shape"]):
+        raise _lost(folder, name, f"are not {math.prod(known['shape'])} texts")
+    return found
+
+
+def _lost(folder: Folder, name: str, reason: str) -> StoreError:
+    cure = f"restore the files of {name} from a copy or make the store again"
+    return StoreError(f"{folder.url}: the strings '{name}' {reason}; {cure}")
+
+
+def _layout(
+    folder: Folder, name: str, shape: Index, dtype: np.dtype, dims: tuple[str, ...] | None = None
+) -> DenseArray:
+    row_bytes = max(int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize, 1)
+    rows = max(1, min(shape[0], CHUNK_BYTES // row_bytes)) if shape else 0
+    chunk = (rows, *(max(length, 1) for length in shape[1:])) if shape else ()
+    return DenseArray(folder, name, f"array '{name}'", shape, chunk, dtype.newbyteorder("<"), dims)
+
+
+def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarray]]:
+    size = array.chunk[0] if array.chunk else 1
+    return [(index, values[index[0] * size : (index[0] + 1) * size] if index else values) for index in array.indices()]
+
+
+def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
+    """zarr.json and the only chunk of a 1-d Zarr array of strings."""
+    memory: dict[str, Any] = {}
+    array = zarr.create_array(
+        MemoryStore(memory),
+        shape=(len(values),),
+        chunks=(max(len(values), 1),),
+        dtype="string",
+        compressors=[Crc32cCodec()],
+        dimension_names=(dimension,),
+        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
+        config={"write_empty_chunks": True},
+    )
+    array[:] = np.array(values, dtype=object)
+    return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
+
+
+def _decode_strings(chunk: bytes) -> list[str] | None:
+    """The strings of a chunk of `_encode_strings`: their number, then the length and UTF-8 bytes of each; None where it
+    is something else."""
+    count, at, found = int.from_bytes(chunk[:4], "little"), 4, []
+    for _ in range(count):
+        length = int.from_bytes(chunk[at : at + 4], "little")
+        if at + 4 + length > len(chunk):
+            return None
+        try:
+            found.append(chunk[at + 4 : at + 4 + length].decode())
+        except UnicodeDecodeError:
+            return None
+        at += 4 + length
+    return found if at == len(chunk) else None
+
+
+class Stored:
+    """The base class of `FeatureStore`, `KernelStore` and `ResultStore`."""
+
+    folder: Folder
+    root: dict[str, Any]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the fields alone: a worker that needs the names and labels which were read so far reads them itself
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def url(self) -> str:
+        """Path or URL of the store."""
+        return self._place().url
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The JSON dictionary that the store was made with."""
+        return self.root["attributes"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the contents come from, as JSON."""
+        return origin_of(self._place(), self.root)
+
+    @cached_property
+    def sample_ids(self) -> list[str] | None:
+        """Names of the samples, or None."""
+        return self._strings("sample")
+
+    def _place(self) -> Folder:
+        return self.folder
+
+    def _strings(self, name: str) -> list[str] | None:
+        known = self.root["configuration"].get(name)
+        return None if known is None else read_strings(self._place(), name, known)
+
 
 Array = DenseArray | SparseArray
 

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from dmo.progress import stage
-from dmo.stores import _whole, features, kernels, models, results
+from dmo.stores import _writer, features, kernels, models, results
 from dmo.stores._arrays import Index, entry_at
-from dmo.stores._errors import DamagedRoot, ServiceError, StoreError
-from dmo.stores._folder import Folder
+from dmo.stores._folder import DamagedRoot, Folder, ServiceError, StoreError
 from dmo.stores._lock import acquire, release
-from dmo.stores._schema import RESUME, existing_root, origin_of, set_complete
-from dmo.stores._valid import small_arrays
+from dmo.stores._schema import RESUME, existing_root, origin_of, set_complete, small_arrays
 from dmo.stores._writer import Array, Blocks, ledger
 
 CONTENT = {"kind": "content"}
@@ -77,7 +75,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     if "labels" in small:
         found["n_labels"] = small["labels"]["shape"][1]
     if "split" in small and root["complete"]:
-        found["split"] = dict(Counter(_whole.read_strings(folder, "split", small["split"])))
+        found["split"] = dict(Counter(_writer.read_strings(folder, "split", small["split"])))
     arrays = _arrays(folder, root)
     total = sum(1 for array in arrays.values() for _ in array.indices())
     missing = len(Blocks(folder, arrays, root).missing())
@@ -132,7 +130,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         missing = len(Blocks(folder, arrays, root).missing())
         problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {RESUME}")
     for name, known in _small(root["kind"], root["configuration"]).items():
-        _try(problems, _whole.read_strings if known["dtype"] == "string" else _whole.read_dense, folder, name, known)
+        _try(problems, _writer.read_strings if known["dtype"] == "string" else _writer.read_dense, folder, name, known)
     for array in arrays.values():
         problems.extend(_verify_array(array, root["complete"]))
     for name in sorted(

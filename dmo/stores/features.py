@@ -14,16 +14,23 @@ import scipy.sparse
 
 from dmo.blocks import Subset
 from dmo.errors import UserError
-from dmo.stores import _whole
+from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, SparseArray
-from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
-from dmo.stores._errors import StoreError
-from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root
-from dmo.stores._stored import Stored
-from dmo.stores._valid import OF_VIEWS
+from dmo.stores._folder import Folder, StoreError
+from dmo.stores._schema import OF_VIEWS, Provenance, begin, new_attributes, open_root
 from dmo.stores._views import DenseView, SparseView, View
-from dmo.stores._writer import Blocks, ledger
+from dmo.stores._writer import (
+    Blocks,
+    Stored,
+    cast,
+    check_block,
+    check_count,
+    check_name,
+    check_strings,
+    check_values,
+    ledger,
+    real_dtype,
+)
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -179,13 +186,13 @@ def create_features(
     for view, names in (feature_names or {}).items():
         array = f"{view}_feature"
         checked = check_strings(f"feature_names of view {view!r}", names, views[view].dimension)
-        small[array] = _whole.strings(folder, array, checked, array)
+        small[array] = _writer.strings(folder, array, checked, array)
     for view, has in (present or {}).items():
         name, marks = f"{view}_present", np.asarray(has, bool)
         if view not in views or marks.shape != (n,) or not marks.any():
             raise UserError(f"present: {view!r} needs a mark for each of {n} samples, at least one of them true")
         if not marks.all():
-            small[name] = _whole.dense(folder, name, marks.astype(np.uint8), ("sample",))
+            small[name] = _writer.dense(folder, name, marks.astype(np.uint8), ("sample",))
     configuration = {
         "n_samples": n,
         "block": min(block, n),
@@ -381,7 +388,7 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     for name, array in stored_arrays(folder, attributes["configuration"]).items():
         entries, spec = ledger(array).load(), attributes["configuration"]["views"][name]
         known = attributes["configuration"].get(f"{name}_present")
-        has = None if known is None else _whole.read_dense(folder, f"{name}_present", known).astype(bool)
+        has = None if known is None else _writer.read_dense(folder, f"{name}_present", known).astype(bool)
         about = spec["histogram"], spec.get("missing", False), has
         if isinstance(array, SparseArray):
             views[name] = SparseView(array, entries, *about)
@@ -468,7 +475,7 @@ class FeatureStore(Stored):
         known = self.configuration.get("labels")
         if known is None:
             return None
-        found = _whole.read_dense(self.folder, "labels", known)
+        found = _writer.read_dense(self.folder, "labels", known)
         return found if found.dtype != np.int8 else np.where(found == _UNKNOWN, np.nan, found)
 
     @property
@@ -627,11 +634,11 @@ def _small_arrays(
     label_names: Sequence[str] | None,
     sample_ids: Sequence[str] | None,
     split: Sequence[str] | None,
-) -> dict[str, _whole.Whole]:
+) -> dict[str, _writer.Whole]:
     """The arrays that are written when the store is begun, by their names in it."""
-    small: dict[str, _whole.Whole] = {}
+    small: dict[str, _writer.Whole] = {}
     if labels is not None:
-        small["labels"] = _whole.dense(folder, "labels", labels, ("sample", "label"))
+        small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"))
     n_labels = small["labels"].shape[1] if small else None
     for name, array, given, length in (
         ("label_names", "label", label_names, n_labels),
@@ -640,7 +647,7 @@ def _small_arrays(
     ):
         if given is not None:
             dimension = "label" if array == "label" else "sample"
-            small[array] = _whole.strings(folder, array, check_strings(name, given, length), dimension)
+            small[array] = _writer.strings(folder, array, check_strings(name, given, length), dimension)
     return small
 
 

@@ -14,11 +14,9 @@ from dask.delayed import delayed
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.stores._arrays import DenseArray, entry_at
-from dmo.stores._checks import cast, check_count, check_values
 from dmo.stores._folder import Folder
 from dmo.stores._schema import begin, new_attributes, open_root
-from dmo.stores._stored import Stored
-from dmo.stores._writer import Blocks, ledger
+from dmo.stores._writer import Blocks, Stored, cast, check_count, check_values, ledger
 
 if TYPE_CHECKING:
     import dask.array as da

@@ -11,14 +11,23 @@ from typing import Any
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.stores import _whole
+from dmo.stores import _writer
 from dmo.stores._arrays import DenseArray
-from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
 from dmo.stores._folder import Folder
 from dmo.stores._schema import Provenance, begin, new_attributes, open_root
-from dmo.stores._stored import Stored
 from dmo.stores._views import DenseView
-from dmo.stores._writer import Blocks, ledger
+from dmo.stores._writer import (
+    Blocks,
+    Stored,
+    cast,
+    check_block,
+    check_count,
+    check_name,
+    check_strings,
+    check_values,
+    ledger,
+    real_dtype,
+)
 
 RESERVED = ("sample", "split", "column", "manifest", "journal", "zarr.json")
 
@@ -91,14 +100,14 @@ def create_results(
     if check_name(kind, "the kind of a result store") in RESERVED:
         raise UserError(f"the kind {kind!r} is taken by the store itself; choose another name")
     folder = Folder.at(path)
-    small: dict[str, _whole.Whole] = {}
+    small: dict[str, _writer.Whole] = {}
     names = None if isinstance(columns, int | np.integer) else [str(column) for column in columns]
     if names is not None:
-        small["column"] = _whole.strings(folder, "column", names, "column")
+        small["column"] = _writer.strings(folder, "column", names, "column")
     if sample_ids is not None:
-        small["sample"] = _whole.strings(folder, "sample", check_strings("sample_ids", sample_ids, n), "sample")
+        small["sample"] = _writer.strings(folder, "sample", check_strings("sample_ids", sample_ids, n), "sample")
     if split is not None:
-        small["split"] = _whole.strings(folder, "split", check_strings("split", split, n), "sample")
+        small["split"] = _writer.strings(folder, "split", check_strings("split", split, n), "sample")
     configuration = {
         "n": n,
         "columns": check_count("columns", columns if names is None else len(names)),

@@ -17,12 +17,12 @@ from dmo import stores
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
-from dmo.estimators.annotator import Annotator, predicts
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
+from dmo.inputs import SINGLE
+from dmo.methods.annotator import Annotator, predicts
 from dmo.metrics import suitable_top
 from dmo.persistence import load
-from dmo.validation import SINGLE
 from dmo.workflows.program import Session
 
 ALL = "all"

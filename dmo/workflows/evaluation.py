@@ -14,9 +14,9 @@ from sklearn.base import clone
 from dmo import stores
 from dmo.blocks import Subset
 from dmo.errors import UserError
-from dmo.estimators.annotator import Decision
-from dmo.estimators.jec import JEC
 from dmo.labels.stratification import stratified_folds
+from dmo.methods.annotator import Decision
+from dmo.methods.jec import JEC
 from dmo.metrics import (
     annotation_scores,
     auc_scores,

@@ -12,9 +12,9 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import Rows
 from dmo.datasets.samples import class_vector
-from dmo.engines.lowrank import reasoned_engine
 from dmo.errors import UserError
-from dmo.validation import Preparation, preparing
+from dmo.fit.engine import reasoned_engine
+from dmo.inputs import Preparation, preparing
 from dmo.workflows.apply import chosen_split, chosen_views, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count

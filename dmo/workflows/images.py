@@ -15,11 +15,11 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.estimators.annotator import predicts
 from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
 from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
+from dmo.methods.annotator import predicts
 from dmo.persistence import Attached, load
 from dmo.workflows.apply import (
     Columns,

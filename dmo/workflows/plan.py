@@ -11,33 +11,31 @@ from sklearn.base import clone, is_regressor
 
 from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
-from dmo.engines.exact import Exact, exact_bytes, reasoned_storage
-from dmo.engines.lowrank import by_gradients, is_exact, reasoned_engine
-from dmo.engines.relations import relation_bytes
-from dmo.engines.view_neighbors import QUERIES
 from dmo.errors import UserError, amount
-from dmo.estimators.distance_annotator import DistanceAnnotator
-from dmo.estimators.fasttag import FastTag
-from dmo.estimators.homogeneity import HomogeneityAnalysis
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
-from dmo.estimators.landmark_regression import kept_bytes
-from dmo.estimators.mesd import MESD
-from dmo.estimators.mope import MOPE
-from dmo.estimators.neighbor_votes import NeighborVotes
-from dmo.estimators.projection import Projection
-from dmo.estimators.propagation import LabelPropagation
-from dmo.estimators.ridge import MultiViewRidge
-from dmo.estimators.trace import TraceEmbedding
+from dmo.fit.engine import by_gradients, is_exact, reasoned_engine
+from dmo.fit.exact import Exact, exact_bytes, reasoned_storage
+from dmo.fit.relations import relation_bytes
+from dmo.fit.view_neighbors import QUERIES
+from dmo.inputs import per_view
 from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
-from dmo.kernels.threads import thread_count
 from dmo.linalg.tiles import product_bytes
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
-from dmo.methods.embeddings.catalog import METHODS
-from dmo.methods.landmark_ridge import solved_by_rows
+from dmo.methods.catalog import METHODS
+from dmo.methods.distance_annotator import DistanceAnnotator
+from dmo.methods.fasttag import FastTag
+from dmo.methods.homogeneity import HomogeneityAnalysis, HomogeneityEmbedding
+from dmo.methods.landmark_ridge import kept_bytes, solved_by_rows
+from dmo.methods.mesd import MESD
+from dmo.methods.mope import MOPE
+from dmo.methods.neighbor_votes import NeighborVotes
+from dmo.methods.projection import Projection
+from dmo.methods.propagation import LabelPropagation
+from dmo.methods.ridge import MultiViewRidge
+from dmo.methods.trace import TraceEmbedding
 from dmo.persistence import load
-from dmo.validation import per_view
+from dmo.threads import thread_count
 from dmo.workflows.resources import Graph, memory_peak, moment_bytes, pass_graph, tall_bytes, tile_graph, tile_peak
 
 _LOOKED_AT = 1024  # rows whose categories are counted

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmo import report
-from dmo.estimators.annotator import Decision
+from dmo.methods.annotator import Decision
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.report import PageFigure, Samples
 from dmo.report.curves import pooled_measures, reliability

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dmo.engines.exact import Exact, exact_bytes
-from dmo.engines.row_sums import BLOCK, segment_tasks, task_blocks
 from dmo.errors import amount
+from dmo.fit.exact import Exact, exact_bytes
+from dmo.fit.row_sums import BLOCK, segment_tasks, task_blocks
 from dmo.linalg.cg import default_rank
 from dmo.linalg.tiles import _FAN_IN as FAN_IN
 from dmo.linalg.tiles import lower_pairs, product_bytes

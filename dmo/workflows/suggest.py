@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 
+from dmo.decide.out_of_fold import out_of_fold_matrices
 from dmo.errors import UserError, visible
-from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.out_of_fold import out_of_fold_matrices
+from dmo.fit.ridge_solves import LabelGaps
 from dmo.formats.labels import SEPARATORS
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
 from dmo.workflows.apply import AppliedModel, guarded, rows_of

@@ -23,15 +23,15 @@ from dmo.blocks import rows
 from dmo.datasets import open_npz, open_table
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
-from dmo.estimators.annotator import predicts
 from dmo.features.extraction import Extractor
 from dmo.features.images import need_library
 from dmo.features.listing import NAMES
 from dmo.formats.files import suffix
 from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame
 from dmo.formats.tables import SVMLIGHT
+from dmo.inputs import SINGLE
+from dmo.methods.annotator import predicts
 from dmo.persistence import load
-from dmo.validation import SINGLE
 from dmo.workflows.apply import (
     ALL,
     SCORES,

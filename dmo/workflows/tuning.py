@@ -13,11 +13,11 @@ from sklearn.utils import _safe_indexing
 import dmo
 from dmo.blocks import Subset
 from dmo.errors import UserError
-from dmo.estimators.annotator import Annotator
+from dmo.methods.annotator import Annotator
 from dmo.report import Table, write_report
 from dmo.report.numbers import is_number, shown
-from dmo.selection import SweepResult, stratified_folds, sweep
-from dmo.tuning import search
+from dmo.select.sweeps import SweepResult, stratified_folds, sweep
+from dmo.select.tuning import search
 from dmo.workflows.fitting import Training, save, with_auto_kernels
 from dmo.workflows.report_figures import learning_figures, sweep_figures, varied
 

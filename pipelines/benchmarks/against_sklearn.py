@@ -43,11 +43,11 @@ import dmo
 from dmo.blocks import rows
 from dmo.datasets import ingest
 from dmo.datasets.samples import read_samples, share_out
+from dmo.decide.probabilities import best_threshold
 from dmo.formats.arff import read_arff, read_label_list
-from dmo.methods.thresholds import best_threshold
 from dmo.metrics import metric_of, ranking_scores, regression_scores, set_scores
 from dmo.metrics.annotation import auc_macro
-from dmo.selection import settings, stratified_folds
+from dmo.select.sweeps import settings, stratified_folds
 from pipelines.datasets.reuters import ingest_reuters
 
 FOLDS = 3

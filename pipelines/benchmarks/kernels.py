@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import chi2_kernel, laplacian_kernel, rbf_kernel
 from threadpoolctl import threadpool_limits
 
 from dmo.kernels import RBF, ChiSquare, Intersection, Kernel, Laplacian, gram_matrix
-from dmo.kernels.threads import thread_count
+from dmo.threads import thread_count
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 

@@ -42,12 +42,11 @@ from sklearn.neighbors import NearestNeighbors
 import dmo
 from dmo import KGHA, Nystrom, stores
 from dmo.decoders import Scores
-from dmo.engines.lowrank import fit_maps
-from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.fit.engine import fit_maps
+from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.graphs import neighbors
 from dmo.kernels import RBF, gram_matrix, parse
-from dmo.kernels.multikernel import MultiKernel
-from dmo.kernels.tiles import FeatureTiles
+from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.operators import Dense
 from dmo.linalg.solve import factorize
 from dmo.linalg.tiles import Tiles

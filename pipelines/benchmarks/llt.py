@@ -21,10 +21,10 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
 from dmo.decoders import Scores
-from dmo.estimators.llt_svr import LLTSVR
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.lowrank.approximations import Nystrom
+from dmo.methods.llt_svr import LLTSVR
 from dmo.metrics import jaccard_accuracy
 
 DATA = Path(os.environ.get("DMO_DATA", "."))

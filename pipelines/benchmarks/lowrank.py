@@ -32,7 +32,7 @@ from dmo.formats.matlab import read_matlab
 from dmo.kernels import RBF, Kernel, gram_matrix
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
-from dmo.lowrank.meka_fit import Basis, Link
+from dmo.lowrank.meka import Basis, Link
 from dmo.report.canvas import LINES, clean
 
 DATA = Path(os.environ.get("DMO_DATA", "."))

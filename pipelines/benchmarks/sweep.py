@@ -21,7 +21,8 @@ from sklearn.base import clone
 from dmo import KGHA, Nystrom
 from dmo.demo.digits import digits
 from dmo.metrics import annotation_scores
-from dmo.selection import settings, stratified_folds, sweep
+from dmo.select.sweeps import settings, stratified_folds
+from dmo.selection import sweep
 
 GRID = {
     "ridge": [1e-3, 1e-2, 1e-1, 0.3, 1.0],

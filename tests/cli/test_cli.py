@@ -19,7 +19,7 @@ from shell import disk_full, record, run
 from sklearn.metrics import f1_score, label_ranking_average_precision_score, mean_absolute_error, r2_score
 
 import dmo.cli
-import dmo.estimators
+import dmo.methods
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
@@ -31,8 +31,8 @@ from dmo.cli.tune import tune_command
 from dmo.datasets.writing import Source, write
 from dmo.decoders import Scores
 from dmo.errors import visible
-from dmo.estimators.annotator import label_scores
 from dmo.labels.stratification import stratified_folds
+from dmo.methods.annotator import label_scores
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
 from dmo.parameters import flat, parts_of
 from dmo.parameters import places as flat_names
@@ -886,10 +886,10 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code, left_out):
 
 
 def test_every_public_name_is_there_and_listed():
-    for package in (dmo, dmo.estimators):
+    for package in (dmo, dmo.methods):
         assert set(package.__all__) <= set(dir(package))
         assert all(getattr(package, name) is not None for name in package.__all__)
-    assert {name for name in dmo.__all__ if name in dmo.estimators.__all__} == set(dmo.estimators.__all__)
+    assert {name for name in dmo.__all__ if name in dmo.methods.__all__} == set(dmo.methods.__all__)
     with pytest.raises(AttributeError):
         dmo.KGAH  # noqa: B018
 
@@ -897,7 +897,7 @@ def test_every_public_name_is_there_and_listed():
 FITTED = {kind: name for name, (kind, _) in ESTIMATORS.items()}
 
 
-@pytest.mark.parametrize("kind", dmo.estimators.__all__)
+@pytest.mark.parametrize("kind", dmo.methods.__all__)
 def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     estimator = getattr(dmo, kind)
     objects = {part.parameter for part in parts_of(estimator) if part.kind._short} - set(flat_names(estimator))

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dmo
 from dmo.blocks import rows
 from dmo.cli.app import app
-from dmo.estimators import TraceEmbedding
+from dmo.methods import TraceEmbedding
 from dmo.stores import open_features
 
 RUN = CliRunner()

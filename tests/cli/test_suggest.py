@@ -13,8 +13,8 @@ import dmo
 from dmo import MultiViewRidge, Nystrom, stores
 from dmo.datasets.writing import Source, write
 from dmo.decoders import Calibration, Scores
-from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
+from dmo.fit.engine import FOLDS
 from dmo.labels.stratification import stratified_folds
 from dmo.workflows.answers import read_answers
 from dmo.workflows.suggest import as_csv

@@ -26,8 +26,7 @@ from dmo.cluster.settings import defaults
 from dmo.cluster.targets import STARTERS, batch_cluster, local_sizes, open_client
 from dmo.errors import UserError
 from dmo.kernels import parse
-from dmo.kernels.multikernel import MultiKernel
-from dmo.kernels.tiles import FeatureTiles
+from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.tiles import Tiles
 from dmo.stores import StoreError, ViewSpec, create_features, create_results, open_results
 from dmo.workflows.program import RunOptions, running

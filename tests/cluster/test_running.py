@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import dmo.engines.row_sums
+import dmo.fit.row_sums
 from dmo import stores
 from dmo.cli.app import app
-from dmo.engines.moments import LABELS
-from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.errors import UserError
+from dmo.fit.moments import LABELS
+from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
 from dmo.stores.checkpoints import checkpoints
@@ -188,8 +188,8 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
     X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
     views = {"a": X, "b": X[:, :3]}
     maps = {view: nystrom(parse("rbf").fit(rows), rows, rank=8, random_state=0) for view, rows in views.items()}
-    monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 16)
-    monkeypatch.setattr(dmo.engines.row_sums, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 16)
+    monkeypatch.setattr(dmo.fit.row_sums, "TASK_BLOCKS", 1)
 
     def collect(labels: np.ndarray = Y, order: str = "ab") -> Any:
         with checkpoints(str(tmp_path), 0):
@@ -197,7 +197,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
 
     expected = collect()[0]
     assert list(tmp_path.iterdir()) == []
-    task, calls = dmo.engines.row_sums._task, []
+    task, calls = dmo.fit.row_sums._task, []
 
     def dies(job: Any, blocks: Any, *own: Any) -> Any:
         calls.append(blocks)
@@ -205,7 +205,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
             raise KeyboardInterrupt
         return task(job, blocks, *own)
 
-    monkeypatch.setattr(dmo.engines.row_sums, "_task", dies)
+    monkeypatch.setattr(dmo.fit.row_sums, "_task", dies)
     with pytest.raises(KeyboardInterrupt):
         collect()
     kept = sorted(tmp_path.iterdir())  # two generations of one state

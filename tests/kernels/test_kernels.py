@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from dmo import KGHA, Meka, MultiViewRidge, Nystrom, kernels, progress
+from dmo import KGHA, Meka, MultiViewRidge, Nystrom, kernels, progress, threads
 from dmo.errors import UserError
 from dmo.kernels import (
     RBF,
@@ -32,14 +32,13 @@ from dmo.kernels import (
     Precomputed,
     Product,
     Sum,
-    bandwidths,
     gram_matrix,
     kernel_array,
     loops,
     normalize_rows,
     parse,
-    threads,
 )
+from dmo.kernels import pairs as bandwidths
 
 N, D = 200, 45  # more rows than loops.WIDTH, a number of columns that 4 does not divide
 

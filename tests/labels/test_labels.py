@@ -7,7 +7,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.metrics.pairwise import cosine_similarity, rbf_kernel
 
 from dmo.kernels import RBF
-from dmo.labels.kernels import SequenceKernel, SetKernel, factorize_kernel, label_factor
+from dmo.labels.label_kernels import SequenceKernel, SetKernel, factorize_kernel, label_factor
 
 RNG = np.random.default_rng(0)
 Y = (RNG.random((50, 7)) < 0.3).astype(float)

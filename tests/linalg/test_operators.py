@@ -9,10 +9,9 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 from sklearn.preprocessing import KernelCenterer
 
-from dmo.linalg.block_rows import BlockRows
-from dmo.linalg.factors import BlockFactor, DenseFactor, StackedFactor
+from dmo.linalg.factors import BlockFactor, CenteredRows, DenseFactor, StackedFactor
 from dmo.linalg.operators import Centered, Dense, LowRank, Operator, Sum
-from dmo.linalg.row_gram import CenteredRows
+from dmo.linalg.tall import BlockRows
 
 B = np.random.default_rng(7).standard_normal((N, 4))
 

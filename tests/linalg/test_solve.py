@@ -15,14 +15,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank, solve_shifted
-from dmo.linalg.direct import SpectralSolver, Spectrum
-from dmo.linalg.factors import DenseFactor, low_rank_factor
-from dmo.linalg.linear import FactorSystem, cholesky_in_place, positive_solve
+from dmo.linalg.factors import CenteredRows, DenseFactor, RowGram, low_rank_factor
+from dmo.linalg.linear import FactorSystem, IllConditioned, InaccurateSolve, Solution, cholesky_in_place, positive_solve
 from dmo.linalg.operators import Dense, LowRank, Operator
-from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.smoothers import Smoother
-from dmo.linalg.solution import IllConditioned, InaccurateSolve, Solution
-from dmo.linalg.solve import SolveMethod, _direct_method, _saved, _spared, factorize
+from dmo.linalg.solve import SolveMethod, SpectralSolver, Spectrum, _direct_method, _saved, _spared, factorize
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))

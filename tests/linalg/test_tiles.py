@@ -30,8 +30,7 @@ from dmo.blocks import row_blocks
 from dmo.cluster.workers import grouped, run_task
 from dmo.errors import UserError, amount
 from dmo.kernels import RBF
-from dmo.kernels.multikernel import MultiKernel
-from dmo.kernels.tiles import FeatureTiles
+from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles, compute_tiles, lower_pairs, multiply_tiles
 

@@ -19,19 +19,17 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dmo import KGHA, stores
 from dmo.kernels import RBF, ChiSquare, Laplacian, Linear
 from dmo.linalg import pivoted_cholesky
-from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.factors import BlockLowRank
 from dmo.linalg.operators import LowRank
 from dmo.linalg.pivoted_cholesky import _inverse_root, rpcholesky
 from dmo.linalg.solve import factorize
+from dmo.linalg.tall import BlockRows
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
-from dmo.lowrank.bandwidths import ManyBandwidths
-from dmo.lowrank.clusters import allocate, balanced_centers
-from dmo.lowrank.errors import _drawn, error_rows
-from dmo.lowrank.landmarks import _sketch, assign, choose_landmarks, kmeans
+from dmo.lowrank.landmarks import _sketch, allocate, assign, balanced_centers, choose_landmarks, kmeans
+from dmo.lowrank.many_bandwidths import ManyBandwidths
 from dmo.lowrank.nystrom import cut_off, inverse_root
-from dmo.lowrank.sampling import learning_rows
+from dmo.lowrank.sampling import _drawn, error_rows, learning_rows
 
 
 def clustered(n: int, d: int = 20, seed: int = 0) -> np.ndarray:

@@ -20,10 +20,10 @@ import dmo
 from dmo import Graph, MethodOptions, TraceEmbedding
 from dmo.cli.app import app
 from dmo.kernels import Euclidean
-from dmo.methods.embeddings import direct as solvers
-from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, markdown
-from dmo.methods.embeddings.projected import solve_projected
-from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
+from dmo.methods import trace_solvers as solvers
+from dmo.methods.catalog import METHODS, SUPERVISED, UNSUPERVISED, markdown
+from dmo.methods.quadratic_forms import QuadraticForm, TraceProblem, mix
+from dmo.methods.trace_solvers import solve_projected
 from dmo.parameters import flat
 
 RNG = np.random.default_rng(0)

@@ -14,15 +14,15 @@ from threadpoolctl import threadpool_limits
 from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver
 from dmo.cluster import connect
 from dmo.decoders import Scores
-from dmo.engines.lowrank import FOLDS, folds_of
-from dmo.engines.moments import LABELS, Moments
+from dmo.fit.engine import FOLDS, folds_of
+from dmo.fit.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.operators import Dense, LowRank
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
-from dmo.methods.homogeneity import operators as exact
-from dmo.methods.homogeneity.moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
+from dmo.methods import homogeneity_maps as exact
+from dmo.methods.homogeneity_moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
 
 
 def two_views(n=160, labels=9, seed=0):

@@ -11,13 +11,12 @@ import dmo
 from dmo import MultiViewRidge, Nystrom, load
 from dmo.decoders import Scores
 from dmo.errors import UserError
-from dmo.estimators import landmark_regression as regression
-from dmo.estimators import ridge
-from dmo.estimators.landmark_regression import landmark_regression
 from dmo.kernels import RBF, gram_matrix
-from dmo.linalg.solution import IllConditioned
+from dmo.linalg.linear import IllConditioned
 from dmo.lowrank.nystrom import LandmarkMap
-from dmo.methods.landmark_ridge import _SINGLE, LandmarkFactors, RowFactors, landmark_ridge
+from dmo.methods import landmark_ridge as regression
+from dmo.methods import ridge
+from dmo.methods.landmark_ridge import _SINGLE, LandmarkFactors, RowFactors, landmark_regression, landmark_ridge
 from dmo.selection import sweep
 from dmo.workflows.plan import plan_fit
 

@@ -19,16 +19,24 @@ from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo.engines.exact import Exact
 from dmo.errors import UserError, amount
+from dmo.fit.exact import Exact
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.svr.admm import _ONE_THREAD, Factors, State, _threads, admm
-from dmo.methods.svr.frames import frame_bytes, neighborhood_frames
-from dmo.methods.svr.losses import POWERS, EpsilonInsensitive, Power
-from dmo.methods.svr.problem import Problem, certificate, dual_feasible, dual_objective, objective
+from dmo.methods.llt_svr import frame_bytes, neighborhood_frames
+from dmo.methods.svr_admm import _ONE_THREAD, Factors, State, _threads, admm
+from dmo.methods.svr_problem import (
+    POWERS,
+    EpsilonInsensitive,
+    Power,
+    Problem,
+    certificate,
+    dual_feasible,
+    dual_objective,
+    objective,
+)
 from dmo.metrics import jaccard_accuracy
 
 # in the outputs' own units, as the paper and the oracles are
@@ -238,7 +246,7 @@ def test_certificate_of_the_optimum_closes_and_elsewhere_does_not():
 
 
 def test_objective_does_not_depend_on_the_penalty(monkeypatch):
-    monkeypatch.setattr("dmo.methods.svr.admm._REBALANCE", ())
+    monkeypatch.setattr("dmo.methods.svr_admm._REBALANCE", ())
     problem = problem_of(60, 3, 8)
     begin = [State(problem.targets, np.zeros(problem.targets.shape), rho) for rho in (4.0, 64.0, 1024.0)]
     values = [admm(problem, start=start, max_iter=20000).certificate.objective for start in begin]
@@ -568,7 +576,7 @@ def test_frames_that_do_not_fit_into_memory_are_refused_before_they_are_made(mon
     rng = np.random.default_rng(0)
     X, needed = rng.normal(size=(30, 4)), frame_bytes(30, 30, 40, 6)
     free = SimpleNamespace(available=needed)
-    monkeypatch.setattr("dmo.methods.svr.frames.psutil.virtual_memory", lambda: free)
+    monkeypatch.setattr("dmo.methods.llt_svr.psutil.virtual_memory", lambda: free)
     tracemalloc.start()
     LLTSVR(max_iter=20, tol=1.0).fit(X, rng.normal(size=(30, 40)))
     _, most = tracemalloc.get_traced_memory()

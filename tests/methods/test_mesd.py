@@ -15,12 +15,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import MESD, Graph, TraceEmbedding
-from dmo.functions import FactorExpansion, KernelExpansion
+from dmo.fit.functions import FactorExpansion, KernelExpansion
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.embeddings import discriminant
-from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
-from dmo.methods.embeddings.projected import solve_projected
-from dmo.methods.embeddings.samples import Options, Samples
+from dmo.methods import discriminant
+from dmo.methods.discriminant import DISCRIMINANTS, duplicated
+from dmo.methods.quadratic_forms import Options, Samples
+from dmo.methods.trace_solvers import solve_projected
 
 RNG = np.random.default_rng(0)
 N, D, C = 36, 5, 4

@@ -11,9 +11,9 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmo.engines.krylov import Krylov
-from dmo.estimators.mlsi import MLSI
+from dmo.fit.krylov import Krylov
 from dmo.lowrank.approximations import Nystrom
+from dmo.methods.mlsi import MLSI
 from dmo.stores import ViewSpec, create_features, open_features
 
 RNG = np.random.default_rng(0)

@@ -13,11 +13,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import MOPE, Graph, Proximity, Solver
-from dmo.estimators import mope as module
 from dmo.graphs import adjacency, neighbors
 from dmo.kernels import RBF
-from dmo.methods.embeddings.mope import project_kernel, project_labels
-from dmo.methods.embeddings.quadratic_forms import QuadraticForm
+from dmo.methods import mope as module
+from dmo.methods.mope import project_kernel, project_labels
+from dmo.methods.quadratic_forms import QuadraticForm
 
 N, D, L, K = 90, 8, 4, 3
 rng = np.random.default_rng(0)

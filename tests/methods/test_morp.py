@@ -12,13 +12,13 @@ from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo import Solver
-from dmo.engines.exact import Exact
-from dmo.estimators.mlsi import MLSI
-from dmo.estimators.morp import MORP
-from dmo.estimators.trace import TraceEmbedding
+from dmo.fit.exact import Exact
 from dmo.kernels import RBF, Polynomial
-from dmo.labels.kernels import SequenceKernel, SetKernel
+from dmo.labels.label_kernels import SequenceKernel, SetKernel
 from dmo.lowrank.approximations import Meka, Nystrom
+from dmo.methods.mlsi import MLSI
+from dmo.methods.morp import MORP
+from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro
 from dmo.selection import sweep
 

@@ -8,15 +8,14 @@ from sklearn.cross_decomposition import CCA, PLSSVD
 from sklearn.decomposition import PCA, KernelPCA, TruncatedSVD
 from sklearn.linear_model import Ridge
 
-from dmo.engines.moments import LABELS, ROWS, WEIGHTED, Moments
+from dmo.fit.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.linalg.eigen import block_krylov, solve_trace
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles
-from dmo.methods.embeddings import solvers
-from dmo.methods.embeddings.catalog import METHODS as CATALOG
-from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
-from dmo.methods.embeddings.samples import Options, Samples
-from dmo.methods.embeddings.solvers import fit_moments, fit_operator
+from dmo.methods import trace_solvers
+from dmo.methods.catalog import METHODS as CATALOG
+from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem
+from dmo.methods.trace_solvers import fit_moments, fit_operator
 
 METHODS = {name: entry for name, entry in CATALOG.items() if entry.family == "global"}
 RNG = np.random.default_rng(0)
@@ -280,8 +279,8 @@ class NeverWhole(Tiles):
 
 
 def test_many_coefficients_on_a_large_kernel_in_tiles_are_solved_without_the_whole_kernel(monkeypatch):
-    monkeypatch.setattr(solvers, "DIRECT_ROWS", N - 1)
+    monkeypatch.setattr(trace_solvers, "DIRECT_ROWS", N - 1)
     B = RNG.standard_normal((N, 40))
-    found = solvers.Inverse(NeverWhole(ArrayTiles(KERNEL, 32)).centered(), 0.3, 40)(B)
+    found = trace_solvers.Inverse(NeverWhole(ArrayTiles(KERNEL, 32)).centered(), 0.3, 40)(B)
     expected = np.linalg.solve(H @ KERNEL @ H + 0.3 * np.eye(N), B)
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())

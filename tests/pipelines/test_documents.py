@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dmo.methods.embeddings.catalog import markdown
+from dmo.methods.catalog import markdown
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -28,7 +28,7 @@ from shell import run
 from typer.testing import CliRunner
 
 import dmo.cluster.workers
-import dmo.engines.row_sums
+import dmo.fit.row_sums
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, Solver, stores
 from dmo.cli.app import app
@@ -165,9 +165,9 @@ def test_a_worker_killed_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     table: list[Any],
 ) -> None:
-    monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 25)
-    monkeypatch.setattr(dmo.engines.row_sums, "TASK_BLOCKS", 1)
-    monkeypatch.setattr(dmo.engines.row_sums, "_SEGMENT", 4)
+    monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 25)
+    monkeypatch.setattr(dmo.fit.row_sums, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.fit.row_sums, "_SEGMENT", 4)
     engine, stage, steps = STAGES[name]
     if kind == "LocalCluster":
         address = request.getfixturevalue("own_cluster").scheduler_address
@@ -242,7 +242,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=900, fit_rows=2000)
     sentences = {}
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(dmo.engines.row_sums, "BLOCK", 150_000)
+        change.setattr(dmo.fit.row_sums, "BLOCK", 150_000)
         for stage, engine in {"a product of tiles": tiled, "a pass": passed}.items():
             with (
                 pytest.raises(ValueError, match="limit") as refused,
@@ -377,7 +377,7 @@ from dmo.blocks import Subset
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits_source
 from dmo.stores.checkpoints import checkpoints
-from dmo.engines import row_sums
+from dmo.fit import row_sums
 
 dmo.progress._EVERY, row_sums.BLOCK, row_sums.TASK_BLOCKS, row_sums._SEGMENT = 0.0, 20, 1, 2
 

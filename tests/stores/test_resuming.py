@@ -24,24 +24,23 @@ from sklearn.multioutput import MultiOutputClassifier
 from typer.testing import CliRunner
 
 import dmo.linalg.cg
-import dmo.selection
+import dmo.select.sweeps
 import dmo.stores.checkpoints
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
 from dmo.cli.app import app
 from dmo.decoders import Scores
-from dmo.engines import row_sums
-from dmo.engines.exact import Exact
-from dmo.engines.moments import Moments
-from dmo.engines.passes import FeatureRows, collect_moments
-from dmo.engines.row_maps import ShiftedRows
+from dmo.fit import row_sums
+from dmo.fit.exact import Exact
+from dmo.fit.krylov import ShiftedRows
+from dmo.fit.moments import Moments
+from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.hashing import digest
 from dmo.linalg.cg import BlockCG, NystromPreconditioner
 from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles
-from dmo.methods.svr import admm as llt_admm
-from dmo.methods.svr.frames import neighborhood_frames
-from dmo.methods.svr.losses import EpsilonInsensitive
-from dmo.methods.svr.problem import Problem
+from dmo.methods import svr_admm as llt_admm
+from dmo.methods.llt_svr import neighborhood_frames
+from dmo.methods.svr_problem import EpsilonInsensitive, Problem
 from dmo.progress import listen
 from dmo.selection import sweep
 from dmo.stores._folder import Folder
@@ -164,13 +163,13 @@ class Chain(MultiOutputClassifier):
 def swept(model: Any, grid: dict[str, list[Any]], flip: bool = False) -> Result:
     X, Y = samples()
     labels = (Y > 0.2) ^ flip
-    with mock.patch.object(dmo.selection, "metric_of", lambda name: counting(METRIC(name))):
+    with mock.patch.object(dmo.select.sweeps, "metric_of", lambda name: counting(METRIC(name))):
         found = sweep(model, X if isinstance(model, Chain) else {"a": X}, labels.astype(np.uint8), grid, 3, "f1@2")
     fitted = found.best_estimator.decision_function(X if isinstance(model, Chain) else {"a": X})
     return {"scores": np.array([row["folds"] for row in found.table]), "fitted": fitted}
 
 
-METRIC = dmo.selection.metric_of
+METRIC = dmo.select.sweeps.metric_of
 RIDGES = {"ridge": [0.01, 0.1, 1.0]}
 
 
@@ -641,10 +640,10 @@ def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
     Work.done, Work.last = 0, last
     options = [*TUNE, "--folds", "3", "--views", "fourier", "--approximation", "exact", "--json"]
     paths = [f"{folder}/f.zarr", f"{folder}/m.zarr", "--checkpoint", f"{folder}/kept", "--overwrite"]
-    counted = counting(dmo.selection._decoded)
+    counted = counting(dmo.select.sweeps._decoded)
     with (
         mock.patch.object(dmo.stores.checkpoints, "SECONDS", 0.0),
-        mock.patch.object(dmo.selection, "_decoded", counted),
+        mock.patch.object(dmo.select.sweeps, "_decoded", counted),
     ):
         done = CliRunner().invoke(app, ["tune", "kgha", *paths, *options])
     assert done.exit_code == 0, done.stderr

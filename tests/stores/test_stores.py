@@ -667,7 +667,7 @@ def test_models_come_back_as_they_were(tmp_path):
 
 
 def test_models_larger_than_a_chunk_come_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("dmo.stores._whole.CHUNK_BYTES", 200)
+    monkeypatch.setattr("dmo.stores._writer.CHUNK_BYTES", 200)
     save_model(tmp_path / "m", {"w": GIST, "tags": TAGS}, {})
     arrays, _ = load_model(tmp_path / "m")
     assert same(arrays["w"], GIST)

@@ -1,0 +1,414 @@
+"""Decoders as parameters of estimators, and what they learn, as `dmo.decoders` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+
+from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds
+from dmo.decide.rules import BY_PROBABILITY, METRICS, SET_METRICS, GainRule, PlugInRule, SetRule
+from dmo.errors import UserError
+from dmo.inputs import FLAG, SHARE, Need
+from dmo.parameters import ParameterObject
+
+__all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Scores", "as_decoder"]
+
+_ENTRIES, _POOLED = 2**19, 2**17
+"""Held-out scores that a fit without a decoder learns from, and that the pooled regression takes of them."""
+
+
+@dataclass(frozen=True)
+class FittedDecoder:
+    """Label probabilities, label sets, and where a rule was learned the scores that rank labels by it.
+
+    Parameters
+    ----------
+    probabilities : PooledProbabilities or SoftmaxProbabilities
+        Of the score matrices that the decoder learned from: of labels each for itself, or of classes.
+    thresholds : ndarray of shape (L,)
+        Probabilities above which labels are given.
+    rule : PlugInRule, GainRule, SetRule or None, default=None
+        What ranks the labels of a sample, and with a SetRule gives those above 0; None: their probabilities do.
+    ranks : bool, default=True
+        Whether labels are ranked by this decoder at all, and not by the scores themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import PlugIn
+    >>> Y = (np.random.default_rng(0).random((200, 6)) < 0.3).astype(np.uint8)
+    >>> held_out = Y + np.random.default_rng(1).normal(size=Y.shape)
+    >>> PlugIn("f1@2").learn([held_out], Y)([held_out]).shape
+    (200, 6)
+    """
+
+    probabilities: PooledProbabilities | SoftmaxProbabilities
+    thresholds: np.ndarray
+    rule: PlugInRule | GainRule | SetRule | None = None
+    ranks: bool = True
+
+    def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Scores (m x L) that rank the labels of every sample, from the score matrices (m x L each)."""
+        p = self.probabilities(scores)
+        return p if self.rule is None else self.rule(p)
+
+    def sets(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Choose labels by the rule for sets, or by their thresholds.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (m, L)
+            The score matrices.
+
+        Returns
+        -------
+        ndarray of shape (m, L), uint8
+            1 where a label is given.
+        """
+        p = self.probabilities(scores)
+        given = self.rule(p) > 0 if isinstance(self.rule, SetRule) else p > self.thresholds
+        return np.asarray(given & self.probabilities.seen, np.uint8)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Describe the decoder for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            What was learned.
+        meta : dict
+            Its JSON.
+        """
+        arrays = self.probabilities.to_arrays() | {"thresholds": self.thresholds}
+        meta: dict[str, Any] = {"rule": None, "ranks": self.ranks}
+        if self.rule is not None:
+            more, meta["rule"] = self.rule.to_arrays()
+            arrays |= {f"rule/{key}": value for key, value in more.items()}
+        return arrays, meta
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
+        """Make the decoder that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            What was learned.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        FittedDecoder
+            The decoder.
+        """
+        own = {key: value for key, value in arrays.items() if "/" not in key}
+        thresholds, ranks = own.pop("thresholds"), meta["ranks"]
+        if meta["rule"] is None:
+            kind = SoftmaxProbabilities if "scale" in own else PooledProbabilities
+            return cls(kind(**own), thresholds, None, ranks)
+        more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
+        rule = GainRule if "gain" in more else SetRule if "threshold" in more else PlugInRule
+        return cls(PooledProbabilities(**own), thresholds, rule(**more, **meta["rule"]), ranks)
+
+
+@dataclass(eq=False, repr=False)
+class Calibration(ParameterObject):
+    """Probabilities by Platt's logistic regression per label, drawn towards one that all labels share.
+
+    The fewer positives a label has, the more of its probability comes from the shared one, see
+    `dmo.decide.probabilities`. Labels are ranked by their probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import Calibration
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((500, 8)) < np.linspace(0.05, 0.4, 8)).astype(np.uint8)
+    >>> held_out = 3 * Y + rng.normal(size=Y.shape)
+    >>> fitted = Calibration().learn([held_out], Y)
+    >>> bool((fitted.sets([held_out]) == Y).mean() > 0.9)
+    True
+    """
+
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
+        """Learn probabilities and thresholds from held-out scores.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            Score matrices of samples that their models had not seen.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
+
+        Returns
+        -------
+        FittedDecoder
+            Probabilities of labels, and label sets, from scores of new samples.
+        """
+        pooled = PooledProbabilities.fit(scores, Y, counts, _POOLED)
+        return _fitted(pooled.refined(scores, Y, counts), scores, Y, counts)
+
+    def learn_aside(
+        self,
+        scores: Sequence[np.ndarray],
+        Y: np.ndarray,
+        seen: np.ndarray,
+        classes: bool,
+        counts: np.ndarray | None = None,
+    ) -> FittedDecoder:
+        """Learn the same from some of the samples, for a fit whose own scores rank labels and that nothing should slow.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            As for `learn`.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples; of more than half a million entries a random share is taken.
+        seen : ndarray of shape (L,), bool
+            Whether any training sample, of these or others, carries the label.
+        classes : bool
+            Whether every sample is of one class: probabilities then keep the order of the scores.
+        counts : ndarray of shape (n, L), or None, default=None
+            As for `learn`.
+
+        Returns
+        -------
+        FittedDecoder
+            With `ranks` False.
+        """
+        most = max(1000, _ENTRIES // Y.shape[1])
+        if len(Y) > most:
+            rows = np.sort(np.random.default_rng(0).choice(len(Y), most, replace=False))
+            scores, Y, counts = [part[rows] for part in scores], Y[rows], None if counts is None else counts[rows]
+        if classes:
+            return FittedDecoder(
+                replace(SoftmaxProbabilities.fit(scores, Y, counts), seen=seen), np.full(Y.shape[1], 0.5), ranks=False
+            )
+        found = self.learn(scores, Y, counts)
+        return replace(found, probabilities=replace(found.probabilities, seen=seen), ranks=False)
+
+
+@dataclass(eq=False, repr=False)
+class PooledCalibration(ParameterObject):
+    """Probabilities of labels by one logistic regression that all labels share; labels are ranked by them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import PooledCalibration
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((500, 8)) < np.linspace(0.05, 0.4, 8)).astype(np.uint8)
+    >>> held_out = Y + rng.normal(size=Y.shape)
+    >>> p = PooledCalibration().learn([held_out], Y).probabilities([held_out])
+    >>> bool(abs(p.mean() - Y.mean()) < 1e-4)
+    True
+    """
+
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
+        """Learn probabilities from held-out scores.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            Score matrices of samples that their models had not seen.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
+
+        Returns
+        -------
+        FittedDecoder
+            Probabilities of labels from scores of new samples.
+        """
+        return _fitted(PooledProbabilities.fit(scores, Y, counts), scores, Y, counts)
+
+
+@dataclass(eq=False, repr=False)
+class PlugIn(ParameterObject):
+    """The labels that are expected to do best in a metric; see `dmo.decide.rules`, `gain_rules` and `set_rules`.
+
+    Parameters
+    ----------
+    metric : str, default="f1@5"
+        What predictions are judged by. Of `predict(top=k)`, k labels a sample: means over labels, "f1@k" (F1 of mean
+        precision and mean recall), "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision;
+        or "precision@k", "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels. Of
+        `predict()`, sets of any size, the labels whose scores are above 0: "f1-micro", "f1-macro", "f1-samples", "jaccard".
+    size : int, default=500
+        Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import PlugIn
+    >>> from dmo.metrics import annotation_scores
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((2000, 30)) < np.geomspace(0.01, 0.4, 30)).astype(np.uint8)
+    >>> S = Y.mean(axis=0) + 0.3 * (Y + 0.5 * rng.normal(size=Y.shape))  # frequent labels score higher
+    >>> decide = PlugIn("f1@3", size=1000).learn([S[:1000]], Y[:1000])
+    >>> plain = annotation_scores(Y[1000:], S[1000:], top=3).f1
+    >>> bool(annotation_scores(Y[1000:], decide([S[1000:]]), top=3).f1 > plain)
+    True
+    """
+
+    metric: str = "f1@5"
+    size: int = 500
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        if self.metric in SET_METRICS:
+            return
+        base, _, top = self.metric.partition("@")
+        known = ("f1", *METRICS, *BY_PROBABILITY)
+        if base not in known or not top.isdigit() or int(top) < 1:
+            names = ", ".join([*(f"'{name}@k'" for name in known), *(f"'{name}'" for name in SET_METRICS)])
+            raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
+        if self.size < 1:
+            raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
+
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
+        """Learn probabilities and the rule from held-out scores.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            Score matrices of samples that their models had not seen.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
+
+        Returns
+        -------
+        FittedDecoder
+            What ranks the labels of new samples from their scores.
+        """
+        self._check()  # `set_params` may have changed them
+        probabilities = PooledProbabilities.fit(scores, Y, counts)
+        if self.metric in SET_METRICS:
+            probabilities = probabilities.refined(scores, Y, counts)
+            rule = SetRule.fit(self.metric, probabilities(scores), Y, self.size, counts)
+            return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
+        base, _, top = self.metric.partition("@")
+        if base in BY_PROBABILITY:
+            return _fitted(probabilities, scores, Y, counts)
+        p, count = probabilities(scores), min(int(top), Y.shape[1])
+        if base == "f1":
+            return _fitted(probabilities, scores, Y, counts, PlugInRule.fit(p, Y, count, self.size, counts))
+        return _fitted(probabilities, scores, Y, counts, GainRule.fit(base, p, Y, count, self.size, counts))
+
+
+def _fitted(
+    probabilities: PooledProbabilities,
+    scores: Sequence[np.ndarray],
+    Y: np.ndarray,
+    counts: np.ndarray | None,
+    rule: PlugInRule | GainRule | None = None,
+) -> FittedDecoder:
+    return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts), rule)
+
+
+Learner: TypeAlias = Calibration | PlugIn | PooledCalibration
+
+
+@dataclass(eq=False, repr=False)
+class Scores(ParameterObject):
+    """The scores themselves: they rank labels where no decoder is learned, which is what None stands for.
+
+    score / frequency^prior_power / propensity, of standardized scores, see `dmo.decide.score_rule.ScoreRule`. Of the
+    estimators other than `KGHA` and `MultiViewRidge` all take `label_sets` alone.
+
+    Parameters
+    ----------
+    prior_power : float in [0, 1], default=0.0
+        Divide the scores by label frequency to that power, which favors rare labels.
+    standardize : float in [0, 1], default=0.0
+        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
+        scores. Needs kernels that are factorized.
+    propensity : bool, default=False
+        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
+        precision [Onishi, Hayashi 2025]. Takes `intercept`.
+    label_sets : bool, default=True
+        Learn which labels `predict` gives, and `predict_proba`, from held-out scores of training samples: the page of the
+        estimator says from which. False: `predict` gives every sample as many labels as a training sample has on average.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import KGHA
+    >>> from dmo.decoders import Scores
+    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
+    >>> model = KGHA(decoder=Scores(prior_power=0.25, label_sets=False)).fit(X, Y)
+    >>> model.set_params(decoder__prior_power=0.5).fit(X, Y).rule_.prior_power
+    0.5
+    """
+
+    prior_power: float = 0.0
+    standardize: float = 0.0
+    propensity: bool = False
+    label_sets: bool = True
+
+    _needs: ClassVar[Mapping[str, Need]] = {
+        "prior_power": SHARE,
+        "standardize": SHARE,
+        "propensity": FLAG,
+        "label_sets": FLAG,
+    }
+
+    @classmethod
+    def _takes(cls, value: Any) -> bool:
+        """Whether a value stands for no decoder that is learned."""
+        return value is None or isinstance(value, cls)
+
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """The decoder that a name stands for; of None the scores."""
+        return cls() if value is None else as_decoder(value)
+
+
+def as_decoder(given: str | Learner | None) -> Learner | None:
+    """Make a decoder from its name.
+
+    Parameters
+    ----------
+    given : str, Calibration, PlugIn, PooledCalibration or None
+        "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" or
+        "f1-macro" for `PlugIn` of it.
+
+    Returns
+    -------
+    Calibration, PlugIn, PooledCalibration or None
+        The decoder; None where none is given.
+
+    Raises
+    ------
+    UserError
+        For any other name.
+
+    Examples
+    --------
+    >>> from dmo.decoders import as_decoder
+    >>> as_decoder("f1@5")
+    PlugIn()
+    """
+    if given is None or isinstance(given, (Calibration, PlugIn, PooledCalibration)):
+        return given
+    if given == "calibrated":
+        return Calibration()
+    if given == "probabilities":
+        return PooledCalibration()
+    if isinstance(given, str) and ("@" in given or given in SET_METRICS):
+        return PlugIn(given)
+    raise UserError(
+        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', and Calibration, PlugIn and "
+        "PooledCalibration objects"
+    )

@@ -1,0 +1,333 @@
+"""The exact engine's choices: where the n x n kernel lives and in which precision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+import scipy.sparse
+from threadpoolctl import threadpool_limits
+
+from dmo import stores
+from dmo.blocks import Rows, double, numbered, rows
+from dmo.cluster import current_client
+from dmo.cluster.workers import Broadcast, grouped, retried
+from dmo.errors import UserError, amount
+from dmo.fit.functions import Expansion, KernelExpansion, LinearExpansion
+from dmo.hashing import digest, fingerprint
+from dmo.kernels import Kernel, Linear, gram_matrix, normalize_rows
+from dmo.kernels.multikernel import FeatureTiles, MultiKernel
+from dmo.linalg.factors import CenteredRows, RowGram
+from dmo.linalg.operators import Dense, Operator
+from dmo.linalg.tiles import Tiles
+from dmo.progress import stage
+
+log = logging.getLogger("dmo")
+_SMALL = 2048  # up to so many samples float64 costs nothing that one would notice
+_LOOK = 512  # rows that a first look at the bandwidth takes, to judge the precision
+Storage = Literal["auto", "memory", "resident", "recomputed", "stored"]
+Precision = Literal["auto", "float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The exact engine: all entries of the kernel, no approximation.
+
+    Linear kernels are solved from the rows themselves, in float64, wherever these fit in this process's memory: what is
+    said below of entries and tiles is then without effect.
+
+    Parameters
+    ----------
+    storage : {"auto", "memory", "resident", "recomputed", "stored"}, default="auto"
+        Where the n x n kernels live: one NumPy array in this process, tiles in the workers' memory, tiles made from the
+        features at every product, or tiles in a kernel store under `path`, streamed at every product; "auto" is memory
+        in this process, resident on a cluster, recomputed where neither fits.
+    precision : {"auto", "float32", "float64"}, default="auto"
+        Of the kernel's entries; "auto" is float32 where the ridge is above its rounding.
+    block : int, default=2048
+        Rows of a kernel tile.
+    path : str or None, default=None
+        Folder or URL of kernel stores, for the storage "stored".
+
+    Raises
+    ------
+    UserError
+        For what is none of these, and for the storage "stored" without a path.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import Exact, MultiViewRidge
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MultiViewRidge("rbf", approximation=Exact(storage="recomputed", block=64)).fit(X, y)
+    >>> model.predict(X[:3]).tolist()
+    [0, 0, 0]
+    """
+
+    storage: Storage = "auto"
+    precision: Precision = "auto"
+    block: int = 2048
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("storage", self.storage, ("auto", "memory", "resident", "recomputed", "stored")),
+            ("precision", self.precision, ("auto", "float32", "float64")),
+        ):
+            if value not in known:
+                raise UserError(f"Exact: {what} = {value!r}; known: {', '.join(known)}")
+        if self.storage == "stored" and self.path is None:
+            raise UserError("Exact: storage 'stored' needs a path for the kernel stores; pass path='kernels'")
+        if self.block < 1:
+            raise UserError(f"Exact: block = {self.block}; a tile needs at least one row")
+
+
+def exact_engine(approximation: Any) -> Exact:
+    """Read the `approximation` argument of an estimator as an Exact object."""
+    if isinstance(approximation, Exact):
+        return approximation
+    if approximation == "exact":
+        return Exact()
+    raise UserError(f"approximation = {approximation!r}; known: 'exact', or an Exact(...) object")
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A fitted kernel, and its operator over the training rows."""
+
+    kernel: MultiKernel  # fitted, over one or several views
+    operator: Operator  # the n x n kernel
+    dtype: np.dtype  # precision of its entries
+
+    def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
+        """The operator, centered where that is wanted, of rows that count `weights` times."""
+        if weights is not None:  # their own mean is taken off: that of all rows alike would not be blind to it
+            return self.operator.weighted(weights, center)
+        return self.operator.centered() if center else self.operator
+
+    def expansion(
+        self, sources: Mapping[str, Rows], operator: Operator, coefficients: np.ndarray, shift: np.ndarray | float = 0.0
+    ) -> KernelExpansion:
+        """The function of new rows that coefficients (n x k) on the columns of the placed operator stand for."""
+        dual, offset = operator.expansion(coefficients)
+        # in the order that a store gives it back, so that a loaded model is the same to the bit
+        return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
+
+
+def rounding_floor(kernel: Kernel, source: Rows) -> float:
+    """Spectral norm of the float32 rounding of the n x n kernel: ridges below it answer with noise."""
+    # Compares 512 rows in float32 with float64 and extrapolates the norm from the sample to n by its own growth from
+    # a quarter of the sample (between sqrt(n) for independent and n for systematic errors).
+    n = source.shape[0]
+    index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
+    picked = kernel.part(source, index)
+    single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
+    error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
+    error = (error + error.T) / 2  # the kernel is made once per pair of rows: its error is symmetric too
+    m = len(index)
+    # a ridge must stand above the largest eigenvalue that rounding adds, hence the spectral norm, not the largest entry
+    whole, quarter = np.linalg.norm(error, 2), np.linalg.norm(error[: max(1, m // 4), : max(1, m // 4)], 2)
+    if whole == 0.0 or quarter == 0.0:
+        return float(whole * n / m)
+    growth = np.clip(np.log(whole / quarter) / np.log(m / max(1, m // 4)), 0.5, 1.0) if m >= 4 else 1.0
+    return float(whole * (n / m) ** growth)
+
+
+def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float) -> np.dtype:
+    """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for);
+    a kernel matrix keeps its precision."""
+    if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
+        return np.dtype(np.float64)
+    if kernel.pairwise and engine.precision == "auto":
+        return np.dtype(np.float32 if np.can_cast(source.dtype, np.float32) else np.float64)
+    floor = rounding_floor(kernel, source)
+    if ridge >= 2 * floor:
+        return np.dtype(np.float32)
+    if engine.precision == "float32":
+        raise UserError(
+            f"ridge {ridge:g} is below the noise floor {2 * floor:.1g} of the float32 kernel of view {view!r}; "
+            f"raise the ridge above it, or take precision='float64'"
+        )
+    log.info("view %r: float64 kernel, its float32 noise floor is %.1g, the ridge %g", view, 2 * floor, ridge)
+    return np.dtype(np.float64)
+
+
+def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int, int]:
+    """Count the bytes of kernels in memory, by which storages and engines are chosen."""
+    return (itemsize or (8 if n <= _SMALL else 4)) * kernels * n * n, 8 * kernels * n * n
+
+
+def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
+    """Choose as `choose_storage`, and say why."""
+    if engine.storage != "auto":
+        return engine.storage, ""
+    client = current_client()
+    entries, factors = exact_bytes(n, views, itemsize)
+    available = psutil.virtual_memory().available
+    if client is None:
+        choice: Storage = "memory" if entries + factors <= 0.7 * available else "recomputed"
+    else:
+        limits = [w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        available = sum(limits) if all(limits) else available
+        choice = "resident" if entries / 2 <= 0.5 * available else "recomputed"
+    what = f"{views} kernel{'s'[: views > 1]} of {n} x {n}"
+    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(available)} are free"
+
+
+def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
+    """Choose where kernels of n x n entries go, with the reason logged."""
+    choice, reason = reasoned_storage(engine, n, views, itemsize)
+    if reason:
+        log.info("kernels %s: %s", choice, reason)
+    return choice
+
+
+def build(
+    engine: Exact,
+    kernel: MultiKernel,
+    sources: Mapping[str, Rows],
+    ridge: float,
+    storage: Storage,
+    random_state: int | None,
+    weights: np.ndarray | None = None,
+) -> FittedKernel:
+    """Build the operator of a kernel over some rows.
+
+    sources (n, d); weights (n,)
+    """
+    used = {name: sources[name] for name in kernel.kernels}
+    if is_linear(kernel) and _rows_fit(used):
+        return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
+    if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
+        used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
+    if weights is not None and (weights != 1).any():
+        own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
+        kernel = replace(kernel, kernels=own)
+    first = {name: k.fit(k.part(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
+    kinds = [choose_dtype(engine, name, first[name], used[name], ridge) for name in used]
+    dtype = np.result_type(*kinds)
+    if storage == "memory":
+        return _in_memory(kernel, used, dtype, random_state)
+    fitted = replace(kernel, kernels={name: k.fit(used[name], random_state) for name, k in kernel.kernels.items()})
+    chunk = _stored_chunk(fitted, used)
+    block = engine.block if chunk is None else max(1, engine.block // chunk) * chunk
+    tiles = FeatureTiles(fitted, used, block, dtype)
+    source = _stored(engine, tiles, used) if storage == "stored" and chunk is None else tiles
+    return FittedKernel(fitted, Tiles(source, current_client(), storage == "resident", dtype, tiles), dtype)
+
+
+def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
+    """Rows of a chunk of a kernel matrix that is stored already: tiles that hold whole chunks are read from it, no chunk twice
+    and none copied. None: entries have to be computed."""
+    found = {name: numbered(source)[0] for name, source in sources.items()}
+    lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
+    stored = [int(chunks[0]) for chunks in lazy if chunks]
+    return max(stored) if len(kernel.pairwise) == len(found) == len(stored) else None
+
+
+def _in_memory(
+    kernel: MultiKernel, sources: Mapping[str, Rows], dtype: np.dtype, random_state: int | None
+) -> FittedKernel:
+    fitted: dict[str, Kernel] = {}
+    total: np.ndarray | None = None
+    for name, part in kernel.kernels.items():
+        matrix, fitted[name] = gram_matrix(part, part.part(sources[name]), dtype, random_state)
+        matrix = kernel.weighted(name, matrix)
+        # in the first view's matrix: two n x n arrays at a time, whatever the number of views
+        if total is None:
+            total = matrix
+        elif kernel.combine == "product":
+            total *= matrix
+        else:
+            total += matrix
+    if total is None:
+        raise UserError("no kernel to build; pass at least one view")
+    return FittedKernel(replace(kernel, kernels=fitted), Dense(total), dtype)
+
+
+def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:
+    """The task that computes and stores some tiles; run twice, it writes the same."""
+    writer, tiles = shared
+    with threadpool_limits(1):
+        for i, j in pairs:
+            writer.write(i, j, tiles.tile(i, j))
+
+
+def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> Any:
+    """A kernel store of `tiles` under the engine's path, completed where it is not; its reader is a tile source."""
+    description = {
+        "kernel": tiles.kernel.to_dict(),
+        "rows": {name: fingerprint(source) for name, source in sources.items()},
+    }
+    # named by kernel and rows: another fit of the same views finds it, and no other kernel is mistaken for it
+    path = f"{engine.path}/{'-'.join(sources)}-{digest(description)[:16]}.zarr"
+    writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description)
+    missing, client = writer.missing(), current_client()
+    with stage(f"kernel store {'+'.join(sources)}", len(missing)) as advance:
+        if client is None:
+            for i, j in missing:
+                writer.write(i, j, tiles.tile(i, j))
+                advance(1)
+        elif missing:
+            shared = Broadcast(client, (writer, tiles))
+
+            def work() -> None:
+                rest = writer.missing()  # asked anew: tiles that a lost worker had written need no second time
+                groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
+                futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
+                for done, group in zip(futures, groups, strict=True):
+                    done.result()
+                    advance(len(group))
+
+            retried(client, work, shared.forget)
+    writer.finish()
+    return stores.open_kernel(path)
+
+
+def is_linear(kernel: MultiKernel) -> bool:
+    """Whether the kernel is x'y of (normalized) rows, or a weighted sum of such over views."""
+    return kernel.combine == "sum" and all(isinstance(part, Linear) for part in kernel.kernels.values())
+
+
+def _rows_fit(sources: Mapping[str, Rows]) -> bool:
+    """Whether the rows fit in this process's memory as float64, with a copy to work on."""
+    if all(scipy.sparse.issparse(source) for source in sources.values()):
+        return True
+    return (
+        16.0 * sum(float(np.prod(source.shape)) for source in sources.values()) <= psutil.virtual_memory().available / 2
+    )
+
+
+def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
+    """The rows of all views side by side, as their linear kernels take them: normalized, times the root of the weight."""
+    parts = []
+    for name, part in kernel.kernels.items():
+        block = double(rows(views[name]))
+        normalize = part.normalize if isinstance(part, Linear) else None
+        block = block if normalize is None else normalize_rows(block, normalize)
+        weight = kernel.weights[name]
+        parts.append(block if weight == 1.0 else block * np.sqrt(weight))  # so that x'y has the weight
+    if len(parts) == 1:
+        return parts[0]
+    if all(scipy.sparse.issparse(part) for part in parts):
+        return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
+    return np.hstack([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
+
+
+def linear_expansions(
+    kernel: MultiKernel, views: Mapping[str, Rows], factor: CenteredRows, W: np.ndarray, offset: np.ndarray
+) -> dict[str, Expansion]:
+    """f(x) = sum_v x_v W_v + offset from coefficients W of `linear_rows`, of rows less their mean where the factor's are."""
+    rest = offset if factor.mean is None else offset - factor.mean @ W
+    found: dict[str, Expansion] = {}
+    for name, part in kernel.kernels.items():
+        mine, W = np.split(W, [views[name].shape[1]])
+        scaled = np.ascontiguousarray(np.sqrt(kernel.weights[name]) * mine)
+        normalize = part.normalize if isinstance(part, Linear) else None
+        # the expansions are added up: the offset goes with the first alone
+        found[name] = LinearExpansion(name, scaled, rest if not found else np.zeros_like(rest), normalize)
+    return found

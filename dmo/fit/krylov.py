@@ -1,0 +1,369 @@
+"""Linear functions in a block Krylov subspace of the rows, and maps from rows to what a pass multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import InOrder, Rows, double
+from dmo.cluster import current_client
+from dmo.devices import foreign, placed
+from dmo.errors import UserError
+from dmo.fit.moments import LABELS, ROWS, Moments
+from dmo.fit.row_sums import Beside, add_up
+from dmo.hashing import digest, fingerprint
+
+_LABELS = 256
+
+
+@dataclass(frozen=True)
+class Krylov:
+    """w in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B for B the labels and `extra` random columns.
+
+    As an `approximation` of a linear problem: a pass over the rows finds what the problem is in the subspace and widens it
+    by a step, until the eigenvalues, which grow with the subspace, grow by no more than `tol`; where they still do after the
+    last step, a ConvergenceWarning says by how much. Neither an n x n nor a d x d matrix is formed, memory is 8 d steps
+    (L + extra) bytes. Of more than 256 label columns the 256 strongest combinations are taken.
+
+    Parameters
+    ----------
+    steps : int, default=10
+        Steps at most, at least 1; after a single one nothing is compared, and no warning given.
+    extra : int, default=60
+        Random columns beside the labels, at least 0.
+    tol : float, default=1e-3
+        Growth of the eigenvalues in a step, relative to the largest, at which the subspace is wide enough; above 0.
+
+    Raises
+    ------
+    UserError
+        For values out of range.
+
+    References
+    ----------
+    Halko, Martinsson, Tropp 2011, algorithm 4.3; Musco, Musco 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MLSI, Krylov
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> MLSI(n_components=3, ridge=1.0, approximation=Krylov(steps=5)).fit(X, Y).transform(X).shape
+    (200, 3)
+    """
+
+    steps: int = 10
+    extra: int = 60
+    tol: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.extra < 0:
+            raise UserError(f"Krylov: steps = {self.steps}, extra = {self.extra}; needed are steps >= 1, extra >= 0")
+        if not self.tol > 0:
+            raise UserError(f"Krylov: tol = {self.tol}, expected a number above 0, such as 1e-3")
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centered) X X'; `last`:
+    no wider one follows; `moments` of the coordinates (ROWS) and label columns (LABELS), None for very many of these."""
+
+    basis: np.ndarray
+    mean: np.ndarray
+    trace: float
+    last: bool
+    moments: Moments | None = None
+
+
+@dataclass(frozen=True)
+class _Products:
+    """X'T for targets T (d x q), with X'1 (d) and |X|^2 (a number) where they are asked for, all float64."""
+
+    image: np.ndarray
+    sums: np.ndarray
+    squares: float
+
+    def __add__(self, other: Self) -> _Products:
+        return _Products(self.image + other.image, self.sums + other.sums, self.squares + other.squares)
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return {"image": self.image, "sums": self.sums}, {"squares": self.squares}
+
+
+@dataclass(frozen=True)
+class _FirstStep:
+    """Adds X'S[labels, random columns] of a block; the random columns depend on the place of the block alone."""
+
+    X: InOrder
+    extra: int
+    seed: int
+
+    def __call__(self, total: _Products | None, where: slice, beside: Beside) -> _Products:
+        block = double(self.X[where])
+        labels, weights = beside
+        random = np.random.default_rng([self.seed, where.start]).standard_normal((block.shape[0], self.extra))
+        right = random if labels is None else np.hstack([labels, random])
+        counts = np.ones(block.shape[0]) if weights is None else weights
+        new = _Products(block.T @ (counts[:, None] * right), np.asarray(block.T @ counts), _squares(block, weights))
+        return new if total is None else total + new
+
+
+@dataclass(frozen=True)
+class _NextStep:
+    """Adds X'S X Q of a block."""
+
+    X: InOrder
+    Q: np.ndarray
+
+    def __call__(self, total: _Products | None, where: slice, beside: Beside) -> _Products:
+        block = double(self.X[where])
+        (weights,) = beside
+        image = block.T @ (block @ self.Q if weights is None else weights[:, None] * (block @ self.Q))
+        if total is None:
+            return _Products(image, np.zeros(0), 0.0)
+        np.add(total.image, image, out=total.image)
+        return total
+
+
+def subspaces(
+    method: Krylov,
+    X: Rows,
+    labels: np.ndarray | None,
+    center: bool,
+    random_state: int | None,
+    weights: np.ndarray | None = None,
+) -> Iterator[Subspace]:
+    """Find the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no direction is left.
+
+    X (n, d); labels (n, q); weights (n,)
+    """
+    # Every step is a pass over the rows, on the workers of the current cluster where there is one, after a first that
+    # starts. The image X'X Q of a basis, from which the next step is made, also has the moments Q'X'X Q of the rows'
+    # coordinates: no row is mapped for them. As X'X is symmetric, the image of a step lies in the step before, itself
+    # and the next one.
+    n = X.shape[0] if weights is None else float(weights.sum())
+    start = labels
+    if labels is not None:
+        start = _strongest(labels - np.average(labels, axis=0, weights=weights) if center else labels, weights)
+    seed = int(np.random.default_rng(random_state).integers(2**63))
+
+    def step(add: _FirstStep | _NextStep, beside: Beside, *what: Any) -> _Products:
+        return add_up(
+            "subspace (pass over the rows)",
+            X.shape[0],
+            add,
+            beside,
+            lambda arrays, meta: _Products(arrays["image"], arrays["sums"], meta["squares"]),
+            lambda: digest("subspace", fingerprint(X), *what, *([] if weights is None else [weights])),
+            current_client(),
+        )
+
+    first = step(_FirstStep(InOrder(X), method.extra, seed), (start, weights), seed, method.extra, start)
+    mean = first.sums / n if center else np.zeros(X.shape[1])
+    trace = first.squares - n * float(mean @ mean)
+    last = _orthonormal(first.image)
+    if not last.shape[1]:
+        raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
+    known = _KnownLabels.of(labels, start, weights, first, last, center)
+    most = min(X.shape)
+    # columns of one array, which fills with the steps: growing it would copy all steps before each time
+    whole = np.empty((X.shape[1], min(most + last.shape[1], method.steps * last.shape[1])), order="F")
+    before, r, gram = 0, 0, np.zeros((0, 0))
+    for left in range(method.steps - 1, -1, -1):
+        whole[:, r : r + last.shape[1]] = last
+        before, r, edge = r, r + last.shape[1], before
+        basis, recent = whole[:, :r], whole[:, edge:r]
+        # products with an orthonormal basis: else the largest eigenvalue drowns the others
+        image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
+        image -= n * np.outer(mean, mean @ last)
+        column = recent.T @ image
+        gram = _extended(gram, column)
+        moments = None if known is None else known.beside(basis, gram, n)
+        done = r >= most or not left
+        yield Subspace(basis, mean, trace, done, moments)
+        if done:
+            return
+        last = _beyond(image, recent, column, basis)
+        if not last.shape[1]:
+            yield Subspace(basis, mean, trace, True, moments)
+            return
+
+
+@dataclass(frozen=True)
+class _KnownLabels:
+    """What moments need of the label columns: their Gram matrix (q x q) and sums, and Q'X'S labels of the first step's Q, in
+    whose span X'S labels lies; `row_sums` of the rows (d)."""
+
+    gram: np.ndarray
+    sums: np.ndarray
+    cross: np.ndarray
+    row_sums: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        labels: np.ndarray | None,
+        start: np.ndarray | None,
+        weights: np.ndarray | None,
+        first: _Products,
+        Q: np.ndarray,
+        center: bool,
+    ) -> _KnownLabels | None:
+        """From the first pass; None where it took combinations of labels."""
+        if labels is None or start is None:
+            labels = weighted = np.zeros((0, 0))
+        elif start.shape[1] < labels.shape[1]:
+            return None
+        else:
+            weighted = labels if weights is None else weights[:, None] * labels
+        rows = np.zeros(len(first.sums)) if center else first.sums  # coordinates are less the mean
+        return cls(labels.T @ weighted, weighted.sum(axis=0), Q.T @ first.image[:, : labels.shape[1]], rows)
+
+    def beside(self, basis: np.ndarray, gram: np.ndarray, n: float) -> Moments:
+        """Moments of coordinates, whose Gram matrix is known, and labels."""
+        r, q = basis.shape[1], len(self.sums)
+        whole, sums = np.zeros((r + q, r + q)), np.concatenate([self.row_sums @ basis, self.sums])
+        whole[:r, :r], whole[r:, r:] = gram, self.gram
+        whole[: len(self.cross), r:] = self.cross
+        whole[r:, : len(self.cross)] = self.cross.T
+        return Moments({ROWS: r, LABELS: q} if q else {ROWS: r}, n, sums, whole)
+
+
+def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Q'X'X Q with the columns of a further step, given at the last rows; the rows before have none."""
+    r, b = len(gram), column.shape[1]
+    found = np.zeros((r + b, r + b))
+    found[:r, :r] = gram
+    found[r + b - len(column) :, r:] = column
+    found[r:, r + b - len(column) :] = column.T
+    return found
+
+
+def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The label columns, or the combinations of largest variance where there are more than `_LABELS`."""
+    if labels.shape[1] <= _LABELS:
+        return labels
+    _, vectors = np.linalg.eigh(labels.T @ (labels if weights is None else weights[:, None] * labels))
+    return labels @ vectors[:, -_LABELS:]
+
+
+def _squares(block: Any, weights: np.ndarray | None) -> float:
+    """|S^1/2 X|^2 of rows."""
+    if weights is not None:
+        lengths = block.multiply(block).sum(axis=1) if scipy.sparse.issparse(block) else np.square(block).sum(axis=1)
+        return float(weights @ np.asarray(lengths).ravel())
+    values = block.data if scipy.sparse.issparse(block) else block
+    return float(np.vdot(values, values))
+
+
+def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of what the image of the last step has outside of the span of `basis` (d x r)."""
+    # Its columns leave the span at the `recent` two steps (`column`: their products with it); what rounding left of
+    # the others is small, and is taken off once the columns are orthonormal (again where it is not small: what
+    # remains of a short column). Orthonormalizing all steps anew costs several times as much. What is left of a
+    # column is judged by its length.
+    lengths = np.linalg.norm(image, axis=0)
+    found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
+    rest = basis.T @ found
+    while np.abs(rest).max(initial=0.0) > 1e-3:
+        found = _spanned(found - basis @ rest, 1e-10)
+        rest = basis.T @ found
+    return _repaired(found - basis @ rest)
+
+
+def _orthonormal(B: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of the columns' span (d x r)."""
+    lengths = np.linalg.norm(B, axis=0)
+    return _repaired(_spanned(B / np.where(lengths > 0, lengths, 1.0), 1e-10))
+
+
+def _spanned(B: np.ndarray, least: float) -> np.ndarray:
+    """A nearly orthonormal basis of the columns of B but for what has singular values up to `least`."""
+    # From the Gram matrix, which is some times as fast as a QR factorization of so tall a matrix and keeps four
+    # digits of orthogonality; by QR where squares of the singular values would drown in rounding.
+    if not B.shape[1]:
+        return B
+    values, vectors = np.linalg.eigh(B.T @ B)
+    if values[0] > max(1e-12 * values[-1], 1e2 * least**2):
+        return B @ (vectors / np.sqrt(values))
+    Q, R = np.linalg.qr(B)
+    left, singular, _ = np.linalg.svd(R)
+    return Q @ left[:, singular > least * max(1.0, singular.max(initial=0.0))]
+
+
+def _repaired(Q: np.ndarray) -> np.ndarray:
+    """Orthonormal columns of the same span, of nearly orthonormal ones, by Cholesky QR."""
+    return Q @ np.linalg.inv(np.linalg.cholesky(Q.T @ Q)).T
+
+
+class RowMap(Protocol):
+    """A function of rows, such as a `FeatureMap`; `to_arrays` tells it from others."""
+
+    def raw(self, X: Any, /) -> Any:
+        """Map rows in memory to factor rows.
+
+        X (m, d) -> (m, r)
+        """
+        ...
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Describe what the factor rows depend on."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShiftedRows:
+    """Rows as their own factor rows, less a shift that keeps the digits of features far from the origin.
+
+    shift (d,)
+    """
+
+    # Sparse rows stay as they are: they lie near the origin, and would not stay sparse.
+
+    shift: np.ndarray | None  # (d,): the shift
+
+    def raw(self, X: Any, /) -> Any:
+        """Take rows less the shift.
+
+        X (m, d) -> (m, d)
+        """
+        block = double(X)
+        return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Describe the shift."""
+        return {} if self.shift is None else {"shift": self.shift}, {"kind": "shifted"}
+
+
+@dataclass(frozen=True)
+class SubspaceCoordinates:
+    """Rows less their mean, in the coordinates of a subspace of linear functions."""
+
+    subspace: Subspace  # basis and mean, see `dmo.fit.krylov.subspaces`
+
+    def raw(self, X: Any, /) -> np.ndarray:
+        """Work out coordinates, (X - 1 mean') Q, the mean taken after the product, which leaves sparse rows sparse.
+
+        X (m, d) -> (m, r)
+        """
+        Q = self.subspace.basis
+        return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Describe the subspace."""
+        return {"basis": self.subspace.basis, "mean": self.subspace.mean}, {"kind": "subspace"}
+
+
+def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
+    """Factor rows (m x r) times their weights (m); sparse rows stay sparse, block-sparse ones become dense."""
+    if foreign(factor_rows) is not None:
+        return factor_rows * placed(weights, factor_rows)[:, None]
+    if scipy.sparse.issparse(
+        factor_rows
+    ):  # csr_array: `multiply` gives COO, which the products after it would convert each
+        return scipy.sparse.csr_array(factor_rows.multiply(weights[:, None]))
+    return (factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows) * weights[:, None]

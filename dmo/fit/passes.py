@@ -1,0 +1,365 @@
+"""One pass over the rows of all views: factor rows block by block, added up as moments, in this process or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import InOrder, Rows, row_blocks
+from dmo.devices import foreign, moved, placed
+from dmo.fit.krylov import RowMap, weighted
+from dmo.fit.moments import LABELS, Moments
+from dmo.fit.row_sums import BLOCK, Beside, add_up
+from dmo.hashing import digest, fingerprint
+from dmo.progress import stage
+from dmo.threads import in_threads
+
+
+@dataclass
+class FeatureRows:
+    """Raw factor rows (see `FeatureMap.raw`) of blocks of rows, by group of columns.
+
+    views (n, d); weights (n,)
+    """
+
+    # Indexed by a slice of rows. Blocks are kept for the next pass of this process while they take at most `limit`
+    # bytes in all, `nbytes` at present.
+
+    views: Mapping[str, Rows]  # (n, d): rows by group, in chunks of whole rows
+    maps: Mapping[str, RowMap]  # A row map by group, such as a fitted feature map
+    limit: int = 0  # bytes
+    weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
+    portable: bool = False  # factor rows may be those of the library that the setting `dmo.device` names
+    nbytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._kept: dict[tuple[int, int], dict[str, Any]] = {}
+        self._readers = {group: InOrder(view) for group, view in self.views.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_readers", "nbytes")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, nbytes=0)
+        self.__post_init__()
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return next(iter(self.views.values())).shape[0]
+
+    def __getitem__(self, block: slice) -> dict[str, Any]:
+        found = self._kept.get((block.start, block.stop))
+        if found is None:
+            # read in this thread, which the readers keep the rest of a chunk for, and mapped in several
+            rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
+            found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
+            for group, (of, weights) in self.weights.items():
+                found[group] = weighted(found[of], weights[block])
+            if self.limit:
+                size = sum(part.nbytes for part in found.values())
+                if self.nbytes + size <= self.limit:
+                    self._kept[block.start, block.stop] = found
+                    self.nbytes += size
+        return found
+
+    def _read(self, group: str, row_map: RowMap, block: slice) -> Any:
+        read = self._readers[group][block]
+        return moved(read) if self.portable and getattr(row_map, "portable", False) else read
+
+
+@dataclass(frozen=True)
+class FoldMoments:
+    """Moments per fold."""
+
+    folds: list[Moments]
+
+    def __add__(self, other: Self) -> FoldMoments:
+        return FoldMoments([a + b for a, b in zip(self.folds, other.folds, strict=True)])
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """(arrays, JSON meta) for a store."""
+        arrays: dict[str, np.ndarray] = {}
+        metas = []
+        for i, moments in enumerate(self.folds):
+            parts, meta = moments.to_arrays()
+            arrays |= {f"{i}/{key}": value for key, value in parts.items()}
+            metas.append(meta)
+        return arrays, {"folds": metas}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> FoldMoments:
+        """The moments that `to_arrays` described."""
+        parts = [{key: arrays[f"{i}/{key}"] for key in ("sums", "gram")} for i in range(len(meta["folds"]))]
+        return cls([Moments.from_arrays(part, own) for part, own in zip(parts, meta["folds"], strict=True)])
+
+
+@dataclass(frozen=True)
+class _MomentPass:
+    """Adds a block of factor rows, with the labels and folds of its rows, to the moments of its folds."""
+
+    raw: FeatureRows
+    n_folds: int
+
+    def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
+        Y, folds, weights = beside
+        found = self.raw[block]
+        roots = None if weights is None else np.sqrt(weights)
+        if roots is not None:
+            found = {name: weighted(F, roots) for name, F in found.items()}
+            Y = None if Y is None else Y * roots[:, None]
+        parts: Sequence[Moments | None] = [None] * self.n_folds if total is None else total.folds
+        new = []
+        for fold, old in enumerate(parts):
+            picked = slice(None) if folds is None else np.flatnonzero(folds == fold)
+            part: dict[str, Any] = (
+                dict(found) if self.n_folds == 1 else {k: _taken(F, picked) for k, F in found.items()}
+            )
+            if Y is not None:
+                part[LABELS] = _label_rows(Y[picked])
+            old = Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) if old is None else old
+            new.append(old.absorb(part, None if roots is None else roots[picked]))
+        return FoldMoments(new)
+
+
+def collect_moments(
+    raw: FeatureRows,
+    Y: np.ndarray | None,
+    folds: np.ndarray | None = None,
+    client: Any = None,
+    weights: np.ndarray | None = None,
+) -> list[Moments]:
+    """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
+
+    Y (n, L); folds, weights (n,)
+    """
+    # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
+    # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
+    # worker; nothing n x anything.
+    Y = None if Y is None else _narrow(Y)
+    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1)
+    total = add_up(
+        "pass over the rows",
+        raw.n,
+        job,
+        (Y, folds, weights),
+        FoldMoments.from_arrays,
+        lambda: _configuration(raw, Y, folds, weights),
+        client,
+    )
+    return total.folds
+
+
+def _taken(F: Any, picked: Any) -> Any:
+    xp = foreign(F)
+    return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
+
+
+def _narrow(Y: np.ndarray) -> np.ndarray:
+    """Labels of 0 and 1 as bytes, others as they are."""
+    return Y if Y.itemsize == 1 or not ((Y == 0) | (Y == 1)).all() else Y.astype(np.uint8)
+
+
+def _label_rows(Y: np.ndarray) -> np.ndarray:
+    """Labels ready for products: bytes as float32, which holds them and joins the factor rows in one product."""
+    return np.ascontiguousarray(Y, dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
+
+
+_CARRIED = 1024  # labels whose products are dense at a time
+
+
+def label_products(
+    raw: FeatureRows, Y: scipy.sparse.csr_array, weights: np.ndarray | None = None
+) -> tuple[Moments, np.ndarray]:
+    """Collect moments of the rows and their products with very many sparse labels, in one pass in this process.
+
+    Y (n, L); weights (n,) -> products (L, d)
+    """
+    # Nothing of n x L or L x L is formed: a block adds to the products of the labels that its samples carry.
+    total: Moments | None = None
+    blocks = row_blocks(raw.n, BLOCK)
+    with stage("pass over the rows", len(blocks)) as advance:
+        for where in blocks:
+            found, labels = raw[where], scipy.sparse.csr_array(Y[where])
+            if total is None:
+                total = Moments.zeros({name: int(F.shape[1]) for name, F in found.items()})
+                products = np.zeros((Y.shape[1], len(total.sums)))
+            roots = None if weights is None else np.sqrt(weights[where])
+            total = total.absorb(found if roots is None else {k: weighted(F, roots) for k, F in found.items()}, roots)
+            carried, column = np.unique(labels.indices, return_inverse=True)
+            own = scipy.sparse.csr_array(
+                (labels.data.astype(float), column, labels.indptr), (labels.shape[0], len(carried))
+            )
+            if weights is not None:
+                own = weighted(own, weights[where])
+            for name, columns in total.slices().items():
+                F = found[name].dense() if hasattr(found[name], "dense") else found[name]
+                for some in row_blocks(len(carried), _CARRIED):
+                    image = own[:, some].T @ F
+                    products[carried[some], columns] += image.toarray() if scipy.sparse.issparse(image) else image
+            advance(1)
+    assert total is not None
+    return total, products
+
+
+PRESENCE = "presence"
+"""Name of the columns that say how much of every sample's weight each group has."""
+
+
+@dataclass(frozen=True)
+class _PassivePass:
+    """Adds a block to the moments that `passive_moments` returns."""
+
+    raw: FeatureRows
+    names: tuple[str, ...]
+
+    def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
+        Y, weights = beside
+        assert weights is not None
+        found: dict[str, Any] = self.raw[block] if Y is None else self.raw[block] | {LABELS: np.asarray(Y, np.float64)}
+        roots, D = np.sqrt(weights[:, -1]), weights[:, :-1]
+        shares = np.divide(D, roots[:, None], out=np.zeros_like(D), where=roots[:, None] > 0)
+        parts = {name: weighted(found[name], shares[:, j]) for j, name in enumerate(self.names)}
+        own = [Moments.of(parts | {PRESENCE: shares})]
+        for j, name in enumerate(self.names):
+            root = np.sqrt(D[:, j])
+            part = Moments.zeros({name: int(found[name].shape[1])})
+            own.append(part.absorb({name: weighted(found[name], root)}, root))
+        return FoldMoments(own) if total is None else total + FoldMoments(own)
+
+
+def passive_moments(
+    raw: FeatureRows, Y: np.ndarray | None, weights: Mapping[str, np.ndarray], mass: np.ndarray, client: Any = None
+) -> tuple[Moments, dict[str, Moments]]:
+    """Collect what homogeneity analysis needs of groups that lack samples, in one pass over the rows.
+
+    Y (n, L); weights, mass (n,)
+    """
+    names = tuple(weights)
+    columns = np.column_stack([*(weights[name] for name in names), mass])
+
+    def configuration() -> str:
+        return digest("passive", _configuration(raw, Y, None), names, columns)
+
+    total = add_up(
+        "pass over the rows",
+        raw.n,
+        _PassivePass(raw, names),
+        (Y, columns),
+        FoldMoments.from_arrays,
+        configuration,
+        client,
+    )
+    return total.folds[0], dict(zip(names, total.folds[1:], strict=True))
+
+
+@dataclass(frozen=True)
+class _Products:
+    """F'R for the blocks R that a pass makes from factor rows F (float64), one group of columns below the other."""
+
+    image: np.ndarray
+
+    def __add__(self, other: Self) -> _Products:
+        return _Products(self.image + other.image)
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return {"image": self.image}, {}
+
+
+@dataclass(frozen=True)
+class _GapPass:
+    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block, U what entries lack and B the coefficients of F and 1."""
+
+    raw: FeatureRows
+    coefficients: np.ndarray
+
+    def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
+        unknown, weights = beside
+        assert unknown is not None
+        assert weights is not None
+        found = self.raw[block]
+        edges = np.cumsum([part.shape[1] for part in found.values()])
+        parts = np.split(self.coefficients[:-1], edges[:-1])
+        scores = self.coefficients[-1] + sum(
+            F.dot(B) if hasattr(F, "dot") else F @ B for F, B in zip(found.values(), parts, strict=True)
+        )
+        R = scores * unknown * weights[:, None]
+        images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
+        new = _Products(np.vstack([*images, R.sum(axis=0)]))
+        return new if total is None else total + new
+
+
+def gap_products(
+    raw: FeatureRows, coefficients: np.ndarray, unknown: np.ndarray, weights: np.ndarray, client: Any = None
+) -> np.ndarray:
+    """Work out what unknown or lighter entries take from the products of a regression, in one pass over the rows.
+
+    coefficients (d + 1, k); unknown (n, k); weights (n,) -> (d + 1, k)
+    """
+
+    def configuration() -> str:
+        return digest("gaps", _configuration(raw, None, None, weights), coefficients, unknown)
+
+    add, beside = _GapPass(raw, coefficients), (unknown, weights)
+    name = "unknown labels (pass over the rows)"
+    return add_up(
+        name, raw.n, add, beside, lambda arrays, meta: _Products(arrays["image"]), configuration, client
+    ).image
+
+
+_LEAST, _WIDE = 64, 1 << 20  # rows, and numbers, of kernel values that are widened at a time
+
+
+@dataclass(frozen=True)
+class _LandmarkPass:
+    """Adds [C, 1]'R of a block of kernel values C, R being its labels and ones, or [C, 1] times the coefficients."""
+
+    raw: FeatureRows
+    coefficients: Any
+    wide: bool
+
+    def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
+        (C,) = self.raw[block].values()
+        (Y,) = beside
+        image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
+        # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
+        # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left
+        kind = np.dtype(np.float64) if self.wide else C.dtype
+        B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
+        ones = np.ones((len(C), 1), np.uint8)
+        step = len(C) if C.dtype == kind else max(_LEAST, _WIDE // C.shape[1])
+        for where in row_blocks(len(C), step):
+            part = C[where].astype(kind, copy=False)
+            R = part @ B[:-1] + B[-1] if Y is None else np.hstack([Y[where], ones[where]], dtype=kind)
+            image[:-1] += part.T @ R
+            image[-1] += R.sum(axis=0, dtype=np.float64)
+        return _Products(image) if total is None else _Products(total.image + image)
+
+
+def landmark_products(
+    raw: FeatureRows, Y: np.ndarray | None, coefficients: np.ndarray | None, client: Any = None, wide: bool = True
+) -> np.ndarray:
+    """Multiply kernel values at landmarks by their transpose, in one pass over the rows.
+
+    Y (n, L); coefficients (r + 1, k) -> (r + 1, k)
+    """
+    Y = None if Y is None else _narrow(Y)
+
+    def configuration() -> str:
+        return digest("landmarks", _configuration(raw, Y, None), coefficients, wide)
+
+    add, name = _LandmarkPass(raw, coefficients, wide), "kernel values at landmarks"
+    return add_up(name, raw.n, add, (Y,), lambda arrays, meta: _Products(arrays["image"]), configuration, client).image
+
+
+def _configuration(
+    raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None, weights: np.ndarray | None = None
+) -> str:
+    """SHA-256 of all that the sums depend on, the order of their columns included."""
+    maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
+    given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
+    return digest("moments", maps, list(raw.weights.items()), Y, folds, *given)

@@ -1,0 +1,458 @@
+"""Ridge regressions of labels from moments: of full labels, of very many, and where entries have weights or are unknown."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from dmo.blocks import Rows, row_blocks
+from dmo.cluster import current_client
+from dmo.errors import UserError
+from dmo.fit.engine import left_out_scores
+from dmo.fit.functions import Expansion, FactorExpansion, shifted
+from dmo.fit.moments import LABELS, Moments, label_groups
+from dmo.fit.passes import FeatureRows, collect_moments, gap_products, label_products
+from dmo.inputs import (
+    SampleWeights,
+    check_many_labels,
+    check_partial_labels,
+    check_weights,
+    sample_count,
+    with_class_weights,
+    with_label_weights,
+)
+from dmo.inputs.real_outputs import read_real
+from dmo.labels.label_kernels import label_directions
+from dmo.linalg.linear import Equilibrated, positive_solve
+from dmo.linalg.tall import LinearMap
+from dmo.lowrank import FeatureMap
+
+
+def ridge(
+    moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool = True
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
+
+    c (L,) -> coefficients (d_v, L); offset (L,)
+    """
+    # With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
+    columns, scale, gram, small = moments.weighted_system(weights, center)
+    right = scale[:, None] * gram[:, moments.slices()[LABELS]]
+    beta = np.empty_like(right)
+    for value, which in label_groups(c, right.shape[1]):
+        beta[:, which] = scale[:, None] * positive_solve(small, value, right[:, which])
+    offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
+    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
+    return dict(zip(weights, np.split(beta, edges), strict=True)), offset
+
+
+def sparse_label_ridge(
+    moments: Moments, products: np.ndarray, counts: np.ndarray, weights: Mapping[str, float], c: float, center: bool
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ridge regression of very many sparse labels, from moments of the rows and their products with the labels.
+
+    products (L, sum d_v); counts (L,) -> coefficients (d_v, L); offset (L,)
+    """
+    columns, scale, _, small = moments.weighted_system(weights, center)
+    small.flat[:: len(small) + 1] += c
+    system, mean = Equilibrated(small), moments.mean()[columns]
+    for where in row_blocks(len(products), _LABELS):
+        right = products[where] - np.outer(counts[where], mean) if center else products[where]
+        products[where] = (scale[:, None] * system.solve((right * scale).T)).T
+    offset = -(products @ mean) if center else np.zeros(len(products))
+    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
+    return dict(zip(weights, np.split(products.T, edges), strict=True)), offset
+
+
+def masked_ridge(
+    moments: Moments,
+    weights: Mapping[str, float],
+    c: float,
+    gaps: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    some: np.ndarray,
+    center: bool = True,
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
+
+    some (L,) -> coefficients (d_v, L); offset (L,)
+    """
+    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of
+    # the samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels
+    # at once, preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter
+    # entries take from the product.
+    columns, scale, _, small = moments.weighted_system(weights, center)
+    plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
+    sums, n = scale * moments.sums[columns], moments.n
+    labels = moments.slices()[LABELS]
+    B = np.vstack([scale[:, None] * moments.gram[columns, labels], moments.sums[labels]]) * some
+    small.flat[:: len(small) + 1] += c
+    system = Equilibrated(small)
+
+    def apply(X: np.ndarray, which: np.ndarray) -> np.ndarray:
+        W, b = X[:-1], X[-1] if center else np.zeros(X.shape[1])
+        taken = gaps(np.vstack([scale[:, None] * W, b]), which)
+        top = plain @ W + np.outer(sums, b) + c * W - scale[:, None] * taken[:-1]
+        return np.vstack([top, sums @ W + n * b - taken[-1] if center else b])
+
+    def precondition(R: np.ndarray) -> np.ndarray:
+        if not center:
+            return np.vstack([system.solve(R[:-1]), np.zeros(R.shape[1])])
+        W = system.solve(R[:-1] - np.outer(sums / n, R[-1]))
+        return np.vstack([W, R[-1] / n - sums / n @ W])
+
+    if not center:
+        B[-1] = 0.0
+    found = column_gradients(apply, B, precondition)
+    beta = scale[:, None] * found[:-1]
+    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
+    return dict(zip(weights, np.split(beta, edges), strict=True)), found[-1]
+
+
+_LABELS = 4096  # labels that are solved at a time
+_ENOUGH = 1e-11  # relative residual at which a label counts as solved
+_PRODUCTS = 2000
+
+
+def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Complete targets so that the ridge regression of all rows on them is that of every column on its own weights.
+
+    targets, counts (n, L); weights (n,) -> (n, L)
+    """
+    # Entry (i, l) weighs w_i m_il, m = 0 where it is unknown. At the minimum the fitted values f = H t are those of t
+    # = m o y + (1 - m) o f: unknown entries are what the regression says of them, and known ones stay. With D =
+    # diag(w), D (H^-1 - I + M) f = D M y is symmetric, positive definite for every m >= 0, and H D^-1 a good
+    # preconditioner of it (the inverse, where all m are 1): no column has a factorization of its own, and one of all
+    # rows serves them. H^-1 f is never formed: directions come as pairs (H q, q), which the iteration keeps one below
+    # the other.
+    out, n = np.where(counts > 0, targets, 0.0), len(targets)
+    columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
+    if not columns.size:
+        return out
+    m, D = counts[:, columns].astype(np.float64), weights[:, None]
+    inverse = np.divide(1.0, D, out=np.zeros_like(D), where=D > 0)
+
+    def apply(pairs: np.ndarray, which: np.ndarray) -> np.ndarray:
+        P, Q = pairs[:n], pairs[n:]
+        return np.vstack([D * (Q - P + m[:, which] * P), np.zeros_like(Q)])
+
+    def precondition(R: np.ndarray) -> np.ndarray:
+        Q = inverse * R[:n]
+        return np.vstack([smoother(Q), Q])
+
+    right = D * m * out[:, columns]
+    fitted = column_gradients(apply, np.vstack([right, np.zeros_like(right)]), precondition)[:n]
+    out[:, columns] = np.where(D > 0, m * out[:, columns] + (1 - m) * fitted, out[:, columns])
+    return out
+
+
+def column_gradients(
+    apply: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    B: np.ndarray,
+    precondition: LinearMap,
+    tol: float = _ENOUGH,
+) -> np.ndarray:
+    """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
+
+    B (m, L) -> (m, L)
+    """
+    # 1. Columns that have converged are taken out: going on with them would divide rounding by rounding. 2. A column
+    # whose direction has no length left (an exact solution) is taken out for the same reason. 3. A warning names what
+    # is still above the tolerance in the end.
+    X, active = np.zeros_like(B), np.arange(B.shape[1])
+    R = B.copy()
+    Z = precondition(R)
+    P, rho = Z.copy(), np.einsum("ij,ij->j", R, Z)
+    first = rho.copy()
+    active = active[rho > 0]
+    for _ in range(_PRODUCTS):
+        if not active.size:
+            return X
+        D = P[:, active]
+        image = apply(D, active)
+        curve = np.einsum("ij,ij->j", D, image)
+        step = np.divide(rho[active], curve, out=np.zeros_like(curve), where=curve > 0)
+        X[:, active] += step * D
+        R[:, active] -= step * image
+        Z = precondition(R[:, active])
+        new = np.einsum("ij,ij->j", R[:, active], Z)
+        P[:, active] = Z + (new / rho[active]) * D
+        rho[active] = new
+        active = active[(new > tol**2 * first[active]) & (curve > 0)]
+    worst = float(np.sqrt((rho[active] / first[active]).max(initial=0.0)))
+    if active.size:
+        warnings.warn(
+            f"conjugate gradients: {active.size} of {B.shape[1]} labels stopped at a relative residual of {worst:.1e}; raise "
+            f"the ridge",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return X
+
+
+_KEPT = 2**30
+"""Bytes of factor rows that are kept for the next pass of this process."""
+
+
+@dataclass(frozen=True)
+class LabelGaps:
+    """Weights of the samples in every view, and which labels are known.
+
+    known (n, L)
+    """
+
+    weights: SampleWeights  # those of the labels are 0 where none of the sample is known
+    known: np.ndarray | None  # (n, L): none: all labels of samples of positive weight are known
+
+    @classmethod
+    def of(
+        cls,
+        known: np.ndarray | None,
+        weights: SampleWeights | None,
+        views: Sequence[str],
+        n: int,
+        passive: bool = False,
+    ) -> Self:
+        """Join what is known of labels and views.
+
+        known (n, L)
+        """
+        given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
+        entries = given.entries
+        if entries is not None and not entries.all():
+            known = (entries > 0) & (True if known is None else known)
+        labels = (given.labels > 0) if known is None else (given.labels > 0) & known.any(axis=1)
+        own = {view: weight if passive else weight * labels for view, weight in given.views.items()}
+        for view, weight in own.items():
+            if not weight.any():
+                raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
+        some = None if known is None or known[labels].all() else known
+        return cls(SampleWeights(own, given.labels * labels, entries, given.before), some)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether all labels and views of all samples are known, each once."""
+        return self.known is None and self.weights.ones
+
+    @property
+    def labeled(self) -> np.ndarray:
+        """Numbers of the samples with a known label and a view."""
+        return np.flatnonzero(self.any_weight & (self.weights.labels > 0))
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """How often every label of a sample counts (n x L), beside the sample's weight; None: all once."""
+        if self.weights.entries is None:
+            return self.known
+        return self.weights.entries if self.known is None else self.weights.entries * self.known
+
+    def decided(self, rows: np.ndarray, n_labels: int) -> np.ndarray | None:
+        """Look up how often the labels of some samples count in decisions, which are of classes as they are.
+
+        rows (m,) -> (m, L)
+        """
+        if self.complete:
+            return None
+        given = self.weights.plain.rows(rows)
+        counts = np.broadcast_to(given.labels[:, None], (len(rows), n_labels))
+        counts = counts if given.entries is None else counts * given.entries
+        counts = counts if self.known is None else counts * self.known[rows]
+        return None if (counts == 1).all() else counts
+
+    @property
+    def any_weight(self) -> np.ndarray:
+        """Whether some view has the sample with a positive weight (n)."""
+        return np.any([own > 0 for own in self.weights.views.values()], axis=0)
+
+    @property
+    def n_labeled(self) -> float:
+        """How many samples have a known label, by their weights."""
+        return float(self.weights.labels[self.any_weight].sum())
+
+    def rows(self, index: np.ndarray) -> LabelGaps:
+        """Take those of some samples.
+
+        index (m,)
+        """
+        return LabelGaps(self.weights.rows(index), None if self.known is None else self.known[index])
+
+    def frequency(self, Y: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
+        """Work out how often labels are carried where they are known.
+
+        Y (n, L) -> (L,)
+        """
+        if self.complete:  # without the copy in float64 that a product takes
+            return np.asarray(Y.mean(axis=0), np.float64)
+        weights, counts = self.weights.labels * self.any_weight, self.counts
+        if counts is None:
+            return np.asarray(weights @ Y / weights.sum())
+        total = weights @ counts
+        return np.divide(
+            weights @ np.where(counts > 0, counts * Y, 0.0), total, out=np.zeros(Y.shape[1]), where=total > 0
+        )
+
+    def completed(
+        self, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means
+        off.
+        targets (n, L); weights (n,) -> targets (n, L); means (L,)
+        """
+        if self.complete:
+            return targets, None
+        share = (weights / weights.sum())[None, :]
+
+        def fit(B: np.ndarray) -> np.ndarray:
+            mean = share @ B if center else 0.0
+            return np.asarray(smoother(B - mean) + mean)
+
+        full = targets if self.counts is None else filled(fit, targets, self.counts, weights)
+        if not center:
+            return full, None
+        mean = share @ full
+        return full - mean, mean[0]
+
+
+def read_labels(
+    estimator: Any,
+    views: Mapping[str, Rows],
+    y: Any,
+    sample_weight: Any,
+    dense: Mapping[str, bool],
+    passive: bool = False,
+) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+    """Read labels or real outputs (n x L), and how often they count; very many sparse labels stay sparse.
+
+    `dense`: what is asked for that needs dense ones. Learned as by `check_labels`.
+    """
+    n, names = sample_count(views), list(views)
+    estimator.outputs_ = None
+    many = check_many_labels(estimator, y, n)
+    given = check_weights(sample_weight, views, by_entry=many is None and not passive)
+    if many is not None:
+        asked = {
+            "a decoder": estimator._decoder is not None,
+            "standardize": bool(estimator._by_scores.standardize),
+            "class_weight": estimator.class_weight is not None,
+        }
+        for what in (what for what, wanted in (asked | dict(dense)).items() if wanted):
+            raise UserError(f"{what} needs dense labels, and these are {many.shape[1]}; pass fewer, or go without it")
+        return many, LabelGaps.of(None, given, names, n, passive)
+    often = None if given is None else given.labels
+    Y, known = read_real(estimator, y, n, weights=often) or check_partial_labels(estimator, y, n)
+    given = with_class_weights(given, estimator.class_weight, estimator, Y)
+    if not passive:
+        given = with_label_weights(given, estimator.class_weight, estimator, Y, known)
+    return Y, LabelGaps.of(known, given, names, n, passive)
+
+
+def directions(
+    Y: np.ndarray | scipy.sparse.csr_array, components: int, random_state: int | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Take labels as they are, or very many sparse ones in the directions V (L x q) in which they vary most.
+
+    Y (n, L) -> (n, L) or (n, q); V
+    """
+    if isinstance(Y, np.ndarray):
+        return Y, None
+    V = label_directions(Y, components, random_state)
+    return np.asarray(Y @ V), V
+
+
+@dataclass(frozen=True)
+class PartialRidge:
+    """Ridge regression on low-rank kernels, from rows with weights whose single labels may have others, or be unknown.
+
+    coefficients (rank, L); offset, mean (L,)
+    """
+
+    total: Moments  # weighted, of factor rows and labels
+    maps: Mapping[str, FeatureMap]  # fitted
+    shares: Mapping[str, float]  # weights of the views' kernels
+    ridge: float | np.ndarray  # c
+    center: bool  # with an intercept
+    coefficients: dict[str, np.ndarray]  # (rank, L): on the factor rows
+    offset: np.ndarray  # (L,): the function's, intercept included
+    mean: np.ndarray  # (L,): of these rows' labels, less the frequency that the scores go without
+
+    @classmethod
+    def of(
+        cls,
+        total: Moments,
+        maps: Mapping[str, FeatureMap],
+        shares: Mapping[str, float],
+        c: float | np.ndarray,
+        center: bool,
+        frequency: np.ndarray,
+    ) -> Self:
+        """From moments of rows that know all labels, of these views among others; `frequency` (L) of all samples."""
+        found, offset = ridge(total, shares, c, center)
+        mean = total.mean()[total.slices()[LABELS]] - frequency if center else np.zeros_like(frequency)
+        return cls(total, maps, shares, c, center, found, offset + mean, mean)
+
+    @classmethod
+    def fit(
+        cls,
+        maps: Mapping[str, FeatureMap],
+        views: Mapping[str, Rows],
+        Y: np.ndarray | scipy.sparse.csr_array,
+        counts: np.ndarray | None,
+        weights: np.ndarray,
+        shares: Mapping[str, float],
+        c: float,
+        center: bool,
+        frequency: np.ndarray,
+    ) -> Self:
+        """From n rows by view, labels (n x L), and how often each of them counts, bool or float (None: all once)."""
+        raw, client = FeatureRows(views, maps, 0 if counts is None else _KEPT), current_client()
+        often = None if (weights == 1).all() else weights
+        mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+        given = maps, shares, c, center
+        if not isinstance(Y, np.ndarray):
+            total, products = label_products(raw, Y, often)
+            if mixings:
+                parts = [(products[:, columns], mixings.get(view)) for view, columns in total.slices().items()]
+                products = np.hstack([part if T is None else part @ T for part, T in parts])
+            total, carried = total.mixed(mixings), Y.T @ weights
+            found, offset = sparse_label_ridge(total, products, carried, shares, c, center)
+            mean = carried / total.n - frequency if center else np.zeros_like(frequency)
+            return cls(total, *given, found, offset + mean, mean)
+        targets = Y if counts is None else np.where(counts > 0, counts * Y, 0.0)
+        total = collect_moments(raw, targets, None, client, often)[0].mixed(mixings)
+        if counts is None or (counts == 1).all():
+            return cls.of(total, *given, frequency)
+        edges = np.cumsum([total.widths[view] for view in maps])[:-1]
+        raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
+
+        def mixed(parts: Sequence[np.ndarray], back: bool) -> np.ndarray:
+            own = [mixings.get(view) for view in maps]
+            return np.vstack([B if T is None else (T.T if back else T) @ B for T, B in zip(own, parts, strict=True)])
+
+        def gaps(B: np.ndarray, which: np.ndarray) -> np.ndarray:
+            coefficients = np.vstack([mixed(np.split(B[:-1], edges), False), B[-1:]])
+            own = counts[:, which]
+            image = gap_products(raw, coefficients, ~own if own.dtype == bool else 1.0 - own, weights, client)
+            return np.vstack([mixed(np.split(image[:-1], raw_edges), True), image[-1:]])
+
+        found, offset = masked_ridge(total, shares, c, gaps, np.asarray((counts > 0).any(axis=0)), center)
+        mean = np.zeros_like(frequency)
+        return cls(total, *given, found, offset - frequency if center else offset, mean)
+
+    def expansions(self, share: float) -> dict[str, Expansion]:
+        """The function times `share`, as a sum of expansions by view, into which the coefficients are used up."""
+        parts: dict[str, Expansion] = {}
+        for view, B in self.coefficients.items():
+            B *= share
+            parts[view] = FactorExpansion.of(view, self.maps[view], B, np.zeros_like(self.offset))
+        return shifted(parts, share * self.offset)
+
+    def left_out(self, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Scores of rows by the regression without `weights` (n) of each, where all labels are known."""
+        given = self.total, self.maps, views, Y, self.shares, self.ridge, self.coefficients
+        return left_out_scores(*given, self.offset - self.mean, self.center, weights) + self.mean

@@ -1,0 +1,201 @@
+"""Rows made ready for the neighbor search, their inner products, and distances of given pairs in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.errors import UserError
+from dmo.graphs import loops
+from dmo.threads import over_rows
+
+Matrix = Any
+"""n x d in memory: a NumPy array or a SciPy CSR array."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Rows made ready for products, which use scale * row - offset."""
+
+    source: Matrix  # (n, d): the rows as given
+    scale: np.ndarray  # (n,): of each row: 1, or 1 / its length for cosines
+    offset: np.ndarray | None  # (d,): the mean, where rows are centered
+    values: Matrix  # (n, d): scale * row - offset in the precision of the products
+    h64: np.ndarray  # (n,): what the key of a row adds to -2 x'y
+    length: np.ndarray  # (n,): of each row of `values`
+    rounding: float
+    metric: Any  # what distances are in
+
+    def __len__(self) -> int:
+        return len(self.scale)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def h(self) -> np.ndarray:
+        return self.h64.astype(self.dtype)
+
+    def take(self, picked: np.ndarray) -> Ready:
+        """The rows `picked`."""
+        return replace(
+            self,
+            source=self.source[picked],
+            scale=self.scale[picked],
+            values=self.values[picked],
+            h64=self.h64[picked],
+            length=self.length[picked],
+        )
+
+    def doubled(self) -> Ready:
+        """The rows with float64 products."""
+        if self.dtype == np.float64:
+            return self
+        return replace(self, values=_dense_values(self.source, self.scale, self.offset, np.float64))
+
+    def like64(self) -> Ready:
+        """The rows for float64 products, converted block by block as they are needed."""
+        if self.dtype == np.float64:
+            return self
+        lazy = _Lazy(self)
+        h = self.h64.copy()
+        if self.metric != "cosine":
+            for where in row_blocks(len(h), 4096):
+                h[where] = np.square(lazy[where]).sum(axis=1)
+        return replace(self, values=lazy, h64=h)
+
+    def as_distances(self, squared: np.ndarray) -> np.ndarray:
+        """Distances in the metric, from squared Euclidean ones of the scaled rows."""
+        return squared / 2 if self.metric == "cosine" else np.sqrt(squared)
+
+
+class _Lazy:
+    """Scaled and centered rows in float64, made for the rows asked for."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready = ready
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        r = self.ready
+        return _dense_values(r.source[where], r.scale[where], r.offset, np.float64)
+
+
+def read(X: Rows) -> Matrix:
+    """Take all rows into memory in the form that the search computes with.
+
+    X (n, d) -> (n, d)
+    """
+    block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
+    if len(block.shape) != 2 or block.dtype.kind not in "buif":
+        raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
+    values = block.data if scipy.sparse.issparse(block) else block
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise UserError("graphs: the rows hold NaN or infinity; fill missing values, or drop those rows")
+    if scipy.sparse.issparse(block):
+        found = scipy.sparse.csr_array(block, dtype=np.float64)
+        if not found.has_canonical_format:
+            found = found.copy() if found is block else found
+            found.sum_duplicates()
+        return found
+    return np.ascontiguousarray(block, block.dtype if block.dtype in (np.float32, np.float64) else np.float64)
+
+
+def alike(X_new: Matrix, X: Matrix) -> Matrix:
+    """Rows X_new as CSR where X is, dense where X is dense."""
+    if scipy.sparse.issparse(X) and not scipy.sparse.issparse(X_new):
+        return scipy.sparse.csr_array(X_new, dtype=np.float64)
+    if scipy.sparse.issparse(X_new) and not scipy.sparse.issparse(X):
+        return X_new.toarray()
+    return X_new
+
+
+def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
+    """Rows ready for products; new rows are shifted `like` the known ones."""
+    sparse = scipy.sparse.issparse(X)
+    squares = _squares(X)
+    cosine = metric == "cosine"
+    with np.errstate(divide="ignore"):
+        scale = np.where(squares > 0, 1 / np.sqrt(squares), 0.0) if cosine else np.ones(X.shape[0])
+    offset, exact = None, False
+    if not sparse and not cosine:
+        if like is not None:
+            offset, exact = like.offset, like.rounding == 0.0 and _whole_numbers(X, squares)
+        else:
+            exact = _whole_numbers(X, squares)
+            offset = None if exact else X.mean(axis=0, dtype=np.float64)
+    values = _sparse_values(X, scale) if sparse else _dense_values(X, scale, offset, np.float32)
+    lengths = _squares(values)
+    rounding = 0.0 if sparse or exact else float(np.finfo(np.float32).eps / 2 * (16 + 4 * np.sqrt(X.shape[1])))
+    h = np.ones(len(lengths)) if cosine else lengths
+    return Ready(X, scale, offset, values, h, np.sqrt(lengths), rounding, metric)
+
+
+def _squares(X: Matrix) -> np.ndarray:
+    """Squared lengths of rows, summed in float64."""
+    if scipy.sparse.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
+    out = np.empty(len(X))
+    for where in row_blocks(len(X), 4096):
+        block = X[where].astype(np.float64)
+        out[where] = np.einsum("ij,ij->i", block, block)
+    return out
+
+
+def _whole_numbers(X: np.ndarray, squares: np.ndarray) -> bool:
+    """Whether float32 products of the rows are exact: whole numbers, short rows."""
+    if squares.max(initial=0.0) >= 2**22 or not np.array_equal(X[:64], np.rint(X[:64])):
+        return False
+    return all(np.array_equal(X[where], np.rint(X[where])) for where in row_blocks(len(X), 4096))
+
+
+def _dense_values(X: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, dtype: Any) -> np.ndarray:
+    out = np.empty(X.shape, dtype)
+    for where in row_blocks(len(X), 4096):
+        block = X[where].astype(np.float64) * scale[where, None]
+        out[where] = block if offset is None else block - offset
+    return out
+
+
+def _sparse_values(X: scipy.sparse.csr_array, scale: np.ndarray) -> scipy.sparse.csr_array:
+    data = X.data * np.repeat(scale, np.diff(X.indptr))
+    return scipy.sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
+
+
+def transposed(ready: Ready, where: slice) -> Any:
+    """A block of rows as the right side of `product`."""
+    block = ready.values[where]
+    return scipy.sparse.csc_array(block) if scipy.sparse.issparse(block) else block.T
+
+
+def product(ready: Ready, where: slice, inner: Any) -> np.ndarray:
+    """Inner products of a block of rows and those of `transposed`."""
+    block = ready.values[where]
+    if not scipy.sparse.issparse(block):
+        return block @ inner
+    S = np.empty((block.shape[0], inner.shape[0]))
+    x, z = (block.indptr, block.indices, block.data), (inner.indptr, inner.indices, inner.data)
+    over_rows(lambda start, stop: loops.sparse_products(S, start, stop, *x, *z), len(S))
+    return S
+
+
+def distances_to(new: Ready, ready: Ready, pairs: np.ndarray) -> np.ndarray:
+    """Squared distances (n x m, float64) of the scaled rows i of `new` and pairs[i, c] of `ready`; inf for -1."""
+    out = np.full(pairs.shape, np.inf)
+    x, y = new.source, ready.source
+    if scipy.sparse.issparse(y):
+        arrays = (x.indptr, x.indices, x.data, y.indptr, y.indices, y.data, new.scale, ready.scale, pairs)
+        over_rows(lambda start, stop: loops.sparse_distances(*arrays, start, stop, out), len(out))
+    else:
+        parts = (x, y, new.scale, ready.scale, pairs)
+        over_rows(lambda start, stop: loops.dense_distances(*parts, start, stop, out), len(out))
+    if ready.metric == "cosine":
+        empty = (new.scale == 0)[:, None] | (ready.scale == 0)[pairs]
+        out[empty & (pairs >= 0)] = 2.0
+    return out

@@ -1,0 +1,235 @@
+"""Parameters of estimators: what each must be, checked in one place; and whose message an error is."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import sklearn
+from sklearn.base import BaseEstimator
+
+from dmo.blocks import row_blocks
+from dmo.errors import UserError
+from dmo.parameters import flat, parts_of, places
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), os.path.dirname(sklearn.__file__)))
+
+
+def named(method: Method) -> Method:
+    """Make a method of a `Named` object begin its user's errors with that object's title."""
+    # Code below it speaks of views, labels and parameters alone. A message that has its name already is left as it
+    # is, so that a method may call another; other exceptions are faults and stay what they are.
+
+    @functools.wraps(method)
+    def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
+        with naming(self):
+            return method(self, *args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+@contextmanager
+def naming(estimator: BaseEstimator) -> Iterator[None]:
+    """Do what `named` does for a block of code that works on an estimator."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        if not text.startswith(type(estimator).__name__):
+            error.args = (f"{getattr(estimator, '_title', type(estimator).__name__)}: {text}",)
+        raise
+
+
+class Named:
+    """A class whose messages begin with its name: errors of a user in its public methods, and its warnings."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, method in list(vars(cls).items()):
+            if isinstance(method, types.FunctionType) and not name.startswith("_"):
+                setattr(cls, name, named(method))
+
+    @property
+    def _title(self) -> str:
+        return type(self).__name__
+
+    def _fewer(self, name: str, wanted: int, most: int) -> int:
+        """A number as it was asked for, or with a warning as many as the data have."""
+        if wanted > most:
+            self._warn(f"{name} = {wanted}, but these samples have {most}; took {most}, pass at most that")
+        return min(wanted, most)
+
+    def _warn(self, text: str, category: type[Warning] = UserWarning) -> None:
+        """Warn at the line that called the library, however deep the warning arose."""
+        frame, level = sys._getframe(1), 2
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(f"{self._title}: {text}", category, stacklevel=level)
+
+
+_ROWS = 65536  # of labels that are multiplied at a time
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a parameter must be."""
+
+    words: str  # the end of the sentence of a refusal
+    holds: Callable[[Any], bool]  # value -> whether it is that
+    names: tuple[str, ...] = ()  # words among the values, of which the nearest to a misspelt one is named
+    """Words among the values, of which the nearest to a misspelt one is named."""
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, (bool, np.bool_)) and isinstance(value, Real) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, (bool, np.bool_)) and isinstance(value, Integral)
+
+
+def at_least(least: int) -> Need:
+    """Need a whole number of at least `least`."""
+    return Need(f"needs a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
+
+
+def one_of(*known: object) -> Need:
+    """Need one of a few values."""
+    return Need(
+        f"known: {', '.join(map(repr, known))}",
+        lambda value: any(isinstance(value, type(option)) and value == option for option in known),
+        tuple(option for option in known if isinstance(option, str)),
+    )
+
+
+def optional(need: Need) -> Need:
+    """Need what another need asks for, or None."""
+    return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value), need.names)
+
+
+POSITIVE = Need("needs a positive number", lambda value: _is_number(value) and value > 0)
+POSITIVES = Need(
+    "needs a positive number, or one per label",
+    lambda value: (
+        POSITIVE.holds(value)
+        or (isinstance(value, (list, tuple, np.ndarray)) and len(value) > 0 and all(map(POSITIVE.holds, value)))
+    ),
+)
+NOT_NEGATIVE = Need("needs a number that is not negative", lambda value: _is_number(value) and value >= 0)
+SHARE = Need("needs a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
+PART = Need("needs a number above 0 and at most 1", lambda value: _is_number(value) and 0 < value <= 1)
+COUNT = at_least(1)
+FLAG = Need("needs True or False", lambda value: isinstance(value, (bool, np.bool_)))
+CLASS_WEIGHT = Need(
+    "needs 'balanced', a dict of class or label to a number of at least 0, or None",
+    lambda value: (
+        value is None
+        or value == "balanced"
+        or (isinstance(value, dict) and all(_is_number(weight) and weight >= 0 for weight in value.values()))
+    ),
+    ("balanced",),
+)
+SEED = optional(at_least(0))
+
+
+def check_parameter(name: str, value: object, need: Need) -> Any:
+    """Check one parameter."""
+    if not need.holds(value):
+        near = get_close_matches(value, need.names, 1) if isinstance(value, str) else []
+        raise UserError(f"{name} = {value!r}; {need.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return value
+
+
+def needs_of(kind: Any) -> dict[str, Need]:
+    """Parameter -> what it must be, of an estimator and its objects ("graph__tau"); the class may need other than they do."""
+    found: dict[str, Need] = {}
+    for part in parts_of(kind):
+        needs = part.kind._needs
+        found |= {f"{part.parameter}__{name}": needs[name] for name in part.own if name in needs}
+    return found | kind._needs
+
+
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Check every parameter in the tables `_needs` of an estimator's class and of its objects.
+
+    One that is given per view is checked where the views are known.
+    """
+    kind: Any = type(estimator)
+    flat_name, values = {place: name for name, place in places(kind).items()}, flat(estimator)
+    for place, need in needs_of(kind).items():
+        name = flat_name.get(place, place)
+        check_parameter(name, values[name], need)
+
+
+def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
+    """Spread a parameter over views."""
+    if isinstance(value, Mapping) and not {"name", "kind", "type"} & set(value):
+        for view in views:
+            if view not in value:
+                raise UserError(f"{name} has no entry for view {view!r}; give one per view: {list(views)}")
+        for view in value:
+            if view not in views:
+                raise UserError(f"{name} has an entry for {view!r}, which is no view; give one per view: {list(views)}")
+        given = {view: value[view] for view in views}
+    elif isinstance(value, (list, tuple)):
+        if len(value) != len(views):
+            raise UserError(f"{name} has {len(value)} entries for {len(views)} views; give one per view")
+        given = dict(zip(views, value, strict=True))
+    else:
+        if need is not None:
+            check_parameter(name, value, need)
+        return dict.fromkeys(views, value)
+    if need is not None:
+        for view, own in given.items():
+            check_parameter(f"{name} of view {view!r}", own, need)
+    return given
+
+
+def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) -> None:
+    """Refuse a parameter that is set and that the method in use does not take."""
+    for name in names:
+        if flat(estimator)[name] is not None and name not in uses:
+            raise UserError(f"does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
+
+
+def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> int:
+    """Count components: a whole number, or a share of the labels, at most the rank of the centered labels."""
+    if _is_whole(wanted):
+        if not 1 <= wanted <= n - 1:
+            raise UserError(
+                f"n_components = {wanted} but there are {n} samples; needs a whole number from 1 to {n - 1}"
+            )
+        return int(wanted)
+    if not (_is_number(wanted) and 0 < wanted <= 1):
+        raise UserError(f"n_components = {wanted!r}; needs a whole number, or a share of the labels in (0, 1]")
+    return max(1, min(round(wanted * n_labels), label_rank, n - 1))
+
+
+def label_rank(Y: np.ndarray) -> int:
+    """Work out the rank of centered labels.
+
+    Y (n, L)
+    """
+    blocks = row_blocks(len(Y), _ROWS)
+    if len(Y) > Y.shape[1] and all(((Y[where] == 0) | (Y[where] == 1)).all() for where in blocks):
+        # sums of whole numbers are exact, and of 0 and 1 no two columns are so near that squares could not tell them
+        # apart: a tenth of the time of singular values
+        gram, sums = np.zeros((Y.shape[1], Y.shape[1])), Y.sum(axis=0, dtype=np.float64)
+        for where in blocks:
+            part = Y[where].astype(np.float64)
+            gram += part.T @ part
+        return int(np.linalg.matrix_rank(gram - np.outer(sums, sums / len(Y)), hermitian=True))
+    return int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))

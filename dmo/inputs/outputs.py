@@ -1,0 +1,493 @@
+"""Labels and outputs y, read once, for what an estimator learns from.
+
+`check_labels`: 0/1 labels or classes. `check_known_labels`: the same, where some samples' are not known.
+`check_outputs`: real numbers. `check_label_factor`: whatever a label kernel compares.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import column_or_1d
+
+from dmo.blocks import row_blocks, rows
+from dmo.errors import UserError
+from dmo.formats.labels import is_label_sets
+from dmo.inputs.containers import Outputs, as_views, plain
+from dmo.inputs.needs import Named
+from dmo.inputs.views import column_names, is_lazy
+from dmo.labels.label_kernels import LabelKernel, label_factor
+
+_BLOCK = 8192
+_MANY, _DENSE = 4096, 5e7
+"""Labels, and entries of their matrix, up to which sparse labels become dense."""
+
+
+def check_labels(
+    estimator: BaseEstimator,
+    y: Outputs,
+    n: int,
+    *,
+    reset: bool = True,
+    grow: bool = False,
+    classes: Iterable[Any] | None = None,
+    dtype: type[np.generic] = np.float64,
+) -> np.ndarray:
+    """Read the labels of n samples as 0 and 1.
+
+    y (n, L) -> (n, L)
+    """
+    # With `reset`, what the columns stand for is learned, else compared: `classes_` (L), the classes, the labels'
+    # names or 0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names;
+    # `label_dtype_`, the type of a matrix, by name.
+    values, names = _read(y, n)
+    if isinstance(values, list):
+        return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
+    values = _class_vector(values)
+    if values.ndim == 1:
+        return _from_classes(estimator, values, reset, grow, classes).astype(dtype)
+    return _from_matrix(estimator, values, names, reset, grow).astype(dtype)
+
+
+def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read labels of n samples of which some are not known, learned as by `check_labels`.
+
+    y (n, L) -> labels (n, L); known (n,)
+    """
+    # Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
+    values, names = _read(y, n)
+    values = values if isinstance(values, list) else _class_vector(values)
+    if isinstance(values, list):
+        known = np.ones(n, bool)
+    elif values.dtype.kind == "O":
+        known = np.array([not all(v is None or v != v for v in np.atleast_1d(row)) for row in values])
+    elif values.dtype.kind in "biuf":
+        known = ~((values != values) | (values == -1)).reshape(n, -1).all(axis=1)
+        if values.ndim == 1 and np.array_equal(np.unique(values), (-1, 1)):
+            known[:] = True  # two classes
+    else:
+        known = np.ones(n, bool)
+    if not known.any():
+        raise UserError("no sample has a label; pass labels for some of them")
+    if isinstance(values, list):
+        part = _from_sets(estimator, values, True, False, None)
+    elif values.ndim == 1:
+        if not known.all() and len(set(values[known].tolist())) == 1:
+            alone = values[known].tolist()[0]
+            raise UserError(f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on")
+        part = _from_classes(estimator, values[known], True, False, None)
+    else:
+        part = _from_matrix(estimator, values[known], names, True, False, np.flatnonzero(known))
+    Y = np.zeros((n, part.shape[1]))
+    Y[known] = part
+    return Y, known
+
+
+def check_partial_labels(
+    estimator: BaseEstimator, y: Outputs, n: int, *, reset: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
+
+    y (n, L) -> labels, known (n, L)
+    """
+    values, names, mask = _read_masked(y, n)
+    values = values if isinstance(values, list) else _class_vector(values)
+    if isinstance(values, list) or values.ndim == 1:
+        if np.any(mask):
+            raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
+        return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
+    # bytes stay the array that was given: of 10 million samples every copy of 100 labels is a gigabyte
+    none = values.dtype.kind in "biu" and mask is False
+    unknown = None if none else missing_entries(values) | mask
+    if unknown is None or not unknown.any():
+        return _from_matrix(estimator, values, names, reset, False).astype(np.uint8, copy=False), None
+    labels = np.where(unknown, 0, values)
+    return _from_matrix(estimator, labels, names, reset, False).astype(np.uint8), ~unknown
+
+
+def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.sparse.csr_array | None:
+    """Read very many labels that are sparse, as they are; learned as by `check_labels`.
+
+    -> (n, L)
+    """
+    labels: Any = y
+    if not scipy.sparse.issparse(y) or not are_many(n, labels.shape[1]):
+        return None
+    _check_rows(labels.shape[0], n)
+    Y = scipy.sparse.csr_array(y)
+    Y.sum_duplicates()
+    wrong = np.flatnonzero((Y.data != 0) & (Y.data != 1))
+    if wrong.size:
+        row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
+        column, value = Y.indices[wrong[0]], Y.data[wrong[0]]
+        raise _not_binary(estimator, value, row, column)
+    Y = Y.astype(np.uint8)
+    Y.eliminate_zeros()
+    if not Y.nnz:
+        raise UserError("no sample has a label; pass labels for some of them")
+    _learn(estimator, np.arange(Y.shape[1]), True, None)
+    estimator.label_dtype_ = "uint8"
+    return Y
+
+
+def are_many(n: float, L: int) -> bool:
+    """Tell whether sparse labels of n samples and L labels stay sparse."""
+    return L > _MANY or n * L > _DENSE
+
+
+def missing_entries(values: np.ndarray) -> np.ndarray:
+    """Find where a matrix has NaN, None or pandas.NA.
+
+    values (n, q) -> (n, q)
+    """
+    if values.dtype.kind == "O":
+        return np.array([[v is None or type(v).__name__ == "NAType" or v != v for v in row] for row in values], bool)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+
+
+def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
+    """Read real outputs of n samples.
+
+    y (n, L) -> outputs (n, L)
+    """
+    values, names = _read(np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y, n)
+    given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
+    if given.dtype.kind == "O" and unknown:
+        given = np.where(missing_entries(np.atleast_2d(given)).reshape(given.shape), np.nan, given)
+    try:
+        Y = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"outputs must be numbers, got {given.dtype}; for classes pass one +1/-1 column each"
+        ) from error
+    if Y.ndim > 2 or 0 in Y.shape:
+        raise UserError(f"outputs have shape {Y.shape}; pass samples x outputs")
+    wrong = np.isinf(Y) if unknown else ~np.isfinite(Y)
+    if wrong.any():
+        at = np.argwhere(wrong)[0]
+        place = f"row {at[0]}" + (f", output {at[1]}" if Y.ndim == 2 else "")
+        raise UserError(f"input y contains NaN or infinity at {place}; fill the missing values, or drop the sample")
+    return (Y[:, None], True, None) if Y.ndim == 1 else (Y, False, names)
+
+
+def are_real(y: Outputs | None) -> bool:
+    """Tell whether y holds real outputs rather than labels: a matrix of floats of which one is not 0, 1, -1 or NaN.
+
+    A vector counts as classes, and whole numbers of an integer type as labels that should be 0 and 1.
+    """
+    if y is None:
+        return False
+    given: Any = plain(y.compute() if hasattr(y, "compute") else y)
+    if scipy.sparse.issparse(given):
+        values = given.data
+    elif as_views(given) is not None or is_label_sets(given):
+        return False
+    else:
+        try:
+            values = np.ma.getdata(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
+        except ValueError:
+            return False
+        if values.ndim != 2:
+            return False
+    return values.dtype.kind == "f" and not (np.isin(values, (-1, 0, 1)) | np.isnan(values)).all()
+
+
+def check_label_factor(
+    estimator: BaseEstimator, y: Outputs, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read outputs as a factor of their kernel.
+
+    weights (n,) -> factor, known (n, q)
+    """
+    # For "linear": numbers, where unknown entries of a matrix (NaN, None, masked) take the mean of the column's
+    # others; a vector of classes, and lists of labels, become one column per class; what the columns stand for is
+    # learned as by `check_labels`. For another kernel: what it compares.
+    if kernel == "linear":
+        factor, known = _columns(estimator, *_read_masked(y, n))
+        if known is not None:
+            nowhere = np.flatnonzero(~known.any(axis=0))
+            if nowhere.size:
+                raise UserError(f"output {nowhere[0]} is unknown in all samples; leave it out")
+            counts = known if weights is None else known * weights[:, None]
+            factor = np.where(known, factor, (counts * factor).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-300))
+        return label_factor(kernel, factor), known
+    for name in ("classes_", "multilabel_", "label_names_"):
+        estimator.__dict__.pop(name, None)
+    _check_presence(y)
+    given: Any = y.compute() if hasattr(y, "compute") else y
+    if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
+        given = np.asarray(given)
+    _check_rows(given.shape[0] if hasattr(given, "shape") else len(given), n)
+    return label_factor(kernel, given), None
+
+
+def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
+    """Warn of outputs that are constant, or the same as another.
+
+    Y (n, L)
+    """
+    if Y.shape[1] == 1:
+        return
+    constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
+    if constant.size:
+        estimator._warn(
+            f"output {constant[0]} is constant ({Y[0, constant[0]]:g}) in all samples ({constant.size} of "
+            f"{Y.shape[1]} outputs are); it teaches nothing, leave it out"
+        )
+    ordered = np.lexsort(Y)
+    same = [pair for pair in itertools.pairwise(ordered) if np.array_equal(Y[:, pair[0]], Y[:, pair[1]])]
+    twins = [sorted(map(int, pair)) for pair in same if not {*pair} & {*constant}]
+    if twins:
+        estimator._warn(
+            f"outputs {twins[0][0]} and {twins[0][1]} are the same in all samples; their errors count twice, "
+            f"leave one out"
+        )
+
+
+def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
+    """(the values, NumPy of n rows or a list of n lists or sets of labels; the names of the columns of a DataFrame)."""
+    _check_presence(y)
+    y = plain(y)
+    names = column_names(y)
+    if hasattr(y, "compute"):
+        y = y.compute()
+    if scipy.sparse.issparse(y):
+        y = y.toarray()
+    elif is_lazy(y):
+        y = rows(y)
+    if is_label_sets(y):
+        sets = list(y)
+        _check_rows(len(sets), n)
+        return sets, None
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise UserError("y has rows of unequal lengths; pass n x L of 0 and 1, or lists of label names") from error
+    if values.ndim == 0:
+        raise UserError(f"y is one value, {y!r}; pass one row per sample")
+    if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
+        raise UserError("y holds complex numbers; pass real and imaginary parts as outputs of their own")
+    _check_rows(len(values), n)
+    if values.ndim > 2:
+        raise UserError(f"y has shape {values.shape}; pass samples x labels")
+    return values, names
+
+
+def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
+    """Values and names of the columns, and where a masked array has nothing."""
+    if not isinstance(y, np.ma.MaskedArray):
+        return *_read(y, n), False
+    return *_read(np.ma.getdata(y), n), np.ma.getmaskarray(y)
+
+
+def _class_vector(values: np.ndarray) -> np.ndarray:
+    """A column of classes as a vector, with scikit-learn's warning."""
+    if values.ndim == 1 or values.shape[1] != 1:
+        return values
+    if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
+        return values
+    return np.asarray(column_or_1d(values, warn=True))
+
+
+def _check_presence(y: Any) -> None:
+    if y is None:
+        raise UserError("requires y to be passed, but the target y is None; pass labels or outputs as second argument")
+    if (views := as_views(y)) is not None:
+        count = f"a list of {len(y)} arrays" if isinstance(y, (list, tuple)) else f"views {list(views)}"
+        raise UserError(f"y is {count}, needs one row per sample; pass the views first and the labels second")
+
+
+def _check_rows(got: int, n: int) -> None:
+    if got != n:
+        raise UserError(
+            f"found input variables with inconsistent numbers of samples: y has {got} rows, X has {n}; "
+            f"pass one row of y per sample"
+        )
+
+
+def _from_sets(
+    estimator: BaseEstimator, sets: Sequence[Collection[Any]], reset: bool, grow: bool, classes: Iterable[Any] | None
+) -> np.ndarray:
+    found = set(itertools.chain.from_iterable(sets))
+    try:
+        found_in_order = sorted(found)
+    except TypeError as error:
+        raise UserError("labels are of several types, which have no order; pass text alone") from error
+    if reset:
+        vocabulary = found_in_order if classes is None else list(classes)
+        unknown = sorted(found.difference(vocabulary))
+        if unknown:
+            raise UserError(f"y has label {unknown[0]!r}, which is none of classes={vocabulary}")
+        if not found:
+            raise UserError("no sample has a label; pass labels for some of them")
+        _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
+    else:
+        if not hasattr(estimator, "label_names_"):
+            raise UserError("y lists labels by name, but the fit had none; pass n x L of 0 and 1")
+        by_name = all(isinstance(label, str) for label in found)
+        vocabulary = list(estimator.label_names_) if by_name else np.asarray(estimator.classes_).tolist()
+        if grow:
+            vocabulary += sorted(found.difference(vocabulary))
+            _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
+    return MultiLabelBinarizer(classes=vocabulary).fit_transform(sets)  # warns of unknown labels and leaves them out
+
+
+def _from_classes(
+    estimator: BaseEstimator, y: np.ndarray, reset: bool, grow: bool, classes: Iterable[Any] | None
+) -> np.ndarray:
+    try:
+        _check_classes(y)
+    except UserError as error:
+        if hasattr(estimator, "targets") and "Unknown label type: continuous" in str(error):
+            raise UserError("Unknown label type: continuous; pass targets='real' for a regression") from error
+        raise
+    if reset:
+        _learn(estimator, np.unique(y if classes is None else np.asarray(list(classes))), False, None)
+    elif estimator.multilabel_:
+        raise UserError("y is a vector of classes, but the fit had labels n x L; pass labels in the same columns")
+    known = np.asarray(estimator.classes_)
+    if grow or classes is not None:
+        unknown = np.setdiff1d(y, known)
+        if unknown.size:
+            raise UserError(f"y has class {unknown[0]!r}, which is none of classes={known.tolist()}")
+    return np.asarray(y[:, None] == known[None, :])
+
+
+def _from_matrix(
+    estimator: BaseEstimator,
+    Y: np.ndarray,
+    names: list[str] | None,
+    reset: bool,
+    grow: bool,
+    row_numbers: np.ndarray | None = None,
+) -> np.ndarray:
+    given, Y = Y.dtype, _binary(estimator, Y, row_numbers)
+    L = Y.shape[1]
+    if reset:
+        if not Y.any():
+            raise UserError("no sample has a label; pass labels for some of them")
+        _learn(estimator, np.arange(L) if names is None else names, True, names)
+        if given.kind in "biuf":
+            estimator.label_dtype_ = _type_name(given)
+        return Y
+    known = getattr(estimator, "label_names_", None)
+    count = len(estimator.classes_)
+    if count > L or (count < L and not grow):
+        raise UserError(f"y has {L} labels, earlier calls had {count}; pass them all, in the same columns")
+    if names is not None and known is not None:
+        for j, (old, new) in enumerate(zip(known, names, strict=False)):
+            if old != new:
+                raise UserError(f"column {j} of y is {new!r}, in the fit it was {old!r}; pass the labels in that order")
+    if grow and count < L:
+        if known is None:
+            _learn(estimator, np.arange(L), True, None)
+        else:
+            if names is None:
+                raise UserError(f"y has {L} labels, {count} of them have names; pass a DataFrame that names the others")
+            _learn(estimator, names, True, names)
+    return Y
+
+
+def _type_name(dtype: np.dtype) -> str:
+    return dtype.name if dtype.itemsize <= 8 else "float64"  # a model names no wider type
+
+
+def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
+    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
+    if Y.dtype.kind not in "bu":
+        try:
+            Y = Y.astype(np.float64, copy=False)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
+            ) from error
+    for where in row_blocks(len(Y), _BLOCK):
+        wrong = np.argwhere((Y[where] != 0) & (Y[where] != 1))
+        if len(wrong):
+            i, j = wrong[0] + (where.start, 0)
+            raise _not_binary(estimator, Y[i, j], i if row_numbers is None else row_numbers[i], j)
+    return Y
+
+
+def _not_binary(estimator: BaseEstimator, value: Any, row: int, column: int) -> UserError:
+    cure = "binarize them first" + (", or pass targets='real'" if hasattr(estimator, "targets") else "")
+    if np.isnan(value):
+        cure = "drop samples of unknown labels, or fit a KGHA, MultiViewRidge, MORP or MLSI, which take them"
+    return UserError(f"labels must be 0 or 1, got {value:g} at row {row}, column {column}; {cure}")
+
+
+def _columns(
+    estimator: BaseEstimator, values: np.ndarray | list[Collection[Any]], names: list[str] | None, mask: Any
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Numbers as they are, 0 where they are unknown, and where they are known (None: all); classes and lists of labels as one
+    column each."""
+    if isinstance(values, list):
+        return np.asarray(_from_sets(estimator, values, True, False, None), np.float64), None
+    if values.ndim == 1 or values.shape[1] == 1:
+        y = values.reshape(len(values))
+        _check_finite(y)
+        _check_one_type(y)
+        if type_of_target(y) == "continuous":
+            _learn(estimator, np.arange(1) if names is None else names, True, names)
+            return y[:, None], None
+        values = _class_vector(values)
+    if values.ndim == 1:
+        return _from_classes(estimator, values, True, False, None).astype(np.float64), None
+    _learn(estimator, np.arange(values.shape[1]) if names is None else names, True, names)
+    if values.dtype.kind in "biuf":
+        estimator.label_dtype_ = _type_name(values.dtype)
+    unknown = missing_entries(values) | mask
+    try:
+        return np.where(unknown, 0, values).astype(np.float64), ~unknown if unknown.any() else None
+    except (TypeError, ValueError) as error:
+        raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
+
+
+def _check_one_type(y: np.ndarray) -> None:
+    if y.dtype.kind != "O":
+        return
+    if len({isinstance(value, str) for value in y}) > 1:
+        raise UserError("y mixes text and numbers; pass classes of one type")
+    try:
+        sorted(set(y))
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in y}))
+        raise UserError(
+            f"classes of mixed types ({kinds}) have no order; pass all as text, or all as numbers"
+        ) from error
+
+
+def _check_classes(y: np.ndarray) -> None:
+    _check_finite(y)
+    if y.dtype.kind == "O":
+        missing = [i for i, value in enumerate(y) if value is None or value != value]
+        if missing:
+            raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
+        _check_one_type(y)
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _check_finite(y: np.ndarray) -> None:
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = np.flatnonzero(~np.isfinite(y))[0]
+        raise UserError(f"input y contains NaN or infinity at row {row}; fill it, or drop the sample")
+
+
+def _learn(
+    estimator: BaseEstimator, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None
+) -> None:
+    estimator.classes_, estimator.multilabel_ = np.asarray(classes), multilabel
+    for name in ("label_names_", "label_dtype_"):
+        estimator.__dict__.pop(name, None)
+    if names is not None:
+        estimator.label_names_ = names

@@ -1,0 +1,430 @@
+"""Views, checked and compared with those of the fit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, validate_data
+
+from dmo.blocks import Block, PartialRows, Rows, RowsOf, Subset, presence, rows
+from dmo.errors import UserError
+from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
+from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing
+from dmo.stores import DenseView, SparseView
+
+_LARGEST = 1e140  # beyond, sums of squares leave float64
+
+
+def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
+    """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared."""
+    # Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array,
+    # `view_feature_names_` of several), `n_features_in_` of one array, and `preparations_` where the estimator has
+    # `prepare`.
+    return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
+
+
+class PreparedViews(dict[str, Rows]):
+    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves."""
+
+    def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
+        super().__init__(prepared)
+        self.raw = raw
+
+
+def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> PreparedViews:
+    """Fill the gaps and scale the columns of checked views, as the estimator's `prepare` asks."""
+    if reset and hasattr(estimator, "prepare"):
+        estimator.preparations_ = learn_preparations(estimator, views)
+    found = dict(views)
+    for key, preparation in getattr(estimator, "preparations_", {}).items():
+        source, present = found[key], presence(found[key])
+        if isinstance(source, PartialRows):
+            source = source.source
+        prepared = PreparedRows(source, preparation, functools.partial(_refuse_non_finite, key))
+        read = prepared if is_lazy(source) else prepared[:]
+        found[key] = read if present is None else PartialRows(read, present)
+    return PreparedViews(found, views)
+
+
+def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
+    """Do what `check_views` does, but for filling gaps and scaling."""
+    X = plain(X)
+    given = _several(estimator, X, reset)
+    if given is None:
+        views = {SINGLE: _single(estimator, X, reset)}
+        _check_sizes(views, reset)
+        return _learn(estimator, views) if reset else _compare(estimator.view_widths_, views)
+    if not given:
+        raise UserError("no views; pass at least one array of samples x features")
+    if partial and not reset:
+        given = _with_missing(estimator, given)
+    if not reset:
+        _check_names(estimator.view_widths_, given)
+    gaps, fillable = _filled_views(estimator, list(given)), preparing(estimator) is not None
+    partial = partial and len(given) > 1
+    views = {key: _source(key, view, gaps[key], fillable, partial) for key, view in given.items()}
+    _check_sizes(views, reset)
+    names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
+    if not reset:
+        _check_columns(getattr(estimator, "view_feature_names_", {}), names)
+        return _compare(estimator.view_widths_, views)
+    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # of an earlier fit
+        estimator.__dict__.pop(name, None)
+    if names:
+        estimator.view_feature_names_ = names
+    return _learn(estimator, views)
+
+
+def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any] | None:
+    """Several views by name, cut out of one array where the estimator says how, or its fit does; None for one view."""
+    given = as_views(X)
+    if given is not None:
+        return given
+    asked = preparing(estimator)
+    columns = None if asked is None else asked.views
+    if columns is not None:
+        return split_columns(X, columns)
+    if reset:
+        return None
+    widths, shape = estimator.view_widths_, tuple(getattr(X, "shape", ()))
+    if SINGLE in widths or getattr(X, "ndim", 0) != 2 or shape[1] != sum(widths.values()):
+        return None
+    edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
+    return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
+
+
+def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False) -> dict[str, Rows]:
+    """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted."""
+    given = _several(estimator, X := plain(X), reset=False)
+    given = {SINGLE: X} if given is None else {name: view for name, view in given.items() if view is not None}
+    widths = estimator.view_widths_
+    if partial and given and set(given) <= set(widths):
+        widths = {name: width for name, width in widths.items() if name in given}
+    return _compare(widths, given)
+
+
+def check_one_view(estimator: BaseEstimator, X: Inputs, reset: bool) -> tuple[str, Rows]:
+    """Read the only view of X.
+
+    -> view (n, d)
+    """
+    return only_view(check_views(estimator, X, reset))
+
+
+def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
+    """Give the only view of those that `check_views` read.
+
+    -> view (n, d)
+    """
+    if len(views) != 1:
+        raise UserError(f"takes one view, got {list(views)}; pass one array, or learn from all views with KGHA")
+    return next(iter(views.items()))
+
+
+def sample_count(views: Mapping[str, Rows]) -> int:
+    """Count the samples, which are the same in all views."""
+    return int(next(iter(views.values())).shape[0])
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Names of the columns of a DataFrame or a DataArray, None where they are not all text, or there are none."""
+    names = list(getattr(table, "columns", ()))
+    if not names and len(getattr(table, "dims", ())) == 2 and table.dims[1] in getattr(table, "coords", ()):
+        names = table.coords[table.dims[1]].values.tolist()
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def is_lazy(X: object) -> bool:
+    """A row source that is not in memory: dask, Zarr, a store's view."""
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
+        return False
+    return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(getattr(X, "shape", ())) == 2
+
+
+def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, bool]:
+    """Whether the estimator fills the gaps of each view."""
+    asked = preparing(estimator)
+    impute = None if asked is None else asked.impute
+    return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
+
+
+def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
+    if reset:
+        estimator.__dict__.pop("view_feature_names_", None)
+    if is_lazy(X) or _is_lazy_table(X):
+        if reset:
+            estimator.__dict__.pop("feature_names_in_", None)
+            estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
+            if (names := column_names(X)) is not None:
+                estimator.feature_names_in_ = np.array(names, dtype=object)
+        return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], preparing(estimator) is not None)
+    with _of_numbers(SINGLE, X, "X"):
+        array = _as_numbers(
+            validate_data(
+                estimator,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_min_samples=1,
+                ensure_all_finite=False,
+            )
+        )
+    if not _filled_views(estimator, [SINGLE])[SINGLE]:
+        _refuse_non_finite(SINGLE, array, 0, column_names(X), preparing(estimator) is not None, whole=True)
+    return array
+
+
+def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, Any]:
+    """The views of the fit, those that are not given, or None, without any sample."""
+    known = {key: view for key, view in given.items() if view is not None}
+    if not known or not set(known) <= set(estimator.view_widths_):
+        return given
+    n = next(iter(known.values())).shape[0]
+    for key, width in estimator.view_widths_.items():
+        if key not in known:
+            known[key] = PartialRows(np.broadcast_to(0.0, (n, width)), np.zeros(n, bool))
+    return known
+
+
+def _is_lazy_table(X: Inputs) -> bool:
+    """A dask DataFrame."""
+    return hasattr(X, "to_dask_array")
+
+
+def _counted(view: Any) -> Any:
+    """A dask array of known shape, of a dask DataFrame or of an array whose rows are not counted yet; others as they are."""
+    if _is_lazy_table(view):
+        return view.to_dask_array(lengths=True)
+    if hasattr(view, "compute_chunk_sizes") and np.isnan(view.shape[0]):
+        return view.copy().compute_chunk_sizes()
+    return view
+
+
+def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = False) -> Rows:
+    """One view, checked but for what is read later; `filled`: gaps are let through; `fillable`: they could be; `partial`:
+    rows of NaN are missing samples."""
+    view = _counted(view)
+    if is_lazy(view):
+        if np.dtype(view.dtype).kind not in "biuf":
+            raise UserError(
+                f"view {key!r} has dtype {view.dtype}, and features are numbers; leave columns of text and dates out, and "
+                "convert the others to float"
+            )
+        present = presence(view)
+        if present is not None and not partial:
+            i = int(np.flatnonzero(~present)[0])
+            raise UserError(
+                f"view {key!r} lacks {(~present).sum()} of {len(present)} samples, row {i} the first; leave them out, or "
+                "take KGHA, MultiViewRidge or MultiSetCCA on several views, which learn from those that a sample has"
+            )
+        source = view if filled or _written_finite(view) else FiniteRows(view, key, fillable)
+        return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
+    shape = getattr(view, "shape", (0, 0))
+    if len(shape) != 2:
+        raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
+    if 0 in getattr(view, "shape", ()):
+        return view
+    with _of_numbers(key, view, f"view {key!r}"):
+        array = _as_numbers(check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False))
+    if partial and array.dtype.kind == "f":
+        return _partial_rows(key, array, filled, column_names(view), fillable)
+    if not filled:
+        _refuse_non_finite(key, array, 0, column_names(view), fillable, whole=True)
+    return array
+
+
+def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, fillable: bool) -> Rows:
+    """The array, whose rows of NaN are samples that the view lacks."""
+    if scipy.sparse.issparse(array):
+        gaps = np.bincount(
+            np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))[np.isnan(array.data)], minlength=array.shape[0]
+        )
+        missing = gaps == array.shape[1]
+    else:
+        missing = np.isnan(array[:, 0])
+        missing[missing] = np.isnan(array[missing]).all(axis=1)
+    if missing.any():
+        array = array.copy()
+        if scipy.sparse.issparse(array):
+            array.data[np.isnan(array.data) & np.repeat(missing, np.diff(array.indptr))] = 0.0
+        else:
+            array[missing] = 0.0
+    if not filled:
+        _refuse_non_finite(key, array, 0, names, fillable)
+    return PartialRows(array, ~missing) if missing.any() else array
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteRows(RowsOf):
+    """A row source that refuses NaN and infinity in the rows that are read, so that no reading is needed for that alone.
+
+    `view`: the name of the source, `fillable`: whether its reader could fill gaps, for the message.
+    """
+
+    view: str
+    fillable: bool = False
+
+    def __getitem__(self, where: slice) -> Block:
+        block = rows(self.source, where)
+        first = range(self.shape[0])[where].start
+        _refuse_non_finite(self.view, block, first, column_names(self.source), self.fillable)
+        return block
+
+
+def _written_finite(view: Rows) -> bool:
+    """Whether NaN and infinity were refused before: when a store's rows were written, or where samples are missing."""
+    if isinstance(view, Subset):
+        return _written_finite(view.source)
+    if isinstance(view, (DenseView, SparseView)):
+        return not view.missing
+    return isinstance(view, PartialRows)
+
+
+def _as_numbers(array: Any) -> Any:
+    """The rows, those of categories as float64: scikit-learn lets columns of pandas' own types through as objects."""
+    if array.dtype.kind in "mM":
+        raise TypeError(f"got {array.dtype}, needed are numbers")
+    return array.astype(np.float64) if array.dtype.kind == "O" else array
+
+
+@contextmanager
+def _of_numbers(key: str, given: Any, what: str) -> Iterator[None]:
+    """Say which column is the cause where text, categories or dates were to become numbers."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if (place := _other_than_numbers(given)) is not None:
+            raise UserError(
+                f"view {key!r} holds {place}, and features are numbers; leave the column out, or encode it, with "
+                "scikit-learn's OneHotEncoder for example"
+            ) from error
+        if isinstance(error, TypeError):
+            raise
+        raise UserError(_sentence(what, error)) from error
+
+
+def _other_than_numbers(given: Any) -> str | None:
+    """The first column with text or dates, of a table with anything that is no number; None where there is none."""
+    table = hasattr(given, "columns")
+    if not table and (
+        getattr(given, "ndim", 0) != 2 or scipy.sparse.issparse(given) or given.dtype.kind not in "OUSTmM"
+    ):
+        return None
+    for column in range(given.shape[1]):
+        values = (given.iloc if hasattr(given, "iloc") else given)[:, column]
+        for row, value in enumerate(np.asarray(values)):
+            if _is_other(value, table):
+                name = f" ({given.columns[column]!r})" if table else ""
+                return f"{str(value)!r} at row {row}, column {column}{name}"
+    return None
+
+
+def _is_other(value: Any, in_table: bool) -> bool:
+    """Text or a date; in a table anything that is no number (an array's odd objects are scikit-learn's to name)."""
+    if isinstance(value, (np.datetime64, np.timedelta64, np.str_, np.bytes_)):
+        return True
+    try:
+        float(0 if value is None else value)
+    except (ValueError, TypeError):
+        return in_table or isinstance(value, (str, bytes))
+    return False
+
+
+def _sentence(what: str, error: ValueError) -> str:
+    """The text of an error of NumPy or scikit-learn, with the cure where theirs has none."""
+    text = str(error).partition("\n[")[0]  # scikit-learn prints all complex features
+    if "inhomogeneous" in text:
+        return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
+    return text if what == "X" else f"{what}: {text}"
+
+
+def _refuse_non_finite(
+    key: str,
+    block: Any,
+    first_row: int,
+    names: Sequence[str] | None = None,
+    fillable: bool = False,
+    whole: bool = False,
+) -> None:
+    """Refuse NaN, infinities, and numbers so large that sums of their squares overflow, with row and column.
+
+    `names`: of the columns, for the message; `fillable`: whether an option fills gaps; `whole`: these are all rows.
+    """
+    data = block.data if scipy.sparse.issparse(block) else block
+    if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
+        return  # a NaN is the largest and the smallest, and compares as neither
+    stored = block.toarray() if scipy.sparse.issparse(block) else block
+    # in float64: as float32 the bound is infinite, and infinity would pass
+    row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
+    value, place = stored[row, column], f"row {first_row + row}, column {column}"
+    if names is not None and column < len(names):
+        place += f" ({names[column]!r})"
+    if np.isnan(value):
+        if whole:
+            place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
+        cure = "pass prepare=Prepare(impute='mean'), 'median' or 'zero'" if fillable else "fill missing values"
+        raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
+    cure = "divide the features by a constant, so that their squares are numbers"
+    if np.isinf(value):
+        cure = "replace it, or drop the sample from every view"
+    raise UserError(f"view {key!r} has {value} at {place}; {cure}")
+
+
+def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
+    first, n = next(iter(views)), sample_count(views)
+    for key, view in views.items():
+        if 0 in view.shape:
+            raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out or fill it")
+        if view.shape[0] != n:
+            raise UserError(
+                f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
+            )
+    if reset and n < 2:
+        raise UserError(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
+
+
+def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:
+    estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
+    return views
+
+
+def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Rows]:
+    """The views in the order of the fit, whose widths these are."""
+    _check_names(widths, views)
+    for key, width in widths.items():
+        if views[key].shape[1] != width:
+            raise UserError(
+                f"view {key!r} has {views[key].shape[1]} features, the model was fitted on {width}; "
+                f"pass the features that it was fitted on"
+            )
+    return {key: views[key] for key in widths}
+
+
+def _check_names(widths: Mapping[str, int], given: Mapping[str, Any]) -> None:
+    needed = list(widths)
+    cure = f"the model was fitted on {needed}; got {list(given)}, pass a mapping with the names of the fit"
+    for key in needed:
+        if key not in given:
+            raise UserError(f"view {key!r} is missing; {cure}")
+    for key in given:
+        if key not in needed:
+            raise UserError(f"view {key!r} is unknown; {cure}")
+
+
+def _check_columns(needed: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]) -> None:
+    """Names of columns, in views that had some in the fit and have some now."""
+    for key in [key for key in given if key in needed]:
+        for j, (old, new) in enumerate(zip(needed[key], given[key], strict=False)):
+            if old != new:
+                raise UserError(
+                    f"view {key!r} has the column {new!r} at place {j}, in the fit it was {old!r}; "
+                    f"pass the columns of the fit in their order"
+                )

@@ -1,0 +1,267 @@
+"""Label kernels: similarities of outputs (vectors, sets, sequences, or a given matrix) as factors K_Y = T T'.
+
+A factor T (n x q) is all that the methods need of labels: it centers, adds up in moments and multiplies blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils.extmath import randomized_svd
+
+from dmo.errors import UserError
+from dmo.kernels import Kernel, parse
+
+TOLERANCE = 1e-12
+"""Residual diagonal, relative to the largest entry, at which a factor of a kernel matrix is complete."""
+_DIRECTIONS = 512
+
+
+@dataclass(frozen=True)
+class SetKernel:
+    """Similarity of two sets A and B of labels, tags or items; all measures are positive semidefinite.
+
+    Parameters
+    ----------
+    measure : {"intersection", "cosine", "jaccard", "dice"}, default="jaccard"
+        |A & B|, |A & B| / sqrt(|A||B|), |A & B| / |A | B|, or 2 |A & B| / (|A| + |B|). Two empty sets are equal (1) for the
+        last two, and have similarity 0 for the first two.
+
+    Raises
+    ------
+    UserError
+        For another measure.
+
+    References
+    ----------
+    Gower, Legendre 1986, table 1 (Jaccard, Dice).
+
+    Examples
+    --------
+    >>> from dmo.labels.label_kernels import SetKernel
+    >>> SetKernel("dice").matrix([{"sky", "sea"}, {"sky"}]).round(2)
+    array([[1.  , 0.67],
+           [0.67, 1.  ]])
+    """
+
+    measure: Literal["intersection", "cosine", "jaccard", "dice"] = "jaccard"
+
+    def __post_init__(self) -> None:
+        if self.measure not in _SET_MEASURES:
+            raise UserError(f"SetKernel: measure = {self.measure!r}; known: {', '.join(_SET_MEASURES)}")
+
+    def matrix(self, outputs: Sequence[Iterable[Hashable]]) -> np.ndarray:
+        """Similarities of all pairs.
+
+        Parameters
+        ----------
+        outputs : sequence of iterable
+            n sets.
+
+        Returns
+        -------
+        ndarray of shape (n, n), float64
+            The similarities.
+        """
+        members = _counts([Counter(set(output)) for output in outputs])
+        common = np.asarray((members @ members.T).toarray(), np.float64)
+        return _SET_MEASURES[self.measure](common, common.diagonal())
+
+
+@dataclass(frozen=True)
+class SequenceKernel:
+    """Blended spectrum kernel: common contiguous subsequences, counted with multiplicity.
+
+    Parameters
+    ----------
+    length : int, default=3
+        Symbols of the longest subsequence.
+    normalize : bool, default=True
+        Divide by the lengths of the count vectors, so that a sequence has similarity 1 with itself.
+
+    Raises
+    ------
+    UserError
+        For a length below 1.
+
+    References
+    ----------
+    Leslie, Eskin, Noble 2002; Shawe-Taylor, Cristianini 2004, section 11.2.
+
+    Examples
+    --------
+    >>> from dmo.labels.label_kernels import SequenceKernel
+    >>> T = SequenceKernel(length=2).factor(["abab", "abba"])
+    >>> (T @ T.T).toarray().round(2)
+    array([[1.  , 0.92],
+           [0.92, 1.  ]])
+    """
+
+    length: int = 3
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise UserError(f"SequenceKernel: length = {self.length}; a subsequence has at least one symbol")
+
+    def factor(self, outputs: Sequence[Sequence[Hashable]]) -> scipy.sparse.csr_array:
+        """Counts of the subsequences, T with K_Y = T T'.
+
+        Parameters
+        ----------
+        outputs : sequence of sequence
+            n strings, or lists of hashable symbols.
+
+        Returns
+        -------
+        csr_array of shape (n, subsequences), float64
+            The factor.
+        """
+        counts = _counts([Counter(_grams(output, self.length)) for output in outputs])
+        if not self.normalize:
+            return counts
+        lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
+        return scipy.sparse.csr_array(scipy.sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ counts)
+
+
+LabelKernel = str | Kernel | SetKernel | SequenceKernel
+"""A kernel on outputs: "linear" (K_Y = Y Y'), "precomputed" (y is K_Y itself), any kernel on rows, sets or sequences."""
+
+
+def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
+    """A factor T of a label kernel, T T' = K_Y; of a kernel that is not linear, q is the numerical rank of K_Y, up to
+    n.
+    -> (n, q)
+    """
+    if isinstance(kernel, SetKernel):
+        return factorize_kernel(kernel.matrix(_as_sets(outputs)), "the set kernel")
+    if isinstance(kernel, SequenceKernel):
+        return _thin(kernel.factor(_as_list(outputs)))
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return factorize_kernel(_numbers(outputs), "the precomputed label kernel")
+    Y = _numbers(outputs)
+    if isinstance(kernel, str) and kernel == "linear":
+        return Y
+    fitted = parse(kernel).fit(Y, 0)
+    ready = fitted.prepare(Y, np.float64)
+    return factorize_kernel(fitted.tile(ready, ready), f"the label kernel {getattr(fitted, 'name', kernel)!r}")
+
+
+def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
+    """Factor a kernel matrix by pivoted Cholesky.
+
+    K (n, n) -> (n, q)
+    """
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise UserError(f"{what} has shape {K.shape}; needed is samples x samples")
+    scale = float(np.abs(K).max(initial=0.0))
+    if not np.allclose(K, K.T, rtol=0.0, atol=1e-8 * scale):
+        raise UserError(f"{what} is not symmetric; pass (K + K.T) / 2, or the similarities both ways")
+    C, pivots, rank, _ = scipy.linalg.lapack.dpstrf((K + K.T) / 2, tol=TOLERANCE * scale, lower=1)
+    T = np.zeros((len(K), rank))
+    T[pivots - 1] = np.tril(C)[:, :rank]
+    if np.abs(np.einsum("ij,ij->i", T, T) - K.diagonal()).max(initial=0.0) > 1e-6 * scale or _off(T, K, scale):
+        raise UserError(f"{what} is not positive semidefinite; clip its negative eigenvalues, or choose another kernel")
+    return T
+
+
+def _off(T: np.ndarray, K: np.ndarray, scale: float) -> bool:
+    """Whether T T' misses K somewhere, as it does for an indefinite K; looks at one random combination of columns."""
+    probe = np.random.default_rng(0).standard_normal((len(K), 4))
+    return bool(np.abs(T @ (T.T @ probe) - K @ probe).max(initial=0.0) > 1e-6 * scale * len(K))
+
+
+def _jaccard(common: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return _share(common, sizes[:, None] + sizes - common, 1.0)
+
+
+def _dice(common: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return _share(2 * common, sizes[:, None] + sizes, 1.0)
+
+
+def _cosine(common: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return _share(common, np.sqrt(sizes[:, None] * sizes), 0.0)
+
+
+def _share(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(part.shape, otherwise), where=whole > 0)
+
+
+_SET_MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "intersection": lambda common, sizes: common,
+    "cosine": _cosine,
+    "jaccard": _jaccard,
+    "dice": _dice,
+}
+
+
+def _grams(sequence: Sequence[Hashable], length: int) -> list[tuple[Hashable, ...]]:
+    symbols = tuple(sequence)
+    return [symbols[i : i + p] for p in range(1, length + 1) for i in range(len(symbols) - p + 1)]
+
+
+def _counts(rows: Sequence[Counter[Any]]) -> scipy.sparse.csr_array:
+    """Counters as rows of a sparse matrix; columns in order of first appearance."""
+    columns: dict[Any, int] = {}
+    indices, data, indptr = [], [], [0]
+    for row in rows:
+        for key, count in row.items():
+            indices.append(columns.setdefault(key, len(columns)))
+            data.append(float(count))
+        indptr.append(len(indices))
+    return scipy.sparse.csr_array((data, indices, indptr), shape=(len(rows), max(1, len(columns))))
+
+
+def _thin(T: scipy.sparse.csr_array) -> np.ndarray:
+    """A dense factor of T T' with at most n columns."""
+    n, q = T.shape
+    return T.toarray() if q <= n else factorize_kernel((T @ T.T).toarray())
+
+
+def _as_sets(outputs: Any) -> list[Any]:
+    """Sets as they are; rows of a 0/1 matrix as the sets of their columns."""
+    if scipy.sparse.issparse(outputs) or (isinstance(outputs, np.ndarray) and outputs.ndim == 2):
+        rows = scipy.sparse.csr_array(outputs)
+        return [rows.indices[a:b][rows.data[a:b] != 0].tolist() for a, b in zip(rows.indptr[:-1], rows.indptr[1:])]
+    return _as_list(outputs)
+
+
+def _as_list(outputs: Any) -> list[Any]:
+    found = list(outputs)
+    for i, output in enumerate(found):
+        if not hasattr(output, "__iter__"):
+            raise TypeError(f"output {i} is {output!r}; pass one set or sequence per sample")
+    return found
+
+
+def _numbers(outputs: Any) -> np.ndarray:
+    Y = outputs.toarray() if scipy.sparse.issparse(outputs) else np.asarray(outputs)
+    if Y.dtype.kind not in "biuf":
+        raise UserError(f"outputs have dtype {Y.dtype}; pass numbers, or a SetKernel or SequenceKernel for objects")
+    Y = Y.astype(np.float64).reshape(len(Y), -1)
+    bad = np.argwhere(~np.isfinite(Y))
+    if len(bad):
+        raise UserError(f"outputs have {Y[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}; fill or drop it")
+    return Y
+
+
+def label_directions(Y: scipy.sparse.csr_array, components: int, random_state: int | None) -> np.ndarray:
+    """Find the directions in which very many sparse labels vary most: Y V has nearly the kernel of Y, in few columns.
+
+    Y (n, L) -> (L, q)
+    """
+    # Halko, Martinsson, Tropp 2011.
+    some = np.flatnonzero(Y.sum(axis=0))
+    values = scipy.sparse.csr_array(Y[:, some], dtype=np.float64)
+    _, singular, right = randomized_svd(
+        values, min(max(_DIRECTIONS, 2 * components), *values.shape), random_state=random_state
+    )
+    right = right[singular > 1e-9 * singular[0]]
+    V = np.zeros((Y.shape[1], len(right)))
+    V[some] = right.T
+    return V

@@ -1,1 +1,0 @@
-"""The trace template: MOPE, MESD, MORP and the catalog of spectral methods."""

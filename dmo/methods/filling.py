@@ -1,0 +1,171 @@
+"""What samples lack, predicted by ridge regression from what they have: unknown labels, and whole views.
+
+Unknown labels of samples that an embedding places: what a regression of each label on its own known samples predicts.
+
+The space of KGHA, MORP and MLSI sees all labels of a sample at once, so that single unknown ones need a value. The exact
+regression of a label on its known samples is the fixed point of filling its unknown entries with the regression's own
+predictions and fitting again. Going on in the same way with the embedding's predictions made new samples worse: MORP on
+half of yeast with 70 % of the labels hidden had a macro AUC of .617 with the labels' means in their place, .639 with the
+regression's predictions, and .634 after a further round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import clone
+
+from dmo.blocks import Rows, Subset, presence, rows
+from dmo.errors import UserError
+from dmo.inputs import check_raw_views, per_view, sample_count
+from dmo.kernels import gram_matrix, parse
+from dmo.methods.ridge import MultiViewRidge
+
+_SOME = 256  # samples whose kernel tells its scale
+
+
+def filled_labels(
+    regression: MultiViewRidge, views: Mapping[str, Rows], labels: np.ndarray, known: np.ndarray, sample_weight: Any
+) -> np.ndarray:
+    """Fill the unknown entries of labels with what ridge regressions of the known ones on the views predict.
+
+    views (n, d); labels, known (n, L); sample_weight (n,) -> (n, L)
+    """
+    # The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did
+    # best, on yeast and on drawn ratings.
+    model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
+    if model.kernel != "product":  # of which the diagonal is 1
+        kernels = per_view("kernel", model.kernel, list(views))
+        model.set_params(ridge={view: _mean_diagonal(kernels[view], source) for view, source in views.items()})
+    full, some = np.where(known, labels, 0.0), known.any(axis=0)
+    given = np.where(known, labels, np.nan)[:, some]
+    predicted = model.fit(views, given, sample_weight=sample_weight).predict(views)
+    clipped = np.clip(predicted, np.nanmin(given, axis=0), np.nanmax(given, axis=0))
+    full[:, some] = np.where(known[:, some], given, clipped)
+    return full
+
+
+def _mean_diagonal(kernel: Any, source: Rows) -> float:
+    """Of the centered kernel of some samples."""
+    present = presence(source)
+    index = np.arange(source.shape[0]) if present is None else np.flatnonzero(present)
+    index = index[np.unique(np.linspace(0, len(index) - 1, min(len(index), _SOME)).astype(int))]
+    kernel = parse(kernel)
+    matrix = gram_matrix(kernel, kernel.part(source, index), np.float64)[0]
+    found = float(np.trace(matrix) - matrix.sum() / len(matrix)) / len(matrix)
+    return found if found > 0 else 1.0
+
+
+_RIDGES = (0.03, 0.1, 0.3, 1.0)
+
+
+def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = None) -> dict[str, np.ndarray]:
+    """Predict the rows of views that samples lack from the views that they have.
+
+    Every incomplete view is regressed on the others, from the samples that have it. Where nothing else is known, KGHA,
+    MultiSetCCA and MultiViewRidge do without the missing views; this is for what needs whole rows.
+
+    Parameters
+    ----------
+    X : mapping of view to rows, or list of rows
+        Two or more views of n samples each, dense or sparse, that fit in memory. Rows of NaN are samples that a view lacks;
+        every sample has some view.
+    new : mapping of view to rows, list of rows, or None, default=None
+        Samples to complete by what X teaches; a view that none of them has may be None or left out. None: X itself.
+    estimator : MultiViewRidge or None, default=None
+        The regression. None: of Gaussian kernels, for each view with the ridge of .03, .1, .3 and 1 that is best on a
+        fourth of its samples after learning from the others.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (m, d)
+        All views: the rows that there are, and predictions of the others.
+
+    Raises
+    ------
+    UserError
+        For a single view, for a sample without any, and as `MultiViewRidge.fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import impute_views
+    >>> hidden = np.random.default_rng(0).normal(size=(60, 2))
+    >>> views = {"a": hidden @ [[1.0, 2.0], [0.0, 1.0]], "b": hidden[:, :1] - hidden[:, 1:]}
+    >>> lacking = {"a": np.where(np.arange(60)[:, None] < 5, np.nan, views["a"]), "b": views["b"]}
+    >>> full = impute_views(lacking)
+    >>> full["a"].shape, bool((full["a"][5:] == views["a"][5:]).all())
+    ((60, 2), True)
+    """
+    model = MultiViewRidge("rbf") if estimator is None else clone(estimator)
+    model.set_params(targets="real")
+    probe = clone(model)
+    old = check_raw_views(probe, X, reset=True, partial=True)
+    if len(old) < 2:
+        raise UserError(
+            "impute_views: X is one view, and a view is predicted from others; pass a mapping of two or more"
+        )
+    asked = old if new is None else check_raw_views(probe, new, reset=False, partial=True)
+    has = {name: _present(asked, name) for name in old}
+    nothing = np.flatnonzero(~np.any(list(has.values()), axis=0))
+    if nothing.size:
+        raise UserError(f"impute_views: sample {nothing[0]} has no view to predict others from; leave it out")
+    full: dict[str, np.ndarray] = {}
+    for name, source in old.items():
+        found = np.zeros((sample_count(asked), source.shape[1]))
+        found[has[name]] = _rows(asked[name], np.flatnonzero(has[name])) if has[name].any() else 0.0
+        missing = np.flatnonzero(~has[name])
+        if missing.size:
+            learned = _learned(model, old, name, choose=estimator is None)
+            found[missing] = learned.predict(_others(asked, name, missing))
+        full[name] = found
+    return full
+
+
+def _learned(model: MultiViewRidge, views: Mapping[str, Rows], name: str, choose: bool) -> MultiViewRidge:
+    """The regression of a view on the others."""
+    usable = _present(views, name) & np.any([_present(views, other) for other in views if other != name], axis=0)
+    index = np.flatnonzero(usable)
+    if len(index) < 2:
+        raise UserError(
+            f"impute_views: {len(index)} samples have view {name!r} and another; pass more to learn it from"
+        )
+    targets = _rows(views[name], index)
+    if choose and len(index) >= 8:
+        test = np.random.default_rng(0).permutation(len(index)) < len(index) // 4
+        errors = []
+        for ridge in _RIDGES:
+            tried = clone(model).set_params(ridge=ridge).fit(_others(views, name, index[~test]), targets[~test])
+            errors.append(np.square(tried.predict(_others(views, name, index[test])) - targets[test]).sum())
+        model = clone(model).set_params(ridge=_RIDGES[int(np.argmin(errors))])
+    return clone(model).fit(_others(views, name, index), targets)
+
+
+def _present(views: Mapping[str, Rows], name: str) -> np.ndarray:
+    """Which samples have the view (n)."""
+    n = sample_count(views)
+    if name not in views:
+        return np.zeros(n, bool)
+    known = presence(views[name])
+    return np.ones(n, bool) if known is None else known
+
+
+def _others(views: Mapping[str, Rows], name: str, index: np.ndarray) -> dict[str, Any]:
+    """Some samples of the other views, with rows of NaN where they lack one."""
+    parts: dict[str, Any] = {}
+    for other in views:
+        if other != name:
+            has, part = _present(views, other)[index], Subset(views[other], index)
+            parts[other] = rows(part) if has.all() else np.where(has[:, None], _dense(rows(part)), np.nan)
+    return parts
+
+
+def _rows(source: Rows, index: np.ndarray) -> np.ndarray:
+    return np.asarray(_dense(rows(Subset(source, index))), np.float64)
+
+
+def _dense(block: Any) -> np.ndarray:
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)

@@ -1,0 +1,522 @@
+"""Homogeneity analysis, and what KGHA and multiple-set CCA share with it: an embedding from averaged smoothers of views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dmo.blocks import Rows, Subset, rows
+from dmo.cluster import current_client
+from dmo.errors import UserError
+from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
+from dmo.fit.exact import choose_storage, exact_engine
+from dmo.fit.fitted_views import FittedView, fit_view
+from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
+from dmo.fit.moments import LABELS, ScoreSums
+from dmo.fit.passes import FeatureRows, passive_moments
+from dmo.inputs import (
+    COUNT,
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SINGLE,
+    Need,
+    SampleWeights,
+    check_parameters,
+    check_views,
+    check_weights,
+    missing_entries,
+    per_view,
+    sample_count,
+)
+from dmo.kernels import parse
+from dmo.kernels.multikernel import MultiKernel, is_product
+from dmo.linalg.eigen import Eigenpairs
+from dmo.linalg.smoothers import LinearSmoother
+from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
+from dmo.lowrank import FeatureMap
+from dmo.methods.base import Estimator, Inputs, Outputs, RowWeights, Solver, row_by_row
+from dmo.methods.homogeneity_maps import HomogeneityMap, alternating_least_squares, krylov
+from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, RotatedRows
+from dmo.parameters import Part
+from dmo.progress import stage
+from dmo.threads import in_threads
+
+Fold: TypeAlias = tuple[Rotated, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]
+"""All samples but a fold's, and coefficients, offset -> the sums of the fold's scores."""
+
+
+@dataclass(frozen=True)
+class FactorRows:
+    """What a fit needs of factor rows and labels, those of all samples and of all but each fold's."""
+
+    maps: Mapping[str, FeatureMap]
+    rotated: Rotated
+    folds: Iterable[Fold] = ()
+
+    @classmethod
+    def of_pass(cls, done: LowRankPass, center: bool) -> Self:
+        """From the moments of a pass."""
+        folds = ((RotatedMoments.of(done.total - part, center), part.of_scores) for part in done.folds)
+        return cls(done.maps, RotatedMoments.of(done.total, center), folds if len(done.folds) > 1 else ())
+
+    @classmethod
+    def of_rows(
+        cls, maps: Mapping[str, FeatureMap], groups: Mapping[str, np.ndarray], fold: np.ndarray, center: bool
+    ) -> Self:
+        """From the rows themselves (n x rank each, and labels), of fewer samples than columns; fold (n,)."""
+
+        def of_fold(number: int) -> Fold:
+            own = {view: groups[view][fold == number] for view in maps}
+
+            def sums(coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
+                scores = sum(own[view] @ B for view, B in coefficients.items()) + offset
+                return ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0))
+
+            rest = {name: rows[fold != number] for name, rows in groups.items()}
+            return RotatedRows.of(rest, center), sums
+
+        numbers = range(int(fold.max()) + 1 if fold.any() else 0)
+        return cls(maps, RotatedRows.of(groups, center), map(of_fold, numbers))
+
+
+class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j."""
+
+    # The base class of `KGHA` and `MultiSetCCA`.
+    #
+    # Xiong, Szedmak, Piater 2014, equation 30.
+
+    _solver = Part(Solver, method="krylov", tol=1e-6, max_iter=200)
+    _needs: ClassVar[dict[str, Need]] = {
+        "center": FLAG,
+        "random_state": SEED,
+    }
+
+    kernel: Any
+    ridge: Any
+    center: bool
+    approximation: Any
+    random_state: int | None
+    expansions_: Mapping[str, Expansion]
+    _given_maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels that another fit has found
+
+    @property
+    def _takes_partial_views(self) -> bool:
+        return not is_product(self.kernel)
+
+    def _fit_views(self, views: Mapping[str, Rows], weights: SampleWeights | None = None) -> dict[str, FittedView]:
+        n = sample_count(views)
+        kernels = self._kernels(list(views))
+        ridges = self._ridges(list(kernels))
+        engine = exact_engine(self._engine)
+        storage = choose_storage(engine, n, len(kernels))
+        method: SolveMethod = "cg" if self._solver.method == "als" else "auto"
+        # the search asks for what its eigenpairs need; an iteration that does not has to have exact solutions
+        tol = EXACT if self._solver.method == "als" else COEFFICIENTS
+        with stage("kernels and factors", len(kernels)) as advance:
+
+            def fit(name: str) -> FittedView:
+                own = None if weights is None else weights.of_views(list(kernels[name].kernels))
+                found = fit_view(
+                    engine,
+                    name,
+                    kernels[name],
+                    views,
+                    ridges[name],
+                    self.center,
+                    storage,
+                    method,
+                    self.random_state,
+                    weights=own,
+                    tol=tol,
+                )
+                advance(1)
+                return found
+
+            # tiles have threads, or workers, of their own
+            fitted = in_threads(fit, list(kernels)) if storage == "memory" else [fit(name) for name in kernels]
+        return dict(zip(kernels, fitted, strict=True))
+
+    def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
+        """The kernels that smooth, by name: one of every view."""
+        return {
+            view: MultiKernel.of(view, parse(spec)) for view, spec in per_view("kernel", self.kernel, views).items()
+        }
+
+    def _ridges(self, views: list[str]) -> dict[str, float]:
+        return per_view("ridge", self.ridge, views, POSITIVE)
+
+    def _embed(
+        self,
+        groups: Sequence[FittedView],
+        shares: Sequence[float],
+        weights: Sequence[np.ndarray],
+        k: int,
+        start: np.ndarray | None,
+    ) -> np.ndarray:
+        """Coordinates (n x k) of the samples, zeros for those without any weight; groups may lack samples."""
+        apply = HomogeneityMap([group.smoother for group in groups], shares, weights)
+        n = groups[0].n
+        if self._solver.method == "krylov":
+            labels = None if start is None else apply.roots * start
+            pairs = krylov(apply, n, k, labels, self._solver.tol, self._solver.max_iter, self.random_state)
+        else:
+            pairs = alternating_least_squares(apply, n, k, self._solver.tol, self._solver.max_iter, self.random_state)
+        if not pairs.converged:
+            self._warn(
+                f"{self._solver.method} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "
+                f"raise max_iter, or tol above {self._solver.tol:g}",
+                ConvergenceWarning,
+            )
+        self._learn(pairs)
+        self.embedding_ = apply.coordinates(pairs.vectors)
+        return self.embedding_
+
+    def _expand_views(self, fitted: Mapping[str, FittedView], X: np.ndarray, loo: bool = False) -> np.ndarray | None:
+        """The functions of the views that give the coordinates X (n x k); with `loo` their mean at left-out samples."""
+        with stage("coefficients of the views", len(fitted)) as advance:
+
+            def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | float]:
+                coefficients = view.coefficients(X)
+                left = view.leave_one_out(X, coefficients) if loo else 0.0
+                advance(1)
+                return view.expansions(coefficients), left
+
+            views = list(fitted.values())
+            # tiles have threads, or workers, of their own
+            direct = HomogeneityMap([view.smoother for view in views], [1.0] * len(views)).direct
+            found = in_threads(expand, views) if direct else [expand(view) for view in views]
+        self.expansions_ = {name: part for expansions, _ in found for name, part in expansions.items()}
+        return sum(left for _, left in found) / len(found) if loo else None  # type: ignore[return-value]
+
+    def _read_rows(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray | None,
+        weights: SampleWeights,
+        shares: Sequence[float],
+        n_folds: int = 1,
+    ) -> FactorRows:
+        """Low-rank kernels, and one pass over their rows and labels Y (n x L): of views that lack samples, or whose samples
+        count more than once, as those that take no part; `shares` of the views, and of labels, in the space."""
+        if not weights.ones:
+            return self._read_passive(views, Y, weights, shares)
+        maps, n = self._maps(views), sample_count(views)
+        width = 0 if Y is None else Y.shape[1]
+        if n >= width + sum(feature_map.rank for feature_map in maps.values()):
+            return FactorRows.of_pass(pass_of(maps, views, Y, n_folds, self.random_state), self.center)
+        # their moments would be larger than the rows
+        rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
+        labels = {} if Y is None else {LABELS: Y.astype(np.float64)}
+        return FactorRows.of_rows(maps, rows | labels, folds_of(n, n_folds, self.random_state), self.center)
+
+    def _read_passive(
+        self, views: Mapping[str, Rows], Y: np.ndarray | None, weights: SampleWeights, shares: Sequence[float]
+    ) -> FactorRows:
+        maps = self._partial_maps(views, weights)
+        groups = weights.views | ({} if Y is None else {LABELS: weights.labels})
+        mass = np.sum([share / sum(shares) * D for share, D in zip(shares, groups.values(), strict=True)], axis=0)
+        joint, own = passive_moments(FeatureRows(views, maps), Y, groups, mass, current_client())
+        mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+        own = {name: part.mixed(mixings) for name, part in own.items()}
+        return FactorRows(maps, RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center))
+
+    def _partial_maps(self, views: Mapping[str, Rows], weights: SampleWeights) -> dict[str, FeatureMap]:
+        """The low-rank kernels of the samples that every view has."""
+        index = {view: np.flatnonzero(weights.views[view]) for view in views}
+        some = {view: Subset(source, index[view]) for view, source in views.items()}
+        counts = {view: weights.views[view][own] for view, own in index.items()}
+        return fit_maps(self._engine, self.kernel, some, self.random_state, self.center, counts)
+
+    def _learn(self, pairs: Eigenpairs) -> None:
+        self.eigenvalues_ = pairs.values
+        self.objective_, self.objective_history_, self.n_iter_ = pairs.history[-1], pairs.history, pairs.steps
+        self.n_components_ = self._n_features_out = len(pairs.values)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        return is_exact(decided(self))
+
+    @property
+    def _engine(self) -> Any:
+        return getattr(self, "approximation_", self.approximation)
+
+    def _maps(self, views: Mapping[str, Rows]) -> dict[str, FeatureMap]:
+        """The low-rank kernels of the views."""
+        if self._given_maps is not None:
+            return dict(self._given_maps)
+        return fit_maps(self._engine, self.kernel, views, self.random_state, self.center)
+
+    def _expand(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
+        self.expansions_ = {
+            view: FactorExpansion.of(view, feature_map, fit.coefficients[view], fit.offsets[view])
+            for view, feature_map in maps.items()
+        }
+
+    @row_by_row
+    def transform(self, X: Inputs) -> np.ndarray:
+        """Give samples their coordinates in the learned space.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows. A view may be left out, or
+            have rows of NaN for samples that it lacks: the mean runs over the views that a sample has.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components_)
+            Coordinates.
+        """
+        check_is_fitted(self)
+        return self._project(check_views(self, X, reset=False, partial=self._takes_partial_views))
+
+    def _project(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return added(self.expansions_, views) / len(self.expansions_)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_expansions(self.expansions_)
+        arrays |= {"eigenvalues": self.eigenvalues_}
+        if hasattr(self, "embedding_"):
+            arrays["embedding"] = self.embedding_
+        return arrays, meta | {"objective_history": self.objective_history_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.expansions_ = load_expansions(arrays, meta)
+        history = list(meta["objective_history"])
+        self.eigenvalues_, self.objective_history_ = arrays["eigenvalues"], history
+        self.objective_, self.n_iter_ = history[-1], len(history)
+        self.n_components_ = self._n_features_out = len(self.eigenvalues_)
+        if "embedding" in arrays:
+            self.embedding_ = arrays["embedding"]
+
+
+class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """Homogeneity analysis: one space for the samples and the categories of J categorical columns.
+
+    Object scores are the top eigenvectors of H [mean_j G_j (G_j'G_j)^-1 G_j'] H with indicator matrices G_j; a category
+    lies at the mean of its samples, a new sample at the mean of its categories. The eigenvalues are those of multiple
+    correspondence analysis of the indicator matrix.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the space, at most the categories less the columns, and fewer than the samples.
+    ridge : float, default=1e-12
+        Relative to n, keeps rare categories finite; at least 0 (1e-12: none).
+    tol : float, default=1e-9
+        Residual of the eigenpairs relative to the largest eigenvalue.
+    max_iter : int, default=200
+        Block steps of the eigenproblem.
+    %(random_state)s
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n, n_components)
+        Object scores, orthonormal.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    quantifications_ : list of ndarray of shape (categories of the column, n_components)
+        Places of the categories, one array per column.
+    categories_ : list of ndarray
+        Categories of every column, sorted.
+    n_components_ : int
+        Dimensions of the space.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Gifi 1990, chapter 3; Xiong, Szedmak, Piater 2014, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import HomogeneityAnalysis
+    >>> things = np.array([["red", "round"], ["red", "square"], ["blue", "round"], ["blue", "square"], ["red", "round"]])
+    >>> model = HomogeneityAnalysis(n_components=2).fit(things)
+    >>> model.eigenvalues_.round(2).tolist()
+    [0.58, 0.42]
+    >>> model.transform([["blue", "round"]]).shape
+    (1, 2)
+    """
+
+    one_view = True
+    _needs: ClassVar[dict[str, Need]] = {
+        "n_components": COUNT,
+        "ridge": NOT_NEGATIVE,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        ridge: float = 1e-12,
+        tol: float = 1e-9,
+        max_iter: int = 200,
+        random_state: int | None = 0,
+    ):
+        self.n_components = n_components
+        self.ridge = ridge
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
+        """Learn the coordinates of samples and categories.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, J), or a mapping with one view
+            Categories: numbers or strings. A sample takes no part in the columns where it has NaN or None.
+        %(y_unused)s
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts.
+
+        Returns
+        -------
+        HomogeneityAnalysis
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For more components than the categories span.
+        """
+        check_parameters(self)
+        X = self._table(X, reset=True)
+        given = check_weights(sample_weight, {SINGLE: X})
+        weights = np.ones(len(X)) if given is None else given.labels
+        used = weights > 0
+        n, known = int(used.sum()), ~missing_entries(X)
+        self.categories_ = [np.unique(column[has & used]) for column, has in zip(X.T, known.T, strict=True)]
+        if not all(len(categories) for categories in self.categories_):
+            column = next(j for j, categories in enumerate(self.categories_) if not len(categories))
+            raise UserError(f"column {column} has no category in any sample; leave it out")
+        indicators = self._indicators(X[used])
+        freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
+        if not 1 <= self.n_components <= freedom:
+            raise UserError(
+                f"n_components = {self.n_components}, but {n} samples in "
+                f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
+            )
+        parts = [np.where(has, weights, 0.0)[used] for has in known.T]
+        rows = [np.sqrt(part)[:, None] for part in parts]
+        solvers = [LinearSmoother(R * G, self.ridge * weights.sum()) for R, G in zip(rows, indicators, strict=True)]
+        # values at a sample whose category is missing are 0, as its row of the indicators is
+        smoothers = [
+            lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
+            for R, G, solver in zip(rows, indicators, solvers, strict=True)
+        ]
+        apply = HomogeneityMap(smoothers, [1.0] * len(parts), parts)
+        start = apply.roots * np.hstack(indicators)
+        pairs = krylov(apply, n, self.n_components, start, self.tol, self.max_iter, self.random_state)
+        coordinates = apply.coordinates(pairs.vectors)
+        self.embedding_ = np.zeros((len(X), self.n_components))
+        self.embedding_[used] = coordinates
+        self.eigenvalues_, self.n_iter_ = pairs.values, pairs.steps
+        self.quantifications_ = [solver.loadings(R * coordinates) for R, solver in zip(rows, solvers, strict=True)]
+        self.n_components_ = self._n_features_out = self.n_components
+        return self
+
+    @row_by_row
+    def transform(self, X: Inputs) -> np.ndarray:
+        """Give samples their object scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, J), or a mapping with one view
+            Categories, all of them known from fit, or NaN or None, which the mean leaves out.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components)
+            Object scores.
+
+        Raises
+        ------
+        UserError
+            For a category that is unknown, and for a sample without any.
+        """
+        check_is_fitted(self)
+        X = self._table(X, reset=False)
+        parts = [G @ Q for G, Q in zip(self._indicators(X), self.quantifications_, strict=True)]
+        count = (~missing_entries(X)).sum(axis=1)
+        if not count.all():
+            raise UserError(f"sample {int(np.flatnonzero(count == 0)[0])} has no category in any column; leave it out")
+        return np.asarray(sum(parts)) / count[:, None]
+
+    def _table(self, X: Any, reset: bool) -> np.ndarray:
+        """The columns of an array, or of the one view of a mapping, in memory."""
+        view, columns = _one_view(X)
+        try:
+            columns = validate_data(
+                self,
+                columns,
+                dtype=None,
+                reset=reset,
+                ensure_min_samples=2 if reset else 1,
+                ensure_all_finite="allow-nan",
+            )
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        if reset:
+            self.view_widths_ = {view: columns.shape[1]}
+        return columns
+
+    def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
+        missing = missing_entries(X)
+        if missing.any():  # any category stands in for them until their rows become zeros
+            first = np.array([categories[0] for categories in self.categories_], X.dtype)
+            X = np.where(missing, first, X)
+        encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")
+        try:
+            joint = encoder.fit(X).transform(X)
+        except ValueError as error:
+            raise UserError(f"{error}; fit on every category that will occur") from error
+        widths = np.cumsum([len(categories) for categories in self.categories_])[:-1]
+        return [G * ~absent[:, None] for G, absent in zip(np.split(joint, widths, axis=1), missing.T, strict=True)]
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays = {"embedding": self.embedding_, "eigenvalues": self.eigenvalues_}
+        for j, (categories, coordinates) in enumerate(zip(self.categories_, self.quantifications_, strict=True)):
+            kept = categories.astype(str) if categories.dtype == object else categories
+            arrays |= {f"categories/{j}": kept, f"quantifications/{j}": coordinates}
+        return arrays, {"columns": len(self.categories_), "n_iter": self.n_iter_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.embedding_, self.eigenvalues_, self.n_iter_ = arrays["embedding"], arrays["eigenvalues"], meta["n_iter"]
+        self.categories_ = [arrays[f"categories/{j}"] for j in range(meta["columns"])]
+        self.quantifications_ = [arrays[f"quantifications/{j}"] for j in range(meta["columns"])]
+        self.n_components_ = self._n_features_out = self.embedding_.shape[1]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _one_view(X: Any) -> tuple[str, Any]:
+    if not isinstance(X, Mapping):
+        return SINGLE, X
+    if len(X) != 1:
+        raise UserError(f"takes one view, got {list(X)}; pass the one whose columns are categories")
+    view, source = next(iter(X.items()))
+    return str(view), rows(source)

@@ -1,0 +1,400 @@
+"""The homogeneity family on operators, and the block Krylov space of the labels.
+
+Kernel generalized homogeneity analysis and its special cases, on operators [KGHA: Xiong, Szedmak, Piater 2014].
+
+All are the top eigenvectors X (n x p) of one map, M = H [sum_j w_j H_j] H / sum_j w_j with smoothers
+H_j = K_j (K_j + c_j I)^-1 (eqs. 26, 27, 30, 33): KGHA weights every view by the balance and the labels by 1, multiple-set
+CCA weights all views by 1, homogeneity analysis takes indicator matrices and c -> 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.smoothers import LinearSmoother, Smoother
+from dmo.linalg.tall import LinearMap, orthonormalize
+from dmo.progress import stage
+from dmo.threads import in_threads, single_blas
+
+_LOST = 1e-6
+"""Squared length, beside that of what was projected out, below which a direction is projected once more: a thousandth of
+the length, where rounding by 1e-12 of it leaves `_STRAIGHT`."""
+_STRAIGHT = 1e-9
+"""What may be missing from orthonormality, a hundredth of the rounding of float32 rows."""
+
+
+@dataclass(frozen=True)
+class LabelSubspace:
+    """The block Krylov space of the labels under given ridges: it is the same for every balance."""
+
+    # With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on
+    # the first block. Vectors are S v in stacked columns S, or v themselves.
+    #
+    # On the numerics: blocks are made orthonormal through their Gram matrix, twice where the first time leaves
+    # directions whose length is near rounding orthonormal to few digits, and what T makes of a block is projected on
+    # the others twice where little of it is new; directions below 3e-7 of the longest are left out, which is the
+    # least residual that is seen. The residual of a Ritz pair is what T times the last block has outside of the
+    # basis: all before that lies in it.
+
+    views: LinearMap  # image (S'S v, or v) -> the vectors of T
+    inner: LinearMap | None  # v -> S'S v; None: vectors are v themselves
+    count: int  # views in T
+    support: slice  # rows in which the first block is not zero
+    blocks: tuple[np.ndarray, ...]  # (r, q): the basis, orthonormal in S'S; of the first block the rows `support`
+    images: tuple[np.ndarray, ...]  # (r, q): S'S times the blocks
+    labels: np.ndarray  # (q, q): H_Y projected on the first block
+    projected: np.ndarray  # (m, m): T projected on the basis
+    beyond: np.ndarray  # (r, last): what T times the last block has outside of the basis, and S'S times it
+    beyond_image: np.ndarray  # (r, last): what T times the last block has outside of the basis, and S'S times it
+    gap: np.ndarray  # (last, last): gram matrix of those columns
+
+    @classmethod
+    def of(
+        cls,
+        views: LinearMap,
+        inner: LinearMap | None,
+        count: int,
+        first: np.ndarray,
+        image: np.ndarray,
+        labels: np.ndarray,
+        support: slice = slice(None),
+    ) -> LabelSubspace:
+        """Take the first block: the labels themselves.
+
+        first, image (r, q)
+        """
+        return cls._with(views, inner, count, support, (first,), (image,), labels, np.zeros((0, 0)))
+
+    def longer(self) -> LabelSubspace:
+        """Take one block more: what T times the last one has outside of the basis."""
+        block, image, gap = self.beyond, self.beyond_image, self.gap
+        projected = self.projected[:, -len(gap) :]
+        most = max(np.einsum("ij,ij->j", projected, projected).max(), np.diagonal(gap).max())
+        if np.linalg.eigvalsh(gap)[0] < _LOST * most:
+            left = np.vstack([other.T @ block for other in self.images])
+            alias, block = image is block, self._less(block.copy(), left)
+            image = block if alias else image - self.image(left)
+            gap = block.T @ image
+        block, image = orthonormal(block, image, (gap + gap.T) / 2)
+        blocks, images = (*self.blocks, block), (*self.images, image)
+        return self._with(self.views, self.inner, self.count, self.support, blocks, images, self.labels, self.projected)
+
+    @classmethod
+    def _with(
+        cls,
+        views: LinearMap,
+        inner: LinearMap | None,
+        count: int,
+        support: slice,
+        blocks: tuple[np.ndarray, ...],
+        images: tuple[np.ndarray, ...],
+        labels: np.ndarray,
+        known: np.ndarray,
+    ) -> LabelSubspace:
+        """The space of `blocks`; `known`: T projected on those before the last."""
+        old, width = len(known), images[-1].shape[1]
+        block = views(images[-1])
+        column = np.vstack([image.T @ block for image in images])
+        T = np.zeros((old + width,) * 2)
+        T[:old, :old], T[:, old:], T[old:] = known, column, column.T
+        found = cls(views, inner, count, support, blocks, images, labels, (T + T.T) / 2, block, block, np.zeros((0, 0)))
+        block = found._less(block, column)
+        beyond_image = block if inner is None else inner(block)
+        gap = block.T @ beyond_image
+        return replace(found, beyond=block, beyond_image=beyond_image, gap=(gap + gap.T) / 2)
+
+    def _less(self, vectors: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Take the vectors of the basis with these coordinates (m x k) off, in place."""
+        for number, (block, part) in enumerate(_paired(self.blocks, coordinates)):
+            vectors[slice(None) if number else self.support] -= block @ part
+        return vectors
+
+    def image(self, coordinates: np.ndarray) -> np.ndarray:
+        """Work out S'S times vectors of the basis.
+
+        coordinates (m, k) -> (r, k)
+        """
+        found = np.zeros((len(self.images[0]), coordinates.shape[1]))
+        for image, part in _paired(self.images, coordinates):
+            found += image @ part
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether T leads nowhere else."""
+        return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
+
+    def fit(self, balance: float, k: int) -> Eigenpairs:
+        """Find the Ritz pairs for a balance."""
+        total, m = balance * self.count + 1.0, len(self.projected)
+        M = balance / total * self.projected
+        M[: len(self.labels), : len(self.labels)] += self.labels / total
+        # all pairs by divide and conquer take half the time of the largest alone by LAPACK's other methods
+        values, vectors = np.linalg.eigh(M)
+        values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
+        last = vectors[m - len(self.gap) :]
+        lengths = balance / total * np.sqrt(np.maximum(np.einsum("ij,ij->j", last, self.gap @ last), 0.0))
+        residuals = lengths / max(abs(values[0]), np.finfo(float).tiny)
+        return Eigenpairs(values, vectors, residuals, [float(values.sum())], True)
+
+    def grown(self, balance: float, k: int, residual: float, most: int) -> tuple[LabelSubspace, Eigenpairs | None]:
+        """Take as many blocks more as it needs for residuals that are small enough."""
+        space = self
+        while True:
+            pairs = space.fit(balance, k)
+            if pairs.residuals.max(initial=0.0) <= residual:
+                return space, pairs
+            if space.complete or len(space.projected) >= most:
+                return space, None
+            space = space.longer()
+
+
+def _paired(blocks: Sequence[np.ndarray], coordinates: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(block, its rows of the coordinates), while there are rows."""
+    start = 0
+    for block in blocks:
+        if start < len(coordinates):
+            yield block, coordinates[start : start + block.shape[1]]
+        start += block.shape[1]
+
+
+def orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Combine columns, and their images, so that their Gram matrix is the identity.
+
+    block (r, q); image (s, q); gram (q, q) -> block (r, p); image (s, p)
+    """
+    for _ in range(2):
+        values, vectors = np.linalg.eigh(gram)
+        keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
+        turn = vectors[:, keep] / np.sqrt(values[keep])
+        alias = image is block
+        block = block @ turn
+        image = block if alias else image @ turn
+        gram = block.T @ image
+        gram = (gram + gram.T) / 2
+        if abs(gram - np.eye(len(gram))).max(initial=0.0) < _STRAIGHT:
+            break
+    return block, image
+
+
+_CUTOFF = 1e-8  # singular values of the loadings, beside the largest, that are noise
+_ROUGHEST = 0.1  # relative residual of the least exact solves: beyond it they save no product
+
+
+class HomogeneityMap:
+    """The map whose top eigenvectors are the homogeneity family: M = H [sum_j w_j H_j] H / sum_j w_j.
+
+    weights (n,), by smoother: how often every sample counts there, 0 where the view lacks it
+    """
+
+    # [KGHA 26, 27, 30, 33]. Samples that a group lacks are passive [Gifi 1990, chapter 2]: with D_j = diag(weights),
+    # M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem sum_j w_j D_j H_j X = sum_j w_j M X Lambda is that of
+    # the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2, which leaves out the direction M^1/2 1.
+
+    def __init__(
+        self,
+        smoothers: Sequence[LinearMap],
+        shares: Sequence[float],
+        weights: Sequence[np.ndarray] | None = None,
+    ):
+        total = float(sum(shares))
+        self._parts = [(smoother, share / total) for smoother, share in zip(smoothers, shares, strict=True)]
+        self._counts: list[Any] = [1.0] * len(self._parts) if weights is None else [D[:, None] for D in weights]
+        self._unit: np.ndarray | None = None
+        self.roots: Any = 1.0
+        self._inverse: Any = 1.0
+        if weights is not None:
+            mass = sum(share * D for (_, share), D in zip(self._parts, self._counts, strict=True))
+            self.roots = np.sqrt(mass)
+            self._inverse = np.divide(1.0, self.roots, out=np.zeros_like(self.roots), where=self.roots > 0)
+            self._unit = self.roots / np.linalg.norm(self.roots)
+
+    def _centered(self, U: np.ndarray) -> np.ndarray:
+        return np.asarray(U - (U.mean(axis=0) if self._unit is None else self._unit @ (self._unit.T @ U)))
+
+    def coordinates(self, U: np.ndarray) -> np.ndarray:
+        """X = M^-1/2 U, zeros for samples without any weight."""
+        return U if self._unit is None else self._inverse * U
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        """Map the columns of B (n x k)."""
+        B = self.coordinates(self._centered(B))
+        image = np.zeros_like(B)
+        if self.direct:
+            found = iter(in_threads(lambda part: part[0](B), self._parts))
+        else:  # products with tiles have threads, or workers, of their own
+            found = (smoother(B) for smoother, _ in self._parts)
+        for part, (_, share), counts in zip(found, self._parts, self._counts, strict=True):
+            image += share * counts * part
+        return self._centered(self.coordinates(image))
+
+    @property
+    def direct(self) -> bool:
+        """Whether every smoother solves by factors in this process's memory, so that they may work side by side."""
+        return all(
+            isinstance(part, LinearSmoother) or (isinstance(part, Smoother) and not part.iterative)
+            for part, _ in self._parts
+        )
+
+    def loosen(self, error: float) -> None:
+        """Let smoothers whose less exact solutions cost less be that from now on."""
+        # A small balance pays twice: the labels' smoother, which is direct, makes the eigenvalues, and errors of the
+        # views count by their share.
+        adaptive = [(part, share) for part, share in self._parts if isinstance(part, Smoother) and part.adaptive]
+        for smoother, _ in adaptive:
+            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
+
+
+def krylov(
+    apply: LinearMap,
+    n: int,
+    k: int,
+    labels: np.ndarray | None = None,
+    tol: float = 1e-7,
+    max_steps: int = 30,
+    random_state: int | None = None,
+) -> Eigenpairs:
+    """Find X by block Krylov with Rayleigh-Ritz, started from the centered labels (random where there are none or too
+    few).
+    labels (n, L)
+    """
+    rng = np.random.default_rng(random_state)
+    # with a small balance M is nearly the labels' smoother, so that X nearly lies in their span: two steps are mostly enough,
+    # where a random start meets eigenvalues that crowd just below 1 and crawls
+    start = np.zeros((n, 0)) if labels is None else orthonormalize(labels - labels.mean(axis=0))
+    if start.shape[1] < k:
+        # ten more than asked for: of a random block the last directions converge last; n - 1, as the mean is no direction
+        extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
+        noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
+        start = np.hstack([start, orthonormalize(noise - noise.mean(axis=0), against=start)])
+    if not isinstance(apply, HomogeneityMap):
+        return block_krylov(apply, start, k, tol, max_steps)
+    with single_blas() if apply.direct else nullcontext():
+        return block_krylov(apply, start, k, tol, max_steps, loosen=apply.loosen)
+
+
+def alternating_least_squares(
+    apply: LinearMap, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
+) -> Eigenpairs:
+    """Find X by the paper's iteration: X <- Gram-Schmidt(M X) from a random start, until tr(X'M X) stands still."""
+    # Orthogonal iteration on M: the objective rises to the sum of the top k eigenvalues from below, slowly where the
+    # balance is small. `history` of the result holds the objective per iteration.
+    #
+    # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33].
+    X = np.random.default_rng(random_state).standard_normal((n, k))
+    X = orthonormalize(X - X.mean(axis=0))
+    history: list[float] = []
+    converged = False
+    with stage("alternating least squares", max_iter) as advance:
+        for _ in range(max_iter):
+            image = apply(X)
+            projected = X.T @ image
+            history.append(float(np.trace(projected)))
+            advance(1)
+            converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tol * abs(history[-1])
+            if converged:
+                break
+            X, _ = np.linalg.qr(
+                image
+            )  # Gram-Schmidt of the paper; Householder's keeps X orthonormal where columns align
+    # the iteration finds the span; within it, the eigenvectors come from the k x k projection
+    values, rotation = np.linalg.eigh((projected + projected.T) / 2)
+    values, rotation = values[::-1], rotation[:, ::-1]
+    vectors = fix_signs(X @ rotation)
+    residuals = np.linalg.norm(apply(vectors) - vectors * values, axis=0) / abs(values[0])
+    return Eigenpairs(values, vectors, residuals, history, converged)
+
+
+def decoder(loadings: np.ndarray) -> np.ndarray:
+    """Work out the decoder pinv(Q) of the labels' loadings: scores = X_hat pinv(Q).
+
+    loadings (L, p) -> (p, L)
+    """
+    # Singular values below 1e-8 times the largest are dropped. Where the condition of Q says that there are none,
+    # R^-1 U' of Q = U R takes a third of the time.
+    #
+    # [KGHA 31].
+    Q = np.asarray(loadings, np.float64)
+    factors = _triangular(Q)
+    if factors is not None:
+        U, R = factors
+        return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
+    return np.ascontiguousarray(np.linalg.pinv(Q, rcond=_CUTOFF))
+
+
+def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Work out the decoders of all leading components at once: those of k are T[:k, :k] U[:, :k]'.
+
+    loadings (L, p) -> (p, p)
+    """
+    # With Q = U R, the leading columns of Q have the leading block of R, whose inverse is the leading block of T =
+    # R^-1.
+    #
+    # [KGHA 31].
+    factors = _triangular(np.asarray(loadings, np.float64))
+    if factors is None:
+        return None
+    U, R = factors
+    return scipy.linalg.solve_triangular(R, np.eye(len(R)), check_finite=False), U
+
+
+def _triangular(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(U, R) of Q = U R where the condition of Q says that no singular value is noise."""
+    if Q.shape[0] < Q.shape[1]:
+        return None
+    U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
+    condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
+    return (U, R) if condition > _CUTOFF * len(R) else None
+
+
+_STEPS = 12
+"""Blocks of the labels that settings share, at most; each is as large as the labels."""
+
+
+class SharedKrylov:
+    """Embeddings of many settings of the same samples: those that differ in balance alone share a block Krylov space.
+
+    Y (n, L)
+    """
+
+    # A setting that the space has not solved with `_STEPS` blocks, or that asks for more components than the labels
+    # have dimensions, is solved for itself.
+
+    def __init__(self, Y: np.ndarray):
+        self.Y, self._start = Y, orthonormalize(Y - Y.mean(axis=0))
+        self._last: tuple[Any, LabelSubspace] | None = None
+
+    def fit(
+        self,
+        key: Any,
+        views: Sequence[LinearMap],
+        labels: LinearMap,
+        balance: float,
+        k: int,
+        tol: float,
+        max_steps: int,
+        random_state: int | None,
+    ) -> Eigenpairs:
+        """Find the top k of the homogeneity map."""
+        rank = self._start.shape[1]
+        if k <= rank:
+            space = self._last[1] if self._last is not None and self._last[0] == key else self._first(views, labels)
+            space, pairs = space.grown(balance, k, tol, min(_STEPS * rank, len(self.Y)))
+            self._last = key, space
+            if pairs is not None:
+                return replace(pairs, vectors=fix_signs(space.image(pairs.vectors)))
+        apply = HomogeneityMap([*views, labels], [balance] * len(views) + [1.0])
+        return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
+
+    def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
+        """The centered labels; T = H [sum_j H_j] H, and H_Y is centered by what it is multiplied with on both sides."""
+        mean, start = HomogeneityMap(views, [1.0] * len(views)), self._start
+        projected = start.T @ labels(start)
+        return LabelSubspace.of(lambda B: len(views) * mean(B), None, len(views), start, start, projected)

@@ -1,0 +1,172 @@
+"""`partial_fit` on the moment engine: more rows, and more labels, without the rows seen before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.metaestimators import available_if
+
+from dmo.decide.decoders import Scores
+from dmo.decide.score_rule import ScoreRule
+from dmo.errors import UserError
+from dmo.fit.engine import FOLDS, LowRankPass, is_exact, low_rank_pass
+from dmo.fit.moments import Moments
+from dmo.inputs import (
+    check_labels,
+    check_parameters,
+    check_row_weights,
+    check_views,
+    is_label_sets,
+    named,
+    sample_count,
+)
+from dmo.inputs.real_outputs import Targets, read_real
+from dmo.methods.base import Inputs, Outputs, RowWeights
+from dmo.parameters import Part
+from dmo.persistence import with_prefix, without_prefix
+
+Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Mean and deviation of every label's held-out scores."""
+_ENOUGH = 100
+"""Rows of a further batch from which label sets are learned anew."""
+
+
+def _of_low_rank(estimator: Any) -> bool:
+    engine = estimator.approximation
+    return engine != "auto" and not is_exact(engine)
+
+
+class Incremental:
+    """partial_fit for an estimator whose low-rank fit needs nothing but a `LowRankPass`: see `_fit_pass`.
+
+    The pass so far is kept (and saved with the model) from the first `partial_fit` on, and dropped by `fit`.
+    """
+
+    approximation: Any
+    kernel: Any
+    intercept: bool
+    center: bool
+    random_state: int | None
+    targets: Targets
+    expansions_: Mapping[str, Any]
+    pass_: LowRankPass
+    rule_: ScoreRule
+    decoding_: Any
+    _decoder: Any
+    _by_scores = Part(Scores, "decoder")
+
+    def _fit_pass(self, done: LowRankPass) -> None:
+        """Learn from the moments of all rows."""
+        raise NotImplementedError
+
+    def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None) -> None:
+        """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
+        mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
+        # scores without label means would lose what weights of classes say
+        intercept = self.intercept or getattr(self, "class_weight", None) is not None
+        by = self._by_scores
+        powers = by.standardize if held_out else 0.0, by.prior_power, by.propensity
+        self.rule_ = ScoreRule.of(frequency, n_train, mean, deviation, intercept, *powers)
+
+    @available_if(_of_low_rank)
+    @named
+    def partial_fit(self, X: Inputs, y: Outputs, classes: Any = None, sample_weight: RowWeights = None) -> Self:
+        """Learn from further samples.
+
+        The first call fits the kernels' feature maps, so its samples should stand for all; later ones pass once over
+        their own rows and solve anew, as one fit of all rows with these maps would.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n further samples.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, scaled as those of the first call. Labels may
+            have more columns, or lists of more labels, than before: new labels, which no earlier sample carries.
+        classes : array-like of shape (L,) or None, default=None
+            All classes, needed at the first call where y is a vector.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts. Landmarks are drawn from all samples of the first call alike.
+
+        Returns
+        -------
+        estimator
+            This estimator, fitted to all samples so far.
+
+        Raises
+        ------
+        UserError
+            For other views, fewer labels, unknown classes, and after a `fit`, which keeps no moments.
+        """
+        check_parameters(self)
+        if self._decoder is not None:
+            raise UserError(
+                "a decoder learns from held-out scores of all samples, and partial_fit does not see them all; use fit"
+            )
+        if getattr(self, "class_weight", None) is not None:
+            raise UserError(
+                "how often classes occur is not known before all samples; give their weights as sample_weight"
+            )
+        first = not hasattr(self, "pass_")
+        if first and hasattr(self, "expansions_"):
+            raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
+        views = check_views(self, X, reset=first)
+        vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
+        if first and classes is None and vector:
+            raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
+        n = sample_count(views)
+        weights = check_row_weights(sample_weight, n)
+        found = read_real(self, y, n, first, weights)
+        if found is None:
+            Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
+        else:
+            Y, known = found
+            if known is not None:
+                raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
+        folds = FOLDS if self._by_scores.standardize else 1
+        if first:
+            self.approximation_ = self.approximation
+            kernels = self.approximation, self.kernel
+            done = low_rank_pass(*kernels, views, Y, folds, self.random_state, self.center, weights)
+        else:
+            done = self.pass_.extended(views, Y, self.random_state, weights)
+        self._fit_pass(done)
+        self.pass_ = done
+        if len(Y) >= _ENOUGH or self.decoding_ is None or len(self.decoding_.thresholds) != Y.shape[1]:
+            self.decoding_ = None
+            if len(Y) >= _ENOUGH:
+                self._learn_from_pass(done, views, Y, weights)
+        return self
+
+    def _learn_from_pass(
+        self, done: LowRankPass, views: Mapping[str, Any], Y: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        """Learn label sets from some rows that are in the pass, where the estimator can."""
+
+    def _forget_pass(self) -> None:
+        """What a `fit` begins with."""
+        self.__dict__.pop("pass_", None)
+
+    def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The folds' moments for a model store; empty where there are none."""
+        if not hasattr(self, "pass_"):
+            return {}, {}
+        arrays: dict[str, Any] = {}
+        metas = []
+        for number, part in enumerate(self.pass_.folds):
+            found, meta = part.to_arrays()
+            arrays |= with_prefix(f"pass/{number}", found)
+            metas.append(meta)
+        return arrays, {"pass": metas}
+
+    def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """What `_pass_arrays` described; the maps are those of the expansions."""
+        if "pass" in meta:
+            folds = [
+                Moments.from_arrays(without_prefix(f"pass/{number}", arrays), part)
+                for number, part in enumerate(meta["pass"])
+            ]
+            self.pass_ = LowRankPass({name: part.feature_map for name, part in self.expansions_.items()}, folds)

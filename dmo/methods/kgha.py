@@ -1,0 +1,465 @@
+"""Kernel generalized homogeneity analysis."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows
+from dmo.decide.out_of_fold import out_of_fold_scores
+from dmo.decide.probabilities import mean_and_deviation, row_counts
+from dmo.errors import UserError
+from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
+from dmo.fit.exact import Exact
+from dmo.fit.fitted_views import SOLVED_ROWS, fit_view
+from dmo.fit.functions import FactorExpansion
+from dmo.fit.moments import LABELS, Moments, pooled
+from dmo.fit.ridge_solves import LabelGaps, directions, read_labels
+from dmo.fit.view_neighbors import ViewDistances, named_distances
+from dmo.inputs import (
+    CLASS_WEIGHT,
+    FLAG,
+    POSITIVE,
+    Need,
+    Prepare,
+    Scales,
+    check_parameters,
+    check_views,
+    count_components,
+    label_rank,
+    one_of,
+    optional,
+)
+from dmo.inputs.real_outputs import Targets
+from dmo.kernels import Linear
+from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
+from dmo.linalg.smoothers import LinearSmoother
+from dmo.lowrank import FeatureMap
+from dmo.methods.annotator import Annotator
+from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
+from dmo.methods.filling import filled_labels
+from dmo.methods.homogeneity import FactorRows, HomogeneityEmbedding
+from dmo.methods.homogeneity_maps import SharedKrylov, decoder
+from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, SharedHomogeneity, homogeneity
+from dmo.methods.incremental import Incremental, Statistics
+from dmo.methods.ridge import MultiViewRidge
+from dmo.methods.shared_fits import HeldOut, SharedFit, SharedViews
+from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
+from dmo.parameters import Part
+from dmo.threads import single_blas
+
+
+def _embedding(fit: HomogeneityFit) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Coefficients and offset of the embedding, the mean of what the views say, and the labels' loadings."""
+    views = [view for view in fit.coefficients if view != LABELS]
+    coefficients = {view: fit.coefficients[view] / len(views) for view in views}
+    offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
+    return coefficients, offset, fit.coefficients[LABELS]
+
+
+class KGHA(Incremental, Annotator, HomogeneityEmbedding):
+    """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
+
+    The embedding X (n x p) is the top of M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H; new samples
+    come by X_hat = mean_j K_j(x) alpha_j, their label scores by X_hat pinv(Y'alpha_Y).
+
+    Parameters
+    ----------
+    kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. `ProductKernel` or "product":
+        exp(-gamma sum_v w_v d_v) of the views' distances d_v, as one view.
+    balance : float, default=0.01
+        Weight lambda of every view against the labels' 1, above 0. KGHA-r is the limit 0.
+    ridge : float, mapping of view to float, or list, default=0.1
+        c_j of every view, above 0, and of the labels unless `label_ridge` is given.
+    n_components : int, or float in (0, 1], default=0.8
+        p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels.
+    center : bool, default=True
+        Center kernels and labels (new rows by the training means). The paper's literal form is False.
+    intercept : bool, default=False
+        Add the label means to the scores.
+    decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
+        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
+        do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, which are
+        read for it once more, of at most 1000 samples four to ten fits, each on other folds.
+    %(approximation)s
+    label_ridge : float or None, default=None
+        c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
+        followed at least as closely as any view.
+    solver : Solver or {"krylov", "als"}, default="krylov"
+        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG; to
+        tol=1e-6, in max_iter=200 steps where none are given.
+    %(random_state)s
+    %(prepare)s
+    %(targets)s
+    class_weight : {"balanced"}, dict of class to float, or None, default=None
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
+        then have the label means, as by `intercept`; what a decoder learns is of classes as they are.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n, p)
+        Orthonormal coordinates of the training samples; of an exact fit.
+    eigenvalues_ : ndarray of shape (p,)
+        Eigenvalues of M, descending.
+    objective_ : float
+        Their sum, which the method maximizes.
+    objective_history_ : list of float
+        The objective after every step.
+    n_iter_ : int
+        Steps taken.
+    n_components_ : int
+        p.
+    decoder_ : ndarray of shape (p, L)
+        What turns coordinates into raw label scores.
+    expansions_ : dict of str to Expansion
+        The fitted function of every view.
+    view_weights_ : dict of str to float
+        Of kernel "product": w_v, of sum 1.
+    rule_ : ScoreRule
+        What turns raw scores into the scores that labels are chosen by.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+
+    References
+    ----------
+    Xiong, Szedmak, Piater 2014, equations 26, 27, 30, 31 and 33.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import KGHA
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> views = {"words": X[:, :10], "shapes": X[:, 10:]}
+    >>> model = KGHA(n_components=4, ridge=1.0).fit(views, Y)
+    >>> model.transform(views).shape
+    (200, 4)
+    >>> model.predict(views, top=2).sum(axis=1)[:3].tolist()
+    [2, 2, 2]
+    """
+
+    _centers = True
+    _product = Part(ProductKernel, "kernel")
+    decoder_: np.ndarray
+    _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
+        "balance": POSITIVE,
+        "intercept": FLAG,
+        "kernel__gamma": POSITIVE,
+        "label_ridge": optional(POSITIVE),
+        "targets": one_of("auto", "labels", "real"),
+        "class_weight": CLASS_WEIGHT,
+    }
+
+    def __init__(
+        self,
+        kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf",
+        *,
+        balance: float = 1e-2,
+        ridge: Ridges = 1e-1,
+        n_components: int | float = 0.8,
+        center: bool = True,
+        intercept: bool = False,
+        decoder: Decoder = None,
+        approximation: Engine = "auto",
+        label_ridge: float | None = None,
+        solver: Solver | Literal["krylov", "als"] = "krylov",
+        random_state: int | None = 0,
+        prepare: Prepare | Scales = "auto",
+        targets: Targets = "auto",
+        class_weight: ClassWeight = None,
+    ):
+        self.kernel = kernel
+        self.balance = balance
+        self.ridge = ridge
+        self.n_components = n_components
+        self.center = center
+        self.intercept = intercept
+        self.decoder = decoder
+        self.approximation = approximation
+        self.label_ridge = label_ridge
+        self.solver = solver
+        self.random_state = random_state
+        self.prepare = prepare
+        self.targets = targets
+        self.class_weight = class_weight
+
+    def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
+        """Learn the space and its decoder.
+
+        A view takes no part in the coordinates of samples that it lacks, nor do labels in those of samples without a known
+        one (missing data passive). Single unknown labels of other samples take what a ridge regression of each label on its
+        own known samples predicts, with the same kernels.
+
+        Parameters
+        ----------
+        %(X_gaps)s
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
+            masked entries are unknown. A sparse matrix of more than 4096 labels, or 5e7 entries, stays sparse: the space is
+            learned from the 512 directions (or twice the components) in which they vary most.
+        sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
+            How often every sample counts; or by view and for "labels", 0 where one lacks the sample. Probabilities come from
+            fits on folds of samples; of at most 1000 samples those of repeated rows are the same.
+
+        Returns
+        -------
+        KGHA
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together.
+        """
+        check_parameters(self)
+        views = check_views(self, X, reset=True, partial=True)
+        Y, gaps = self._read(views, y, sample_weight)
+        T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
+        labels, k = self._begin(views, T, gaps)
+        held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
+        self._conclude(views, Y, V, gaps, held_out)
+        return self
+
+    def _read(
+        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
+    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
+        """Labels (n x L), and what of them and of the views is known."""
+        learned = is_product(self.kernel) and learns(self._product.weights)
+        Y, gaps = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
+        if self.class_weight is not None and self.multilabel_:
+            raise UserError(
+                "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
+                "samples, or take MultiViewRidge"
+            )
+        if learned and not gaps.complete:
+            raise UserError(
+                f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
+            )
+        self._forget_pass()
+        return Y, gaps
+
+    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[np.ndarray, int]:
+        """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
+        self._learn_weights(views, T)
+        self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
+        if is_product(self.kernel) and not self.is_exact:
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        labels = self._complete_labels(views, T, gaps)
+        used = labels if gaps.complete else labels[gaps.weights.labels > 0]
+        return labels, self._count_components(T.shape[1], label_rank(used), len(T))
+
+    def _conclude(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray | scipy.sparse.csr_array,
+        V: np.ndarray | None,
+        gaps: LabelGaps,
+        held_out: Statistics | None,
+    ) -> None:
+        """Rule and label sets; of very many labels, whose directions V (L x q) the space has seen, the rule alone."""
+        self.decoding_ = None
+        if V is not None:
+            self.decoder_ = self.decoder_ @ V.T
+        if self._by_scores.standardize and held_out is None:
+            rows = gaps.labeled
+            loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
+            held_out = mean_and_deviation(loo, row_counts(counts))
+        self._learn_rule(gaps.frequency(Y), gaps.n_labeled, held_out)
+        if isinstance(Y, np.ndarray):  # scores in the sample have seen its labels through the embedding
+            self._learn_decisions(views, Y, gaps, maps=self._fitted_maps() if gaps.complete else None)
+
+    def _fitted_maps(self) -> dict[str, FeatureMap]:
+        """The low-rank kernels of the views; empty of exact kernels."""
+        return {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
+
+    def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+        """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.
+
+        views (n, d); Y (n, L) -> (n, L)
+        """
+        if gaps.known is None:
+            return Y
+        if not hasattr(self, "view_weights_"):  # in a sweep
+            self._learn_weights(views, Y)
+        regression = MultiViewRidge(
+            "product" if is_product(self.kernel) else self.kernel,
+            approximation=decided(self),
+            random_state=self.random_state,
+            distances=self._product.distances,
+            gamma=self._product.gamma,
+            weights=self.view_weights_ if is_product(self.kernel) else None,
+        )
+        return filled_labels(regression, views, Y, gaps.known, gaps.weights)
+
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
+        """Learn the space and its decoder; of the left-out scores what standardizes, where they have a closed form."""
+        Y, weights, counts = Y.astype(np.float64), gaps.weights, gaps.weights.labels
+        fitted = self._fit_views(views, weights)
+        own = [weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
+        ridge, linear = self._label_ridge(self._ridges(list(fitted))), MultiKernel.of(LABELS, Linear())
+        seed = self.random_state
+        labels = fit_view(
+            Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
+        )
+        start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
+        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], k, start)
+        self.decoder_ = decoder(labels.coefficients(X))
+        # without a factor a solve per row is dear
+        solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
+        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
+        return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
+
+    def _fit_moments(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
+        """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
+        n_folds = FOLDS if self._by_scores.standardize and gaps.complete else 1
+        with single_blas():
+            read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
+            return self._learn_rows(read, k)
+
+    def _fit_pass(self, done: LowRankPass) -> None:
+        labels = done.total.centered_gram(LABELS)
+        k = self._count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
+        held_out = self._learn_rows(FactorRows.of_pass(done, self.center), k)
+        self._learn_rule(done.frequency, done.total.n, held_out)
+
+    def _learn_rows(self, read: FactorRows, k: int) -> Statistics | None:
+        fit = self._solve(read.rotated, k)
+        self._learn(fit.pairs)
+        self._expand(read.maps, fit)
+        self.decoder_ = decoder(fit.coefficients[LABELS])
+        held = []
+        for rest, sums in read.folds:
+            coefficients, offset, loadings = _embedding(self._solve(rest, k))
+            D = decoder(loadings)
+            held.append(sums({view: B @ D for view, B in coefficients.items()}, offset @ D))
+        return pooled(held) if held else None
+
+    def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
+        weights, ridges = self._weighting(rotated)
+        return homogeneity(rotated, weights, ridges, k, self._solver.tol, self._solver.max_iter, self.random_state)
+
+    def _fit_together(self, moments: Moments, center: bool, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
+        """Fit settings from moments, for a sweep, those of the same ridges in their subspace where it is the smaller."""
+        prepared = SharedHomogeneity(RotatedMoments.of(moments, center))
+        found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
+        for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
+            solved = [(j, model, weights, prepared.solve(weights, ridges, k)) for j, model, weights, _ in group]
+            inside = [(j, pairs) for j, _, _, pairs in solved if pairs is not None]
+            if len(inside) > 1 and prepared.columns < k * len(inside):
+                coefficients, offset, loadings = _embedding(prepared.expand(inside[0][1], whole=True))
+                turns = [(j, pairs.vectors) for j, pairs in inside]
+                yield SharedFit(coefficients, offset, [(j, turn, loadings[:, : len(turn)] @ turn) for j, turn in turns])
+                solved = [part for part in solved if part[3] is None]
+            for j, model, weights, pairs in solved:
+                how = model._solver.tol, model._solver.max_iter, model.random_state
+                fit = prepared.expand(pairs) if pairs else homogeneity(prepared.rotated, weights, ridges, k, *how)
+                coefficients, offset, loadings = _embedding(fit)
+                yield SharedFit(coefficients, offset, [(j, None, loadings)])
+
+    def _exact_runner(
+        self,
+        old: Mapping[str, Rows],
+        new: Mapping[str, Rows],
+        Y: np.ndarray,
+        components: Mapping[float | None, int],
+        needs_loo: bool,
+        gaps: LabelGaps,
+        factorizations: float = 1.0,
+    ) -> Callable[[KGHA], HeldOut]:
+        """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
+
+        old (n, d); new (m, d); Y (n, L)
+        """
+        self._learn_weights(old, Y)
+        kernels = self._kernels(list(old))
+        shared, search = SharedViews(self, kernels, old, new, factorizations), SharedKrylov(Y)
+        k, mean = max(components.values()), Y.mean(axis=0)
+        frequency = gaps.frequency(Y)
+
+        def run(model: KGHA) -> HeldOut:
+            ridges = model._ridges(list(kernels))
+            own = model._label_ridge(ridges)
+            labels = LinearSmoother(Y - mean if model.center else Y, own)
+            views = {name: shared.view(name, ridge, model.center) for name, ridge in ridges.items()}
+            smoothers = [view.smoother for view in views.values()]
+            how = model._solver.tol, model._solver.max_iter, model.random_state
+            pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
+            values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
+            for name, view in views.items():
+                coefficients = view.coefficients(pairs.vectors)
+                values += shared.predict(name, coefficients) / len(views)
+                if needs_loo:
+                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
+            return HeldOut(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
+
+        return run
+
+    def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
+        """Weights and ridges of all groups of the moments."""
+        views = [name for name in rotated.slices if name != LABELS]
+        weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
+        ridges = self._ridges(views)
+        return weights, ridges | {LABELS: self._label_ridge(ridges)}
+
+    def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        """The product kernel of the views, for `_kernels`."""
+        if not is_product(self.kernel):
+            return
+        given = self._product
+        chosen = named_distances(given.distances, views)
+        if learns(given.weights):
+            self.view_weights_ = view_weights(given.weights, ViewDistances.fit(chosen, views, self.random_state), Y)
+        else:
+            self.view_weights_ = given_weights(given.weights, list(views))
+        self._kernel_of_all = product_kernel(chosen, self.view_weights_, given.gamma)
+
+    def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
+        return {"all": self._kernel_of_all} if is_product(self.kernel) else HomogeneityEmbedding._kernels(self, views)
+
+    def _weights(self, n_views: int) -> list[float]:
+        return [self.balance] * n_views + [1.0]
+
+    def _label_ridge(self, ridges: Mapping[str, float]) -> float:
+        """The labels' own ridge, or the smallest of the views'."""
+        return min(ridges.values()) if self.label_ridge is None else self.label_ridge
+
+    def _count_components(self, n_labels: int, rank: int, n: int) -> int:
+        """Count the components for labels of a rank; warns where they are more than that."""
+        k = count_components(self.n_components, n_labels, rank, n)
+        if not rank and not self.center:
+            raise UserError(
+                "the labels are the same in all samples, and without centering their scores would be rounding divided by "
+                "rounding; pass labels that differ, or center=True"
+            )
+        if k > rank:
+            self._warn(
+                f"n_components = {k} is above the rank {rank} of the centered labels; the rest of the space does "
+                f"not come from the labels and takes many more iterations"
+            )
+        return k
+
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        kind = HomogeneityEmbedding if method == "transform" else Annotator
+        return kind._row_shape(self, method, **options)
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return self._project(views) @ self.decoder_
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = HomogeneityEmbedding._arrays(self)
+        kept, kept_meta = self._pass_arrays()
+        decided, decided_meta = self._decision_arrays()
+        meta |= {"view_weights": self.view_weights_} if is_product(self.kernel) else {}
+        return arrays | {"decoder": self.decoder_} | kept | decided, meta | kept_meta | decided_meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        HomogeneityEmbedding._restore(self, arrays, meta)
+        self.decoder_ = arrays["decoder"]
+        if "view_weights" in meta:
+            self.view_weights_ = dict(meta["view_weights"])
+        self._restore_pass(arrays, meta)
+        self._restore_decisions(arrays, meta)

@@ -1,0 +1,265 @@
+"""LLT-SVR: support vector regression on the output manifold, in frames of each output's neighbors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import psutil
+from sklearn.neighbors import NearestNeighbors
+
+from dmo.blocks import row_blocks
+from dmo.errors import UserError, amount
+from dmo.inputs import Need, Prepare, Scales, at_least, check_parameter, one_of
+from dmo.methods.base import Decoder, GivenEngine, KernelSpecs
+from dmo.methods.svr import OutputSVR
+from dmo.methods.svr_problem import EPSILON_INSENSITIVE, LossName
+
+Neighbors = Literal["samples", "distinct"]
+_TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
+_TIE = 1e-9  # relative difference of distances that is rounding
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Frames:
+    """`basis` (n x L x L): the orthonormal columns of U_i; `ranks` (n): how many of them the neighborhood spans."""
+
+    basis: np.ndarray
+    ranks: np.ndarray
+
+
+def neighborhood_frames(
+    Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples", weights: np.ndarray | None = None
+) -> Frames:
+    """Find orthonormal coordinates of every output from its neighbors.
+
+    Y (n, L); weights (n,)
+    """
+    # U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
+    # Outputs at the same distance share the last places, so that the order of the samples does not matter. Directions
+    # that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the
+    # coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame.
+    #
+    # Liu, Lin, Yu 2009, Algorithm 1.
+    distinct, inverse = np.unique(
+        Y, axis=0, return_inverse=True
+    )  # in an order of their own, whatever that of the samples
+    inverse = inverse.ravel()
+    m, L = distinct.shape
+    needed, free = frame_bytes(len(Y), m, L, n_neighbors), psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each, take "
+            f"{amount(needed)}, free are {amount(free)}; take frame='identity', or fewer outputs"
+        )
+    if neighbors == "distinct":
+        counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))
+    else:
+        counts = np.bincount(inverse, weights, len(distinct)).astype(np.float64)
+    frames = _of_distinct(distinct, counts, n_neighbors, Y)
+    return Frames(frames.basis[inverse], frames.ranks[inverse])
+
+
+def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
+    """Count the bytes that a fit with frames of n samples with m different outputs holds at its peak."""
+    # `_complete` holds five matrices a sample of a block beside all frames and their singular vectors, the solver four
+    b = min(m, _BLOCK)
+    return 8 * L * max(L * (m + 5 * b) + 2 * b * min(n_neighbors, L), 4 * n * L)
+
+
+def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
+    """Frames of different outputs (m x L) that count so often (m); samples: of which they are the different ones."""
+    m, L = Y.shape
+    search = NearestNeighbors().fit(Y)
+    enough = min(m, int(np.ceil(n_neighbors / counts.min())))
+    floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
+    basis, ranks = np.empty((m, L, L)), np.empty(m, dtype=np.intp)
+    for where in row_blocks(m, _BLOCK):
+        distance, near = search.kneighbors(Y[where], min(m, enough + 1))
+        reached = np.minimum((np.cumsum(counts[near], axis=1) < n_neighbors).sum(axis=1), near.shape[1] - 1)
+        radius = distance[np.arange(len(near)), reached]
+        share = _shares(distance, counts[near], radius[:, None], n_neighbors)
+        left, values = _directions(Y[near], share)
+        # where more outputs are as near as the last one than were asked for
+        for i in np.flatnonzero((distance[:, -1] <= radius * (1 + _TIE)) & (near.shape[1] < m)):
+            far, index = search.radius_neighbors(Y[where][i : i + 1], radius[i] * (1 + _TIE))
+            order = np.argsort(index[0])
+            share = _shares(far[0][order], counts[index[0][order]], radius[i], n_neighbors)
+            one, few = _directions(Y[None, index[0][order]], share[None])
+            left[i], values[i] = 0.0, 0.0
+            size = min(left.shape[2], one.shape[2])
+            left[i, :, :size], values[i, :size] = one[0, :, :size], few[0, :size]
+        ranks[where] = (values > floor * np.sqrt(n_neighbors)).sum(axis=1)
+        basis[where] = _complete(left, ranks[where])
+    return Frames(basis, ranks)
+
+
+def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float, n_neighbors: int) -> np.ndarray:
+    """How often outputs count as neighbors: those at the radius share the places that the nearer ones leave."""
+    inside = distance < radius * (1 - _TIE)
+    tied = ~inside & (distance <= radius * (1 + _TIE))
+    left = n_neighbors - (counts * inside).sum(axis=-1, keepdims=True)
+    of_tied = np.minimum(left / (counts * tied).sum(axis=-1, keepdims=True), 1.0)
+    return np.asarray(counts * (inside + tied * of_tied))
+
+
+def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Left singular vectors (n x L x k) and singular values (n x k) of neighborhoods (n x m x L) with shares (n x m)."""
+    centered = hood - ((share[:, :, None] * hood).sum(axis=1) / share.sum(axis=1)[:, None])[:, None]
+    left, values, _ = np.linalg.svd((np.sqrt(share)[:, :, None] * centered).transpose(0, 2, 1), full_matrices=False)
+    return left, values
+
+
+def _complete(vectors: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """The first `ranks[i]` columns of vectors[i] (n x L x m), followed by an orthonormal basis of their complement."""
+    # The complement's projector is deflated by its column of the largest diagonal entry, again and again:
+    # Gram-Schmidt on the axes with pivoting, for all samples at once.
+    n, L, m = vectors.shape
+    full = np.zeros((n, L, L))
+    full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)
+    rest = np.eye(L) - full @ full.transpose(0, 2, 1)
+    for column in range(int(ranks.min(initial=L)), L):
+        todo = np.flatnonzero(ranks <= column)
+        diagonal = np.einsum("ijj->ij", rest[todo])
+        axis = np.round(diagonal, 8).argmax(axis=1)  # rounded: ties go to the first axis, whatever the rounding
+        new = rest[todo, :, axis] / np.sqrt(diagonal[np.arange(len(todo)), axis])[:, None]
+        full[todo, :, column] = new
+        rest[todo] -= new[:, :, None] * new[:, None, :]
+    return full
+
+
+class LLTSVR(OutputSVR):
+    """Support vector regression on the output manifold: the loss is taken in the local frame of every output.
+
+    Minimizes 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), f_j in the kernel's space plus a bias, where
+    u_i1 .. u_iL are the left singular vectors of the centered nearest outputs of y_i.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
+        fit takes
+        the n x n kernel, predict the m x n one.
+    C : float, default=10.0
+        Weight of the loss, above 0.
+    epsilon : float, default=0.1
+        Half-width of the tube without loss, in the units of the outputs as `target_scale` leaves them.
+    n_neighbors : int, default=6
+        kappa: outputs in a neighborhood, the sample's own included; at least 2.
+    frame : {"local", "identity"}, default="local"
+        "identity" is the naive regression: one independent SVR per output.
+    neighbors : {"samples", "distinct"}, default="samples"
+        Nearest samples (the paper's), or nearest different outputs: for labels, where samples share their outputs.
+    loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
+        The last three are |r|^p, without a tube.
+    tol : float, default=1e-6
+        Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
+        optimum.
+    max_iter : int, default=5000
+        Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
+    approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
+        Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+    %(decoder)s
+    %(random_state)s
+    target_scale : {"auto", "standard", "none"}, default="auto"
+        Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
+        multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
+        values each, as labels have.
+    %(prepare)s
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (n, L)
+        f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
+    intercept_ : ndarray of shape (L,)
+        The bias of every output.
+    support_ : ndarray of int
+        Samples with a residual outside the tube in at least one direction of their frame.
+    n_support_ : int
+        Their number.
+    objective_ : float
+        Value of the objective.
+    dual_objective_ : float
+        Value of the dual objective, a lower bound of the optimum.
+    gap_ : float
+        Difference of the two, relative to the objective.
+    n_iter_ : int
+        Iterations taken.
+    n_factorizations_ : int
+        Factorizations of the kernel matrix, one per penalty that was tried.
+    frame_ranks_ : ndarray of shape (n,) or None
+        Directions that each neighborhood spans; None with frame="identity".
+
+    References
+    ----------
+    Liu, Lin, Yu 2009, equations 3-5 and Algorithm 1 (solved here by alternating directions, see `dmo.methods.svr_admm`).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> from dmo import LLTSVR
+    >>> X, Y = make_regression(n_samples=60, n_features=5, n_targets=3, random_state=0)
+    >>> model = LLTSVR("rbf", C=10.0, tol=1e-3).fit(X, Y / Y.std(axis=0))
+    >>> model.predict(X).shape
+    (60, 3)
+    """
+
+    _needs: ClassVar[dict[str, Need]] = OutputSVR._needs | {
+        "frame": one_of("local", "identity"),
+        "neighbors": one_of("samples", "distinct"),
+    }
+
+    def __init__(
+        self,
+        kernel: KernelSpecs = "rbf",
+        *,
+        C: float = 10.0,
+        epsilon: float = 0.1,
+        n_neighbors: int = 6,
+        frame: Literal["local", "identity"] = "local",
+        neighbors: Neighbors = "samples",
+        loss: LossName = EPSILON_INSENSITIVE,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        approximation: GivenEngine = "exact",
+        decoder: Decoder = None,
+        random_state: int | None = 0,
+        target_scale: Literal["auto", "standard", "none"] = "auto",
+        prepare: Prepare | Scales = "auto",
+    ):
+        self.kernel = kernel
+        self.C = C
+        self.epsilon = epsilon
+        self.n_neighbors = n_neighbors
+        self.frame = frame
+        self.neighbors = neighbors
+        self.loss = loss
+        self.tol = tol
+        self.max_iter = max_iter
+        self.approximation = approximation
+        self.decoder = decoder
+        self.random_state = random_state
+        self.target_scale = target_scale
+        self.prepare = prepare
+
+    def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        n, L = Y.shape
+        n = n if weights is None else max(n, int(weights.sum()))
+        self.frame_ranks_ = None
+        if self.frame == "identity" or L == 1:  # one output has one direction
+            return None, None
+        kappa = check_parameter("n_neighbors", self.n_neighbors, at_least(2))
+        if kappa > n:
+            raise UserError(
+                f"n_neighbors = {kappa}, but there are {n} samples; pass n_neighbors <= {n}, or frame='identity'"
+            )
+        frames = neighborhood_frames(Y, int(kappa), self.neighbors, weights)
+        self.frame_ranks_ = frames.ranks
+        if not frames.ranks.any():
+            self._warn(
+                f"every neighborhood of {kappa} samples holds one output only, so all frames are the identity; "
+                f"raise n_neighbors, or take neighbors='distinct'"
+            )
+        return frames.basis, None

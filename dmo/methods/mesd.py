@@ -1,0 +1,204 @@
+"""Supervised embeddings of samples with many labels, by duplication that is never carried out."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import Tags
+
+from dmo.errors import UserError
+from dmo.inputs import (
+    COUNT,
+    FLAG,
+    SEED,
+    Need,
+    Prepare,
+    Scales,
+    check_known_labels,
+    check_parameters,
+    check_row_weights,
+    check_views,
+    count_components,
+    one_of,
+    only_view,
+    unused,
+)
+from dmo.methods.base import Decoder, Engine, Graph, Inputs, KernelSpec, MethodOptions, Outputs
+from dmo.methods.catalog import METHODS, parameters
+from dmo.methods.discriminant import DISCRIMINANTS, SCATTERS, duplicated
+from dmo.methods.projection import DecodingProjection
+from dmo.methods.projector import check_has_features, embed
+from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem
+from dmo.parameters import Part
+
+_OPTIONS = parameters("supervised")
+
+
+class MESD(DecodingProjection):
+    """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
+
+    A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
+    fit.
+
+    Parameters
+    ----------
+    method : str, default="fda"
+        The single-label method: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"; see
+        `TraceEmbedding.methods`.
+    weighted : bool, default=False
+        Divide every matrix by the numbers of labels of the two samples, so that samples of many labels weigh no more.
+        Features are centered first: the weighted problem depends on their origin.
+    n_components : int, default=2
+        Dimensions of the space.
+    ridge : float or None, default=None
+        c of X'BX + c I (features in their own units), at least 0, for fda, lfda and mfa. None: 0.001.
+    graph : Graph or None, default=None
+        The neighbor graph: its `n_neighbors`, `adjacency` ("sum" too) and `metric`. None: the union of 15 Euclidean neighbors
+        each, of the same class, or all other samples of the class (lfda, sonpp, donpp, onpp-r).
+    options : MethodOptions or None, default=None
+        What single methods take besides: `n_repelled`, `regularization`, `penalty`, `repulsion`.
+    kernel : str or Kernel, default="linear"
+        "linear" projects the features themselves; another kernel makes it the method's kernel form.
+    n_landmarks : int or None, default=None
+        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
+        all samples.
+    variance : float in (0, 1] or None, default=None
+        Share of the variance of the projected rows that is kept by a PCA step first. None: no such step.
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
+        The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
+    %(decoder)s
+    %(random_state)s
+    %(prepare)s
+
+    Attributes
+    ----------
+    expansion_ : Expansion
+        The fitted function of new samples.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 32 and 33.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MESD
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> MESD("fda", n_components=2).fit(X, Y).transform(X).shape
+    (200, 2)
+    """
+
+    _graph = Part(Graph, n_neighbors=None, adjacency=None, metric=None)
+    _options = Part(MethodOptions, n_repelled=None, regularization=None, penalty=None, repulsion=None)
+    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
+        "method": one_of(*DISCRIMINANTS),
+        "weighted": FLAG,
+        "n_components": COUNT,
+        "random_state": SEED,
+        "graph__adjacency": NEEDS["adjacency"],
+        **{name: NEEDS[name] for name in ("ridge", "n_landmarks", "variance")},
+    }
+
+    def __init__(
+        self,
+        method: str = "fda",
+        *,
+        weighted: bool = False,
+        n_components: int = 2,
+        ridge: float | None = None,
+        graph: Graph | None = None,
+        options: MethodOptions | None = None,
+        kernel: KernelSpec = "linear",
+        n_landmarks: int | None = None,
+        variance: float | None = None,
+        approximation: Engine = "exact",
+        decoder: Decoder = None,
+        random_state: int | None = 0,
+        prepare: Prepare | Scales = "auto",
+    ):
+        self.method = method
+        self.weighted = weighted
+        self.n_components = n_components
+        self.ridge = ridge
+        self.graph = graph
+        self.options = options
+        self.kernel = kernel
+        self.n_landmarks = n_landmarks
+        self.variance = variance
+        self.approximation = approximation
+        self.decoder = decoder
+        self.random_state = random_state
+        self.prepare = prepare
+
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the projection.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, any row source; read into memory.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, or n classes; samples without any are left out.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts, in the methods "fda" and "mmc" without `weighted`; the others look at neighbors.
+            A kernel's similarities are to all samples alike.
+
+        Returns
+        -------
+        MESD
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
+        check_parameters(self)
+        unused(self, _OPTIONS, METHODS[self.method].parameters)
+        chosen = Options.of(self)
+        views = check_views(self, X, reset=True)
+        view, source = only_view(views)
+        n = source.shape[0]
+        k = count_components(self.n_components, 1, n, n)
+        Y, labeled = check_known_labels(self, y, n)
+        weights = check_row_weights(sample_weight, n)
+        classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
+        if classes < 2 and not self.multilabel_ and self.method == "fda":
+            raise UserError("method 'fda' parts classes, and y has one class; pass samples of two at least")
+        if self.method == "fda" and classes > 1:  # the means of so many span one direction less
+            k = self._fewer("n_components", k, classes - 1)
+        if weights is not None and (self.weighted or self.method not in SCATTERS):
+            raise UserError(
+                f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
+                f"one of {', '.join(SCATTERS)}, weighted=False"
+            )
+        if self.method not in SCATTERS:
+            check_has_features(self.kernel, f"method {self.method!r}")
+        carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
+
+        def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:
+            known, index = Samples(n, rows, carried).labeled()
+            return duplicated(self.method, known, chosen, self.weighted), index
+
+        options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
+        self._learn(embed(problem_of, view, source, k, *options, weights=weights))
+        own = 1.0 * labeled if weights is None else weights * labeled
+        self._learn_outputs(Y[labeled], y, own[labeled])
+        self._fit_decoder(view, source, Y, own)
+        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
+        return self
+
+    @property
+    def _title(self) -> str:
+        return f"MESD({self.method!r})"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

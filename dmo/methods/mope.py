@@ -1,0 +1,460 @@
+"""MOPE: projections onto directions in which samples of high combined proximity lie alike.
+
+All forms solve max tr(Z' S Z) for a sparse symmetric S (n x n) of proximities; eigenvalues are the algebraically largest.
+Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE 30, 31, 43-46].
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csr_array
+from sklearn.utils import Tags
+
+from dmo.blocks import rows
+from dmo.errors import UserError
+from dmo.fit.functions import KernelExpansion, LinearExpansion
+from dmo.graphs import adjacency, ends, laplacian, local_scales, neighbors, root_mean_square, weigh
+from dmo.inputs import (
+    COUNT,
+    FLAG,
+    NOT_NEGATIVE,
+    SEED,
+    SHARE,
+    Need,
+    Prepare,
+    Scales,
+    check_known_labels,
+    check_parameters,
+    check_views,
+    count_components,
+    one_of,
+    only_view,
+    optional,
+)
+from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
+from dmo.kernels.multikernel import MultiKernel
+from dmo.labels.proximities import Combination, Proximity, Scheme, all_pairs, combine, strongest
+from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
+from dmo.methods.base import (
+    GAUSSIAN,
+    PAIRS_TOO,
+    Combine,
+    Decoder,
+    Graph,
+    Inputs,
+    KernelSpec,
+    MethodOptions,
+    Outputs,
+    Solver,
+)
+from dmo.methods.catalog import METHODS, UNSUPERVISED
+from dmo.methods.projection import DecodingProjection
+from dmo.methods.projector import Projected, check_has_features
+from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem, mix
+from dmo.methods.trace_solvers import EmbeddingFit, LinearFit, solve_direct, solve_projected
+from dmo.parameters import Part
+
+Constraint = Literal["projection", "embedding", "coefficients"]
+CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficients": 1.0}
+"""What is orthonormal, and the power of K's eigenvalues that belongs to it: P (in feature space, P'P = Gamma'K Gamma),
+Z (Z'Z = Gamma'KK Gamma), or Gamma."""
+
+
+def semi_supervised(
+    psi: csr_array,
+    labeled: np.ndarray,
+    constraint: Constraint,
+    ridge: float,
+    center: bool,
+    W: csr_array | None,
+    mixing: float,
+    method: Literal["pca", "olpp"],
+) -> TraceProblem:
+    """Mix proximities of labeled samples with an unsupervised term over all.
+
+    psi, W (n, n); labeled (n,)
+    """
+    # mixing times Psi plus (1 - mixing) times A_un, A_un = I ("pca"; LSI of rows that are not centered) or -Lap(W)
+    # ("olpp"); P'P = I, or the same mix of Z_l'Z_l and Z'Z plus a ridge.
+    #
+    # [MOPE 44, 45].
+    if method not in ("pca", "olpp"):
+        raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
+    n, index = len(labeled), np.flatnonzero(labeled)
+
+    def problem(A: QuadraticForm) -> TraceProblem:
+        if constraint == "embedding":
+            return TraceProblem(A, QuadraticForm(A.n, identity=1.0), ridge, center)
+        return TraceProblem(A, center=center)
+
+    own = problem(QuadraticForm(len(index), csr_array(psi[index][:, index])))
+    if center and len(index) < n:
+        own = own.centered()
+    own = own.spread(index, n)
+    if W is None:
+        return own
+    other = QuadraticForm(n, identity=1.0) if method == "pca" else QuadraticForm(n, csr_array(-laplacian(W)))
+    return mix(own, problem(other), mixing)
+
+
+def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | None:
+    """Project label vectors by an unsupervised method, with the labels as its rows.
+
+    Y (n, L) -> (n, rank)
+    """
+    # [MOPE 39, and below it].
+    if name == "pca":
+        return None
+    labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
+    rows = Y[labeled].astype(np.float64)
+    k = int(np.linalg.matrix_rank(rows - rows.mean(axis=0))) if rank is None else rank
+    problem = entry.problem(Samples(len(rows), rows, center=entry.center), Options())
+    found = solve_direct(problem, k).vectors if entry.direct else rows @ solve_projected(problem, rows, k).coefficients
+    Z = np.zeros((len(Y), found.shape[1]))
+    Z[labeled] = found
+    return Z
+
+
+def project_long_rows(
+    S: QuadraticForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
+) -> EmbeddingFit:
+    """Solve X'SX | I by block Krylov, with products of X and S alone: for rows with many features.
+
+    X (n, d); mean (d,)
+    """
+
+    def rows(B: np.ndarray) -> np.ndarray:
+        Z = np.asarray(X @ B)
+        return Z if mean is None else Z - mean @ B
+
+    def apply(B: np.ndarray) -> np.ndarray:
+        V = S @ rows(B)
+        out = np.asarray(X.T @ V)
+        return out if mean is None else out - np.outer(mean, V.sum(axis=0))
+
+    width = min(k + 10, X.shape[1])
+    start = np.random.default_rng(random_state).standard_normal((X.shape[0], width))
+    found = block_krylov(apply, np.asarray(X.T @ start), k, tol, max_steps)
+    return EmbeddingFit(found.values, found.vectors, found.steps, found.converged, float(found.residuals.max()))
+
+
+def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
+    """Find coefficients Gamma of Z = K Gamma, in the eigenbasis of K: the kernel form.
+
+    K (n, n)
+    """
+    # K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint;
+    # with a ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2.
+    #
+    # [MOPE 46].
+    l, V = scipy.linalg.eigh(K, check_finite=False)
+    keep = l > CUTOFF * max(l[-1], np.finfo(float).tiny)
+    l, V = l[keep], V[:, keep]
+    check_rank(len(l), k)
+    scale = np.sqrt(l / (l + ridge)) if constraint == "embedding" else l ** CONSTRAINTS[constraint]
+    weighted = V * scale
+    found = solve_trace(weighted.T @ (S @ weighted), None, k)
+    return EmbeddingFit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))
+
+
+_SMALL = 6000  # features, or samples, of dense square matrices
+_ALL = 4000  # samples of which all pairs are taken
+
+
+class MOPE(DecodingProjection):
+    """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
+
+    Samples without labels (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all, so that only the
+    unsupervised part sees them; they are embedded like new samples. With `center` the supervised part is about the mean
+    of the labeled samples; so is, but in the kernel form, its share Z_l'Z_l of the constraint on Z.
+
+    Parameters
+    ----------
+    proximity : Proximity or {"classes", "bits", "projection"}, default="classes"
+        The label proximity G: what it compares, classes, label sets, or coordinates of label sets in a smaller space, and how.
+    combination : Combine or {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
+        How Psi follows from G and the feature weights W.
+    graph : Graph, str, ndarray of shape (n, n) or None, default=None
+        Psi is 0 outside the graph of neighbors; its weights are W. None: Gaussian weights of the union of 15 neighbors each.
+        Where Psi is worked out for all pairs, the mean length of the edges is the root mean square of their distances.
+    n_components : int, default=2
+        Dimensions of the space.
+    constraint : {"projection", "embedding", "coefficients"}, default="projection"
+        What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
+    ridge : float, default=0.0
+        c of Z'Z + c P'P = I, at least 0, for the constraint "embedding" (features in their own units).
+    center : bool, default=False
+        Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
+    kernel : str or Kernel, default="linear"
+        "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
+    n_landmarks : int or None, default=None
+        Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
+        place of the features.
+    options : MethodOptions or None, default=None
+        `mixing`, lam of lam Psi + (1 - lam) A, and `unsupervised`, what A is: "olpp", minus the Laplacian of W on the graph of
+        the nearest features (15 where `n_neighbors` is None), or "pca", the identity. None: mixing=1.0, "olpp".
+    solver : Solver or None, default=None
+        Of the iteration that is used where there are more than 6000 samples and features. None: tol=1e-6, max_iter=300.
+    %(decoder)s
+    %(random_state)s
+    %(prepare)s
+
+    Attributes
+    ----------
+    expansion_ : Expansion
+        The fitted function of new samples.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+    embedding_ : ndarray of shape (n, n_components)
+        Coordinates of the training samples, of the kernel form.
+    proximity_ : csr_array of shape (n, n)
+        Psi.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 30, 31 and 34-46.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MOPE, Graph, Proximity
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> model = MOPE(Proximity("bits", "jaccard"), graph=Graph(n_neighbors=10), n_components=2).fit(X, Y)
+    >>> model.transform(X).shape, model.proximity_.shape
+    ((200, 2), (200, 200))
+    """
+
+    _proximity = Part(Proximity)
+    _combination = Part(Combine)
+    _options = Part(MethodOptions, mixing=1.0, unsupervised="olpp")
+    _graph = Part(Graph, **GAUSSIAN, selection="features")
+    _solver = Part(Solver, tol=1e-6, max_iter=300)
+    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
+        "proximity__projection": one_of(*UNSUPERVISED),
+        "graph__n_neighbors": PAIRS_TOO,
+        "n_components": COUNT,
+        "constraint": one_of(*CONSTRAINTS),
+        "ridge": NOT_NEGATIVE,
+        "center": FLAG,
+        "n_landmarks": optional(COUNT),
+        "options__mixing": SHARE,
+        "options__unsupervised": one_of("pca", "olpp"),
+        "random_state": SEED,
+    }
+
+    def __init__(
+        self,
+        proximity: Proximity | Scheme = "classes",
+        combination: Combine | Combination = "priority",
+        *,
+        graph: Graph | str | np.ndarray | None = None,
+        n_components: int = 2,
+        constraint: Constraint = "projection",
+        ridge: float = 0.0,
+        center: bool = False,
+        kernel: KernelSpec = "linear",
+        n_landmarks: int | None = None,
+        options: MethodOptions | None = None,
+        solver: Solver | None = None,
+        decoder: Decoder = None,
+        random_state: int | None = 0,
+        prepare: Prepare | Scales = "auto",
+    ):
+        self.proximity = proximity
+        self.combination = combination
+        self.graph = graph
+        self.n_components = n_components
+        self.constraint = constraint
+        self.ridge = ridge
+        self.center = center
+        self.kernel = kernel
+        self.n_landmarks = n_landmarks
+        self.options = options
+        self.solver = solver
+        self.decoder = decoder
+        self.random_state = random_state
+        self.prepare = prepare
+
+    def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
+        """Learn the embedding.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, any row source; read into memory.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, or n classes; some samples may have none.
+
+        Returns
+        -------
+        MOPE
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
+        check_parameters(self)
+        check_has_features(self.kernel, "MOPE")
+        if self.ridge and self.constraint != "embedding":
+            raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
+        views = check_views(self, X, reset=True)
+        view, source = only_view(views)
+        n = source.shape[0]
+        Y, known = check_known_labels(self, y, n)
+        k = count_components(self.n_components, 1, n, n)
+        X = rows(source)
+        self._solve(view, X, Y, k)
+        self._learn_outputs(Y[known], y)
+        self._fit_decoder(view, X, Y, 1.0 * known)
+        self._learn_row_decisions(views, Y, rows=np.flatnonzero(known))
+        return self
+
+    def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
+        problem = self._problem(X, Y)
+        kernel = parse(self.kernel) if self.n_landmarks is None else parse_relation(self.kernel)
+        if self.n_landmarks is not None:
+            self._learn(self._relations(view, X, problem, k, kernel))
+        elif isinstance(kernel, Linear) and kernel.normalize is None:
+            self._learn(self._linear(view, X, problem, k))
+        else:
+            self._learn(self._kernel(view, X, problem, k, kernel))
+
+    def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
+        """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""
+        measure, given = self._measure(X, Y), self._graph
+        wanted = given.n_neighbors
+        k = self._fewer("n_neighbors", wanted, X.shape[0] - 1) if isinstance(wanted, int) else None
+        near = k is not None and given.selection == "features"
+        if k is None:
+            if X.shape[0] > _ALL:
+                raise UserError(
+                    f"n_neighbors = 'all' takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
+                    f"(such as 60), with selection='proximity' to choose among all pairs"
+                )
+            graph = all_pairs(X.shape[0])
+        elif near:
+            graph = self._nearest(X, k)
+        else:
+            graph = adjacency(strongest(measure, X.shape[0], k), given.adjacency)
+        self.proximity_ = measure(graph)
+        share, W = float(self._options.mixing), None
+        if share < 1:
+            if not near and self._options.unsupervised == "olpp":
+                graph = self._nearest(X, k)
+            W = weigh(graph, X, given.weight, given.bandwidth, given.local, tau=given.tau)
+        return semi_supervised(
+            self.proximity_,
+            Y.sum(axis=1) > 0,
+            self.constraint,
+            self.ridge,
+            self.center,
+            W,
+            share,
+            self._options.unsupervised,
+        )
+
+    def _nearest(self, X: Any, k: int | None) -> Any:
+        k, given = min(15, X.shape[0] - 1) if k is None else k, self._graph
+        found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
+        return adjacency(found, given.adjacency)
+
+    def _measure(self, X: Any, Y: np.ndarray) -> Any:
+        """Pattern (n x n CSR) -> Psi on it."""
+        given, proximity, how = self._graph, self._proximity, self._combination
+        bandwidth, scales = given.bandwidth, None
+        if given.n_neighbors == "all" or given.selection == "proximity":
+            bandwidth, scales = self._of_all_pairs(X, proximity)
+
+        Z = project_labels(proximity.projection, Y, proximity.rank) if proximity.scheme == "projection" else None
+        labeled = Y.sum(axis=1) > 0
+
+        def measure(graph: Any) -> Any:
+            W = weigh(graph, X, given.weight, bandwidth, given.local, scales, given.tau)
+            G = proximity.on(graph, Y, X, Z)
+            psi = combine(G, W, how.how, how.a, how.b, how.beta, how.label_share)
+            left, right = ends(psi)
+            psi.data[~(labeled[left] & labeled[right])] = 0.0
+            return psi
+
+        return measure
+
+    def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | Literal["mean"], np.ndarray | None]:
+        """Bandwidth and local scales that do not depend on which pairs are looked at."""
+        given, similarity = self._graph, proximity.similarity
+        weight = given.weight if isinstance(given.weight, str) else "given"
+        scaled = proximity.scheme == "projection" and similarity in ("gaussian", "local")
+        if scaled and given.n_neighbors != "all":
+            raise UserError(
+                f"selection 'proximity' of {similarity!r}, which a graph's edges scale; take selection='features'"
+            )
+        if weight == "gaussian" and given.bandwidth == "mean":
+            return root_mean_square(X), None
+        return given.bandwidth, local_scales(X, given.local) if weight == "local" else None
+
+    def _linear(self, view: str, X: Any, problem: TraceProblem, k: int) -> Projected:
+        X = X.astype(np.float64)
+        n, d = X.shape
+        if self.constraint == "coefficients":
+            raise UserError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
+        if min(n, d) <= _SMALL:
+            found = solve_projected(problem, X, k)
+            return Projected(LinearExpansion(view, found.coefficients, found.offset), _fit(found), None)
+        if self.constraint == "embedding":
+            raise UserError(
+                f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are taken; take "
+                f"'projection', or relation features (n_landmarks=...)"
+            )
+        mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
+        fit = project_long_rows(problem.A, X, k, mean, self._solver.tol, self._solver.max_iter, self.random_state)
+        offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
+        return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
+
+    def _kernel(self, view: str, X: Any, problem: TraceProblem, k: int, kernel: Kernel) -> Projected:
+        K, fitted = gram_matrix(kernel, X, np.float64, self.random_state)
+        fit = project_kernel(problem.A, _centered(K) if self.center else K, k, self.constraint, self.ridge)
+        alpha, offset = fit.coefficients, np.zeros(k)
+        if self.center:
+            alpha = alpha - alpha.mean(axis=0)
+            offset = -K.mean(axis=0) @ alpha
+        expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: X}, alpha, offset, np.float64)
+        return Projected(expansion, fit, K @ alpha + offset)
+
+    def _relations(self, view: str, X: Any, problem: TraceProblem, k: int, kernel: Kernel) -> Projected:
+        """Kernel values to random samples in the place of the features [MOPE 3.5]."""
+        n, n_landmarks = X.shape[0], self.n_landmarks
+        if n_landmarks is None or n_landmarks > n:
+            raise UserError(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
+        if self.constraint == "coefficients":
+            raise UserError(
+                "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
+            )
+        picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))
+        fitted, known = kernel.fit(X, self.random_state), X[picked]
+        R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
+        found = solve_projected(problem, R, k)
+        W, offset = found.coefficients, found.offset
+        expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
+        return Projected(expansion, _fit(found), R @ W + offset)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _fit(found: LinearFit) -> EmbeddingFit:
+    return EmbeddingFit(found.values, found.coefficients)
+
+
+def _centered(K: np.ndarray) -> np.ndarray:
+    means = K.mean(axis=0)
+    return np.asarray(K - means - means[:, None] + means.mean())

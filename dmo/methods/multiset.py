@@ -1,0 +1,138 @@
+"""Multiple-set (kernel) canonical correlation analysis."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+
+from dmo.fit.engine import choose_engine
+from dmo.inputs import (
+    Prepare,
+    SampleWeights,
+    Scales,
+    check_parameters,
+    check_views,
+    check_weights,
+    count_components,
+    sample_count,
+)
+from dmo.methods.base import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
+from dmo.methods.homogeneity import HomogeneityEmbedding
+from dmo.methods.homogeneity_moments import homogeneity
+
+
+class MultiSetCCA(HomogeneityEmbedding):
+    """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
+
+    The embedding is the top of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear" it is the linear one, and as the
+    ridge goes to 0 its eigenvalues are those of generalized CCA divided by the number of views.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view.
+    ridge : float, mapping of view to float, or list, default=0.1
+        c_j of every view, above 0.
+    n_components : int, default=2
+        Dimensions of the space, fewer than the samples.
+    center : bool, default=True
+        Center the kernels (new rows by the training means).
+    %(approximation)s
+    solver : Solver or {"krylov", "als"}, default="krylov"
+        Block Krylov, or alternating least squares with warm-started block CG; to
+        tol=1e-6, in max_iter=200 steps where none are given.
+    %(random_state)s
+    %(prepare)s
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n, n_components)
+        Orthonormal coordinates of the training samples; of an exact fit.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending, from 0 (no agreement) to 1.
+    objective_ : float
+        Their sum, which the method maximizes.
+    objective_history_ : list of float
+        The objective after every step.
+    n_iter_ : int
+        Steps taken.
+    n_components_ : int
+        Dimensions of the space.
+    expansions_ : dict of str to Expansion
+        The fitted function of every view.
+
+    References
+    ----------
+    Carroll 1968; Kettenring 1971; Xiong, Szedmak, Piater 2014, section 3.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiSetCCA
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> views = {"sepal": X[:, :2], "petal": X[:, 2:]}
+    >>> model = MultiSetCCA("linear", n_components=2).fit(views)
+    >>> model.transform(views).shape
+    (150, 2)
+    """
+
+    def __init__(
+        self,
+        kernel: KernelSpecs = "rbf",
+        *,
+        ridge: Ridges = 1e-1,
+        n_components: int = 2,
+        center: bool = True,
+        approximation: Engine = "auto",
+        solver: Solver | Literal["krylov", "als"] = "krylov",
+        random_state: int | None = 0,
+        prepare: Prepare | Scales = "auto",
+    ):
+        self.kernel = kernel
+        self.ridge = ridge
+        self.n_components = n_components
+        self.center = center
+        self.approximation = approximation
+        self.solver = solver
+        self.random_state = random_state
+        self.prepare = prepare
+
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
+        """Learn the space.
+
+        Parameters
+        ----------
+        %(X)s
+        %(y_unused)s
+        sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
+            How often every sample counts; or by view, 0 where the view lacks the sample.
+
+        Returns
+        -------
+        MultiSetCCA
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters or views that do not fit together.
+        """
+        check_parameters(self)
+        views = check_views(self, X, reset=True, partial=True)
+        n = sample_count(views)
+        weights = check_weights(sample_weight, views) or SampleWeights(dict.fromkeys(views, np.ones(n)), np.ones(n))
+        k = count_components(self.n_components, n, n - 1, n)
+        self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
+        shares = [1.0] * len(views)
+        if self.is_exact:
+            fitted = self._fit_views(views, weights)
+            own = [weights.views[view] for view in fitted]
+            self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
+            return self
+        read, ridges = self._read_rows(views, None, weights, shares), self._ridges(list(views))
+        how = self._solver.tol, self._solver.max_iter, self.random_state
+        fit = homogeneity(read.rotated, dict.fromkeys(views, 1.0), ridges, k, *how)
+        self._learn(fit.pairs)
+        self._expand(read.maps, fit)
+        return self

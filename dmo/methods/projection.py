@@ -1,0 +1,196 @@
+"""What the estimators of one view share: validation, the fitted function, and what coordinates tell of the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.blocks import Rows, iterate
+from dmo.decide.decoders import Scores
+from dmo.decide.score_rule import ScoreRule
+from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
+from dmo.fit.moments import LABELS, ROWS, Moments
+from dmo.fit.row_sums import BLOCK
+from dmo.inputs import Prepare, check_one_view
+from dmo.inputs.real_outputs import RealOutputs
+from dmo.methods.annotator import Annotator
+from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
+from dmo.methods.projector import Projected
+from dmo.methods.tasks import Learner, decode, discriminants
+from dmo.parameters import Part
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """A transformer of one view: fit learns one function of new rows, `expansion_`, and transform applies it.
+
+    The base class of the estimators of one view.
+    """
+
+    one_view = True
+    _prepare = Part(Prepare, scale="auto", impute=None)
+    expansion_: Expansion
+    eigenvalues_: np.ndarray
+
+    def _learn(self, learned: Projected) -> None:
+        if not learned.fit.converged:
+            self._warn(
+                f"the eigenproblem stopped after {learned.fit.steps} block steps with a residual of "
+                f"{learned.fit.residual:.1e}; raise max_iter, or tol (Krylov's own: steps, or tol)",
+                ConvergenceWarning,
+            )
+        self.expansion_, self.eigenvalues_ = learned.expansion, learned.fit.values
+        self.n_components_ = self._n_features_out = len(learned.fit.values)
+        self.n_iter_ = max(1, learned.fit.steps)
+        for name in ("embedding_", "decoder_", "decoder_offset_"):
+            self.__dict__.pop(name, None)
+        if learned.decoder is not None:
+            self.decoder_, self.decoder_offset_ = learned.decoder
+        if learned.embedding is not None:
+            self.embedding_ = np.asarray(learned.embedding, np.float64)
+
+    @property
+    def components_(self) -> np.ndarray:
+        """Directions (n_components_ x d) of linear functions: rows, less their means and scaled as in fit, times them."""
+        if isinstance(self.expansion_, LinearExpansion):
+            return np.asarray(self.expansion_.coefficients).T
+        raise AttributeError(
+            f"{self._title} has a kernel: its functions have no directions; see dmo.space.describe_space"
+        )
+
+    @row_by_row
+    def transform(self, X: Inputs) -> np.ndarray:
+        """Give samples their coordinates, worked out block by block.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components_)
+            Coordinates.
+        """
+        check_is_fitted(self)
+        view, source = check_one_view(self, X, reset=False)
+        return self.expansion_({view: source})
+
+    def fit_transform(self, X: Inputs, y: Outputs | None = None) -> np.ndarray:
+        """Learn from samples and return their coordinates.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, in chunks of whole rows.
+        y : array-like of shape (n, L) or (n,), default=None
+            Outputs, as fit takes them.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components_)
+            Coordinates.
+        """
+        self.fit(X, y)  # type: ignore[attr-defined]
+        return self.embedding_ if hasattr(self, "embedding_") else self.transform(X)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {"eigenvalues": self.eigenvalues_}
+        for name in ("decoder", "decoder_offset"):
+            if hasattr(self, f"{name}_"):
+                arrays[name] = getattr(self, f"{name}_")
+        if isinstance(self.expansion_, LinearExpansion):
+            own, meta = self.expansion_.to_arrays()
+            return arrays | own, {"linear": meta["view"], "n_iter": self.n_iter_}
+        own, meta = store_expansions({"x": self.expansion_})
+        return arrays | own, meta | {"n_iter": self.n_iter_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        if "linear" in meta:
+            self.expansion_ = LinearExpansion(meta["linear"], arrays["coefficients"], arrays["offset"])
+        else:
+            self.expansion_ = load_expansions(arrays, meta)["x"]
+        for name in ("decoder", "decoder_offset"):
+            if name in arrays:
+                setattr(self, f"{name}_", arrays[name])
+        self.eigenvalues_, self.n_iter_ = arrays["eigenvalues"], meta["n_iter"]
+        self.n_components_ = self._n_features_out = len(self.eigenvalues_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = tags.target_tags.single_output = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class DecodingProjection(Annotator, Projection):
+    """A projection that scores the outputs which it was fitted on, from the coordinates of samples.
+
+    The base class of `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
+    """
+
+    _tells_classes = True  # by discriminants
+
+    decoder: Decoder
+    _by_scores = Part(Scores, "decoder", label_sets=True)
+
+    def _learn_outputs(self, Y: np.ndarray, y: Any, weights: np.ndarray | None = None) -> None:
+        """What the outputs are that will be decoded: Y (n x L), which were given as y."""
+        labels = ((Y == 0) | (Y == 1)).all()
+        self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
+        self._learn_rule(np.average(Y, axis=0, weights=weights), len(Y) if weights is None else weights.sum())
+
+    def _learn_rule(self, frequency: np.ndarray, n: float) -> None:
+        self.rule_, self.decoding_ = ScoreRule.learn(frequency, float(n), None, False), None
+
+    @property
+    def _learner(self) -> Learner:
+        """How outputs are decoded: labels and numbers by least squares; classes by discriminants, since least squares of
+        three classes in a row never give the one in the middle."""
+        return decode if self.multilabel_ else discriminants
+
+    def _fit_decoder(self, view: str, source: Rows, Y: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Learn from the training samples, which count `weights` times, what their coordinates say of outputs.
+
+        Coordinates that the fit did not leave take one more pass over the rows.
+        """
+        embedding = getattr(self, "embedding_", None)
+        blocks: Iterable[tuple[slice, Any]] = [(slice(0, len(Y)), embedding)]
+        if embedding is None:
+            blocks = ((where, self.expansion_({view: block})) for where, block in iterate(source, BLOCK))
+        moments = Moments.zeros({ROWS: self.n_components_, LABELS: Y.shape[1]})
+        for where, Z in blocks:
+            roots = np.ones(len(Z)) if weights is None else np.sqrt(weights[where])
+            groups = {ROWS: np.asarray(Z, np.float64), LABELS: Y[where].astype(np.float64)}
+            moments = moments.absorb({name: roots[:, None] * part for name, part in groups.items()}, roots)
+        found = self._learner(moments)
+        assert found is not None  # there are labels
+        self.decoder_, self.decoder_offset_ = found
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = super()._arrays()
+        if not hasattr(self, "decoder_"):
+            return arrays, meta
+        decided, decided_meta = self._decision_arrays()
+        return arrays | decided, meta | decided_meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        super()._restore(arrays, meta)
+        if not hasattr(self, "decoder_"):
+            return
+        if "label_means" not in arrays:
+            self._restore_decisions(arrays, meta)
+        else:  # of a model saved before projections learned label sets
+            self.multilabel_ = meta["multilabel"]
+            self.outputs_ = (
+                None if meta["has_labels"] else RealOutputs.plain(len(arrays["label_means"]), bool(meta["flat"]))
+            )
+            self._learn_rule(arrays["label_means"], meta["n_labeled"])

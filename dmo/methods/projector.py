@@ -1,0 +1,233 @@
+"""The ways to a projection of one view: an exact kernel, a linear kernel's dual or primal, or a low-rank kernel."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dmo.blocks import Rows, Subset
+from dmo.errors import UserError
+from dmo.fit.engine import choose_engine, is_exact
+from dmo.fit.exact import exact_engine
+from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
+from dmo.fit.functions import Expansion
+from dmo.fit.krylov import Krylov, subspaces
+from dmo.fit.moments import LABELS, ROWS, Moments
+from dmo.fit.relations import relation_features
+from dmo.fit.view_moments import FactorColumns, FeatureColumns, SubspaceColumns, ViewColumns, collect_view
+from dmo.graphs.distances import read
+from dmo.kernels import Linear, parse
+from dmo.kernels.composite import is_pairwise
+from dmo.linalg.eigen import fix_signs
+from dmo.methods.quadratic_forms import Samples, TraceProblem
+from dmo.methods.tasks import Decoder, FormTask, Learner, Task, decode_rows, solve_moments, solve_operator
+from dmo.methods.trace_solvers import EmbeddingFit, solve_projected
+
+_SINGLE = 1e-5  # residual that products in float32 can reach
+_SMALL = 4096  # samples or features of a linear problem that is solved exactly when nothing else is asked for
+log = logging.getLogger("dmo")
+
+
+@dataclass(frozen=True)
+class ProjectionOptions:
+    """How the eigenproblem is reached: the estimator's arguments of the same names; of a linear kernel also `dual` (None:
+    by the shape) and `floor`, the share of the mean diagonal that a ridge of 0 stands for in the dual problem."""
+
+    kernel: Any
+    approximation: Any
+    tol: float
+    max_iter: int
+    random_state: int | None
+    dual: bool | None = None
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What was learned: the function of new rows, the fit, the training coordinates where they come at no cost, and a
+    least-squares decoder of the label columns (k x q) from coordinates, with its offset (q); None without labels."""
+
+    expansion: Expansion
+    fit: EmbeddingFit
+    embedding: np.ndarray | None
+    decoder: Decoder | None = None
+
+
+def project(
+    task: Task,
+    view: str,
+    X: Rows,
+    labels: np.ndarray | None,
+    k: int,
+    options: ProjectionOptions,
+    weights: np.ndarray | None = None,
+    learn: Learner | None = None,
+) -> Projected:
+    """Solve a task on rows X (n x d) and a label factor (n x q, or None); `weights` (n) say how often every row counts,
+    `learn` how labels are decoded from coordinates (not by a subspace of linear functions, whose rows are then read anew)."""
+    if weights is not None and not weights.all():
+        index = np.flatnonzero(weights)
+        some = None if labels is None else labels[index]
+        found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
+        return replace(found, embedding=None)  # which lacks samples
+    samples = Samples(X.shape[0], None, labels, 1.0, task.center, weights)
+    kernel = parse(options.kernel)
+    linear = isinstance(kernel, Linear) and kernel.normalize is None
+    if isinstance(options.approximation, str) and options.approximation == "auto":
+        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1, kernel)
+        options = replace(options, approximation=chosen)
+    if isinstance(options.approximation, Krylov) and not linear:
+        raise UserError(f"Krylov is for linear functions; with kernel {options.kernel!r} take Nystrom or Meka")
+    if linear and not isinstance(options.approximation, Krylov) and is_exact(options.approximation):
+        dual = X.shape[1] > X.shape[0] if options.dual is None else options.dual
+        if dual:
+            return _by_dual(task, view, X, samples, k, options, learn)
+        return _by_moments(task, FeatureColumns.of(view, X, task.center), X, samples, k, learn)
+    return _by_kernel(task, view, X, samples, k, options, learn)
+
+
+def _by_kernel(
+    task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+) -> Projected:
+    """Through a subspace of linear functions, factor rows of a low-rank kernel, or the n x n kernel."""
+    seed = options.random_state
+    if isinstance(options.approximation, Krylov):
+        found = _by_subspace(task, view, X, samples, k, options.approximation, seed)
+        return found if learn is None else replace(found, decoder=None)
+    if not is_exact(options.approximation):
+        columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed, samples.weights)
+        return _by_moments(task, columns, X, samples, k, learn)
+    built = KernelProducts.build(
+        exact_engine(options.approximation), view, X, options.kernel, task.ridge, task.center, seed, samples.weights
+    )
+    if built.dtype == np.float32:
+        options = replace(options, tol=max(options.tol, _SINGLE))
+    return _by_products(task, built, samples, k, options, learn)
+
+
+def _by_subspace(
+    task: Task, view: str, X: Rows, samples: Samples, k: int, method: Krylov, random_state: int | None
+) -> Projected:
+    """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
+    rows each time, until the eigenvalues stay."""
+    labels, diagonal = task.columns(samples)
+    values, growth, steps = None, 0.0, 0
+    for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
+        if found.basis.shape[1] < k and not found.last:
+            continue
+        columns, moments = SubspaceColumns(view, found), found.moments
+        if moments is None or diagonal is not None:
+            moments = collect_view(columns, X, labels, diagonal, samples.weights)
+        done = _from_moments(task, columns, moments, samples, k)
+        if values is not None:
+            growth = float(np.abs(done.fit.values - values).max() / np.abs(done.fit.values).max())
+            log.info("Krylov subspace: in step %d the eigenvalues grew by %.1e of the largest", steps, growth)
+            if growth <= method.tol:
+                break
+        values = done.fit.values
+    return replace(done, fit=replace(done.fit, steps=steps, converged=growth <= method.tol, residual=growth))
+
+
+def _by_dual(
+    task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+) -> Projected:
+    """Through products with the rows of a linear kernel."""
+    built = DualView.build(view, X, task.center, samples.weights)
+    if options.floor and isinstance(task, FormTask):
+        task = task.floored(options.floor * float(built.operator.diagonal().sum()) / samples.size)
+    return _by_products(task, built, samples, k, options, learn)
+
+
+def _by_products(
+    task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+) -> Projected:
+    fit = solve_operator(task, samples, built.operator, k, options.tol, options.max_iter, options.random_state)
+    roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
+    if samples.weights is not None:  # the signs that repeated samples would have
+        fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)
+    expansion, embedding = built.function(fit.coefficients)
+    embedding = embedding / roots
+    return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding, learn))
+
+
+def _by_moments(
+    task: Task, columns: ViewColumns, X: Rows, samples: Samples, k: int, learn: Learner | None
+) -> Projected:
+    labels, diagonal = task.columns(samples)
+    if learn is None or samples.labels is None:
+        return _from_moments(task, columns, collect_view(columns, X, labels, diagonal, samples.weights), samples, k)
+    # the labels themselves beside what the method makes of them, so that one pass serves both
+    both = samples.labels if labels is None else np.hstack([labels, samples.labels])
+    moments = collect_view(columns, X, both, diagonal, samples.weights)
+    first = both.shape[1] - samples.labels.shape[1]
+    done = _from_moments(task, columns, _divided(moments, first, LABELS, "outputs"), samples, k)
+    decoder = learn(_divided(moments, first, "columns", LABELS).mixed({ROWS: done.fit.coefficients}))
+    if decoder is not None and task.center:  # of coordinates less their mean
+        B, offset = decoder
+        decoder = B, offset + moments.mean()[moments.slices()[ROWS]] @ done.fit.coefficients @ B
+    return replace(done, decoder=decoder)
+
+
+def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
+    """The same with its LABELS as two groups: `name`, the `first` of them, and the `rest`."""
+    widths: dict[str, int] = {}
+    for group, width in moments.widths.items():
+        widths |= {group: width} if group != LABELS else {name: first, rest: width - first}
+    return replace(moments, widths=widths)
+
+
+def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: Samples, k: int) -> Projected:
+    fit, offset, decoder = solve_moments(task, samples, moments, k, columns.trace)
+    return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
+
+
+def _linear_engine(task: Task, X: Rows) -> Any:
+    """The exact problem of a linear kernel where its smaller side is small, or the form needs it; else a subspace."""
+    side = min(X.shape)
+    if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularized"):
+        return "exact"
+    log.info("engine: a Krylov subspace (the exact problem is of %d x %d)", side, side)
+    return Krylov()
+
+
+def check_has_features(kernel: Any, what: str) -> None:
+    """Refuse a kernel matrix where a method looks for neighbors, which are near in features."""
+    if is_pairwise(kernel):
+        raise UserError(
+            f"{what} looks for neighbors by their features, which a precomputed kernel does not tell; pass the features with "
+            "a kernel by name, or take MORP, or method 'fda', 'mmc' or a global one of TraceEmbedding"
+        )
+
+
+def embed(
+    problem_of: Callable[[Any], tuple[TraceProblem, np.ndarray | None]],
+    view: str,
+    source: Rows,
+    k: int,
+    kernel: Any,
+    approximation: Any,
+    n_landmarks: int | None,
+    random_state: int | None,
+    variance: float | None = None,
+    weights: np.ndarray | None = None,
+) -> Projected:
+    """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows."""
+    # Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel`,
+    # `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): of
+    # the samples whose mean is the origin, None: 1 each.
+    X = read(source)  # once
+    problem, index = problem_of(X)
+    features = relation_features(view, X, kernel, approximation, n_landmarks, random_state)
+    known = features.values if index is None or len(index) == X.shape[0] else features.values[index]
+    found = solve_projected(problem, known, k, variance)
+    offset = found.offset
+    if weights is not None:
+        own = weights if index is None else weights[index]
+        offset = -np.asarray(own @ (known @ found.coefficients)) / own.sum()
+    expansion = features.function(found.coefficients, offset)
+    embedding = np.asarray(features.values @ found.coefficients) + offset
+    return Projected(expansion, EmbeddingFit(found.values, found.coefficients), embedding)

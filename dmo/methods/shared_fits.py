@@ -1,0 +1,478 @@
+"""Fits of many settings on all training sets of a cross-validation, from shared kernels or shared moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import psutil
+from sklearn.base import clone
+
+from dmo.blocks import Rows, Subset, row_blocks
+from dmo.cluster import current_client
+from dmo.errors import UserError
+from dmo.fit.engine import fit_maps
+from dmo.fit.exact import FittedKernel, build, exact_engine
+from dmo.fit.fitted_views import FittedView, KernelView, view_of
+from dmo.fit.moments import LABELS, Moments
+from dmo.fit.passes import FeatureRows, collect_moments
+from dmo.fit.ridge_solves import LabelGaps
+from dmo.fit.row_sums import BLOCK
+from dmo.inputs import label_rank, per_view, prepare_views
+from dmo.inputs.preparation import learn_preparations
+from dmo.inputs.real_outputs import RealOutputs
+from dmo.kernels import Linear, parse, rescaled
+from dmo.kernels.base import BandwidthKernel
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.factors import RowGram
+from dmo.linalg.operators import Operator
+from dmo.linalg.solve import EXACT, Spectrum
+from dmo.lowrank.approximations import Nystrom
+from dmo.lowrank.many_bandwidths import ManyBandwidths, exponents_of
+from dmo.lowrank.nystrom import NystromMap
+from dmo.methods.homogeneity_maps import decoder, nested_decoder
+from dmo.threads import in_threads, thread_count
+
+Setting = Mapping[str, Any]
+_MEMORY = 2**30
+"""Bytes of factor rows, coefficients and held-out values that a sweep keeps."""
+_EXPONENTS = 2**29
+"""Bytes of exponents at landmarks that settings with several bandwidths keep."""
+_STRIP = 512  # rows whose scores are added to at a time
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What one fit says of its held-out rows.
+
+    frequency (L,); values (m, p); loadings (L, p); loo (n, p); labels (n, L); turn (q, p)
+    """
+
+    components: Mapping[float | None, int]
+    frequency: np.ndarray  # (L,): of the labels in the training rows
+    values: np.ndarray  # (m, p): held-out embedding, or raw scores (m, L) where `loadings` is None
+    loadings: np.ndarray | None  # (L, p): of the labels; their pseudo-inverse decodes
+    loo: np.ndarray | None  # (n, p): leave-one-out values of the training rows
+    labels: np.ndarray | None = None  # (n, L): labels of the training rows, where `loo` is there
+    turn: np.ndarray | None = None
+    units: RealOutputs | None = None  # of real outputs: those that the training rows gave the scores
+
+    def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
+        """Score the labels of the held-out rows with the leading components, few before many.
+
+        -> scores (m, L); left_out (n, L)
+        """
+        if self.loadings is None:
+            yield from ((value, self.values, self.loo) for value in wanted)
+            return
+        parts = [part for part in (self.values, self.loo) if part is not None]
+        order = sorted(wanted, key=lambda value: self.components[value])
+        for value, found in zip(order, self._nested(parts, [self.components[v] for v in order]), strict=True):
+            yield value, found[0], found[1] if self.loo is not None else None
+
+    def _nested(self, parts: Sequence[np.ndarray], counts: Sequence[int]) -> Iterator[list[np.ndarray]]:
+        """Scores from the leading components of some rows, ascending: each adds to the last what its own components say."""
+        assert self.loadings is not None
+        most = counts[-1] if counts else 0
+        nested = nested_decoder(self.loadings[:, :most])
+        if nested is None:
+            for k in counts:
+                D = self._of_values(decoder(self.loadings[:, :k]))
+                yield [part[:, : len(D)] @ D.astype(part.dtype, copy=False) for part in parts]
+            return
+        T, U = nested
+        T = self._of_values(T)
+        turned = [part[:, : len(T)] @ T.astype(part.dtype, copy=False) for part in parts]
+        totals = [np.zeros((len(part), len(U)), part.dtype) for part in parts]
+        done = 0
+        for k in counts:
+            for total, part in zip(totals, turned, strict=True):
+                own = np.ascontiguousarray(U[:, done:k].T, part.dtype)
+                for where in row_blocks(len(part), _STRIP):  # of both, what stays in the cache
+                    total[where] += part[where, done:k] @ own
+            done = k
+            yield totals
+
+    def _of_values(self, decoder: np.ndarray) -> np.ndarray:
+        """What decodes the leading components, for the leading columns of `values`."""
+        return decoder if self.turn is None else self.turn[:, : len(decoder)] @ decoder
+
+
+@dataclass(frozen=True)
+class SharedFit:
+    """Fits of several settings as functions of factor rows that they share, f(x) = sum_v f_v(x) B_v + offset.
+
+    coefficients (r_v, m); offset (m,); members (q, p) or (L, p)
+    """
+
+    coefficients: dict[str, np.ndarray]  # (r_v, m): B_v by view
+    offset: np.ndarray  # (m,): offset
+    members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]
+
+
+def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
+    """n_components of every decoder's setting -> their number (that of the labels for models without components)."""
+    if not hasattr(model, "n_components"):
+        return {None: labels.shape[1]}
+    wanted = {setting.get("n_components", model.n_components) for setting in decoders}
+    (n, n_labels), rank = labels.shape, label_rank(labels)
+    return {value: clone(model).set_params(n_components=value)._count_components(n_labels, rank, n) for value in wanted}
+
+
+class SharedViews:
+    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
+
+    # Kernels of held-out rows and training rows are there beside them, the operator's own means not yet taken off, but of
+    # linear kernels, whose functions take the rows themselves. `factorizations`: what Cholesky would take for all
+    # ridges to come, in factorizations; where that is more than the eigenpairs of a kernel take, these serve all
+    # ridges. `tol`: relative residual of solutions.
+
+    def __init__(
+        self,
+        model: Any,
+        kernels: Mapping[str, MultiKernel],
+        old: Mapping[str, Rows],
+        new: Mapping[str, Rows],
+        factorizations: float = 1.0,
+        tol: float = EXACT,
+    ):
+        self.old, self.new, self._tol = old, new, tol
+        n = next(iter(old.values())).shape[0]
+        fits = 32.0 * n * n * len(kernels) <= psutil.virtual_memory().available / 2
+        self._factorizations = factorizations if fits else 0.0
+        self._spectra: dict[tuple[str, bool], Spectrum] = {}
+        self.n_new = next(iter(new.values())).shape[0]
+        engine = exact_engine(model.approximation)
+        self._parts: dict[str, tuple[FittedKernel, np.ndarray | None]] = {}
+        for name, kernel in kernels.items():
+            used = {view: old[view] for view in kernel.kernels}
+            built = build(engine, kernel, used, np.inf, "memory", model.random_state)
+            cross = None
+            if not isinstance(built.operator, RowGram):
+                x = built.kernel.prepare(new, slice(None), built.dtype)
+                cross = built.kernel.tile(x, built.kernel.prepare(old, slice(None), built.dtype))
+            self._parts[name] = (built, cross)
+        self._last: dict[str, tuple[tuple[float, bool], FittedView]] = {}
+
+    def view(self, name: str, ridge: float, center: bool) -> FittedView:
+        """The view under a ridge; the factor is kept until another ridge is asked for."""
+        key = (ridge, center)
+        if name not in self._last or self._last[name][0] != key:
+            built, _ = self._parts[name]
+            sources = {view: self.old[view] for view in built.kernel.kernels}
+            single = built.dtype == np.float32 and self._tol > EXACT  # then most factors are made in float32
+            price = 2 * EIGENPAIRS if single else EIGENPAIRS
+            spectrum = partial(self._spectrum, name, center) if price < self._factorizations else None
+            self._last.pop(name, None)  # its factor first makes room
+            view = view_of(name, built, sources, ridge, center, "direct", None, spectrum=spectrum, tol=self._tol)
+            self._last[name] = (key, view)
+        return self._last[name][1]
+
+    def predict(self, name: str, coefficients: np.ndarray) -> np.ndarray:
+        """The function of these coefficients at the held-out rows (m x k), by the view as it was last asked for."""
+        view, cross = self._last[name][1], self._parts[name][1]
+        if cross is None or not isinstance(view, KernelView):
+            return np.asarray(sum(part(self.new) for part in view.expansions(coefficients).values()))
+        dual, offset = view.operator.expansion(coefficients)
+        return cross @ dual.astype(cross.dtype, copy=False) + offset
+
+    def _spectrum(self, name: str, center: bool, operator: Operator) -> Spectrum:
+        if (name, center) not in self._spectra:
+            self._spectra[name, center] = Spectrum(operator)
+        return self._spectra[name, center]
+
+
+EIGENPAIRS = 15
+"""Float64 Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
+
+
+def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
+    """Count the Cholesky factorizations that the ridges of some settings take, in each view.
+
+    The inverse's diagonal, for leave-one-out scores, takes as long as a factorization once more.
+    """
+    kinds = {(str(setting.get("ridge")), str(setting.get("center"))) for setting in algebra}
+    return len(kinds) / len({center for _, center in kinds}) * (2.0 if needs_loo else 1.0)
+
+
+class SharedMaps:
+    """Feature maps of the settings of a sweep that differ in the bandwidth: landmarks are looked for once, rows read
+    once.
+    """
+
+    # Landmarks are those of the kernels with factor 1, whatever factors a sweep has: its scores do not depend on its
+    # grid. Views whose maps are not Nystrom's of a given rank, or whose kernels are sums and products, have maps of
+    # their own.
+
+    def __init__(self) -> None:
+        self._bandwidths: dict[str, ManyBandwidths] | None = None
+        self._exponents: tuple[Mapping[str, Rows], Mapping[str, Rows]] | None = None
+
+    def fit(
+        self, model: Any, old: Mapping[str, Rows], new: Mapping[str, Rows], factor: float | None, center: bool
+    ) -> tuple[Mapping[str, Rows], Mapping[str, Rows], Mapping[str, Any]]:
+        """Find what a pass reads, and the maps of its rows.
+
+        old (n, d); new (m, d)
+        """
+        if factor is not None and self._bandwidths is None:
+            self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
+            if self._bandwidths and current_client() is None:
+                size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
+                n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
+                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # of all folds
+                    known = self._bandwidths
+                    self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
+        if factor is None or not self._bandwidths:
+            return old, new, fit_maps(model.approximation, model.kernel, old, model.random_state, center)
+        shared = self._bandwidths
+        found = dict(zip(shared, in_threads(lambda view: shared[view].scaled(factor), list(shared)), strict=True))
+        if self._exponents is not None:
+            return self._exponents[0], self._exponents[1], found
+        return old, new, {view: part.map for view, part in found.items()}
+
+    def _landmarks(
+        self, model: Any, sources: Mapping[str, Rows], kernel: Any, center: bool
+    ) -> dict[str, ManyBandwidths]:
+        """Those of the views; empty where a view's map knows no other bandwidth, or its kernel has less than that rank."""
+        approximations = per_view("approximation", model.approximation, list(sources))
+        kernels = per_view("kernel", kernel, list(sources))
+        for view, approximation in approximations.items():
+            own = parse(kernels[view] if approximation.kernel is None else approximation.kernel)
+            if not (isinstance(approximation, Nystrom) and isinstance(approximation.rank, int)):
+                return {}
+            if approximation.kernel is not None or not isinstance(own, BandwidthKernel):
+                return {}
+        maps = fit_maps(model.approximation, kernel, sources, model.random_state, center)
+        found = {view: ManyBandwidths(m) for view, m in maps.items() if isinstance(m, NystromMap)}
+        full = all(m.base.rank == min(approximations[v].rank, sources[v].shape[0]) for v, m in found.items())
+        return found if full and len(found) == len(sources) else {}
+
+
+@dataclass(frozen=True, eq=False)
+class _Folds:
+    model: Any
+    sources: Mapping[str, Rows]
+    labels: np.ndarray
+    fold: np.ndarray
+    algebra: Sequence[Setting]
+    decoders: Sequence[Setting]
+    needs_loo: bool
+    numbers: Sequence[int] | None = None
+    real: bool = False
+
+    @property
+    def held_out(self) -> Sequence[int]:
+        return range(int(self.fold.max()) + 1) if self.numbers is None else self.numbers
+
+    def training(self, number: int) -> dict[str, Rows]:
+        """The rows of the other folds as they are."""
+        return {name: Subset(source, np.flatnonzero(self.fold != number)) for name, source in self.sources.items()}
+
+    def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], np.ndarray, RealOutputs | None]:
+        """Rows of the other folds and of this one, labels of the others, and the units of outputs: what is learned from
+        rows, scales and units, is learned from the others."""
+        probe = clone(self.model)
+        old = prepare_views(probe, self.training(number), reset=True)
+        test = np.flatnonzero(self.fold == number)
+        new = prepare_views(probe, {name: Subset(source, test) for name, source in self.sources.items()}, reset=False)
+        labels = self.labels[self.fold != number]
+        if not self.real:
+            return old, new, labels, None
+        units = RealOutputs.of(labels, False)
+        return old, new, units.scaled(labels), units
+
+
+@dataclass(frozen=True, eq=False)
+class ExactFolds(_Folds):
+    """Iterate over fits of settings on exact kernels: kernels once per fold, factors once per ridge.
+
+    sources (n, d); labels (n, L); fold (n,)
+    """
+
+    # Yields (fold, index of the algebra setting, HeldOut).
+
+    def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
+        for number in self.held_out:
+            old, new, labels, units = self.split(number)
+            known = ~np.isnan(labels)
+            gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
+            if gaps.known is not None:
+                labels = self.model._complete_labels(old, np.where(known, labels, 0.0), gaps)
+            components = components_of(self.model, self.decoders, labels)
+            taken = factorizations(self.algebra, self.needs_loo)
+            runner = self.model._exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
+            for i, setting in enumerate(self.algebra):
+                yield number, i, replace(runner(clone(self.model).set_params(**setting)), units=units)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentFolds(_Folds):
+    """Iterate over the same fits from moments: a pass over the training rows of every fold serves all settings.
+
+    sources (n, d); labels (n, L); fold (n,)
+    """
+
+    # Where nothing is learned from rows but moments (linear kernels of rows that are not scaled, or by their
+    # lengths), one pass serves all folds: moments of a training set are the sums of those of its folds. Yields (fold,
+    # index of the algebra setting, HeldOut).
+
+    maps: Mapping[int, SharedMaps] | None = None  # by fold, what settings with other bandwidths found; None: nothing
+    factor: float | None = None  # by which the model's bandwidths were multiplied, see `SharedMaps`
+
+    def __post_init__(self) -> None:
+        if self.needs_loo:
+            raise UserError("a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels")
+
+    def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
+        model, client = self.model, current_client()
+        limit = 0 if client else _MEMORY // 2
+        center = all(setting.get("center", model.center) for setting in self.algebra)
+        whole = self._alike()
+        if whole is not None:
+            maps = fit_maps(model.approximation, model.kernel, whole, model.random_state, center)
+            raw = FeatureRows(whole, maps, limit)
+            parts = collect_moments(raw, self.labels, self.fold, client)
+            # sums, not differences: what the held-out rows are leaves no trace
+            trainings = [reduce(add, parts[:number] + parts[number + 1 :]) for number in range(len(parts))]
+            yield from self._fitted(range(len(parts)), trainings, raw, self.fold, {}, None)
+            return
+        for number in self.held_out:
+            old, new, labels, units = self.split(number)
+            shared = SharedMaps() if self.maps is None else self.maps[number]
+            read, held, found = shared.fit(model, old, new, self.factor, center)
+            (training,) = collect_moments(FeatureRows(read, found), labels, None, client)
+            mixings = {view: m.mixing for view, m in found.items() if m.mixing is not None}
+            raw, alone = FeatureRows(held, found, limit), np.zeros(np.count_nonzero(self.fold == number), np.intp)
+            yield from self._fitted([number], [training.mixed(mixings)], raw, alone, mixings, units)
+
+    def _alike(self) -> Mapping[str, Rows] | None:
+        """All rows as every fold takes them; None where folds differ in what they learn from rows besides moments."""
+        model, names = self.model, list(self.sources)
+        engines, kernels = (per_view(name, getattr(model, name), names) for name in ("approximation", "kernel"))
+        scales = per_view("scale", model._prepare.scale, names)
+        if self.real or model._prepare.impute is not None or {"standard", "maxabs"} & set(scales.values()):
+            return None
+        for view, engine in engines.items():
+            own = parse(kernels[view] if engine.kernel is None else engine.kernel)
+            if not isinstance(own, Linear) or self.sources[view].shape[1] > engine._columns():
+                return None
+        if any(
+            part.to_arrays() for i in self.held_out for part in learn_preparations(model, self.training(i)).values()
+        ):
+            return None
+        fixed = {view: "l2" if scale == "l2" else "none" for view, scale in scales.items()}
+        return prepare_views(clone(model).set_params(prepare__scale=fixed), self.sources, reset=True)
+
+    def _fitted(
+        self,
+        numbers: Sequence[int],
+        trainings: Sequence[Moments],
+        raw: FeatureRows,
+        fold: np.ndarray,
+        mixings: Mapping[str, np.ndarray],
+        units: RealOutputs | None,
+    ) -> Iterator[tuple[int, int, HeldOut]]:
+        """Fits on training sets, evaluated at the rows `raw`, of which each is held out of the one that `fold` says."""
+        model = self.model
+        columns = sum(width for view, width in trainings[0].widths.items() if view != LABELS)
+        components = in_threads(
+            lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
+        )
+        # of every fold its own: one component more than the labels of a fold have dimensions has to be searched for
+        most = [max(found.values()) for found in components]
+        # of settings by themselves; those that share a space take less
+        size = 4 * max(most) * (len(numbers) * columns + raw.n)
+        for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
+            chosen = list(range(len(self.algebra)))[group]
+            fits = self._fits(trainings, chosen, mixings, most)
+            values = self._evaluate(raw, fits, fold)
+            for i, (fit, found) in enumerate(zip(fits, values, strict=True)):
+                frequency = trainings[i].mean()[trainings[i].slices()[LABELS]]
+                for setting, (where, turn, loadings) in fit.members.items():
+                    own = found[:, where]
+                    held = HeldOut(components[i], frequency, own, loadings, None, turn=turn, units=units)
+                    yield numbers[i], setting, held
+
+    def _fits(
+        self,
+        trainings: Sequence[Moments],
+        chosen: Sequence[int],
+        mixings: Mapping[str, np.ndarray],
+        most: Sequence[int],
+    ) -> list[_FoldFits]:
+        """The fits of the settings on every training set."""
+
+        def one(number: int) -> _FoldFits:
+            fits = _FoldFits(mixings)
+            for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
+                alike = [i for i in chosen if bool(self.algebra[i].get("center", self.model.center)) == center]
+                models = [clone(self.model).set_params(**self.algebra[i]) for i in alike]
+                for fit in self.model._fit_together(trainings[number], center, models, most[number]):
+                    fits.put(alike, fit)
+            return fits.stacked()
+
+        size = trainings[0].gram.nbytes
+        threads = min(thread_count(), max(1, _MEMORY // (4 * size)))  # a fold works on some copies of it
+        return in_threads(one, range(len(trainings)), threads)
+
+    def _evaluate(self, raw: FeatureRows, fits: Sequence[_FoldFits], fold: np.ndarray) -> list[np.ndarray]:
+        """What the functions of all fits of every fold make of its held-out rows (float32), in one pass over the rows."""
+        counts = np.bincount(fold, minlength=len(fits))
+        values = [np.empty((count, fit.columns), np.float32) for count, fit in zip(counts, fits, strict=True)]
+        done = [0] * len(fits)
+        for where in row_blocks(raw.n, BLOCK):
+            found = raw[where]
+
+            def fill(number: int, where: slice = where, found: Mapping[str, Any] = found) -> None:
+                picked = np.flatnonzero(fold[where] == number)
+                start = done[number]
+                done[number] = start + len(picked)
+                fits[number].values(found, picked, values[number][start : done[number]])
+
+            in_threads(fill, range(len(fits)))
+        return values
+
+
+@dataclass
+class _FoldFits:
+    """What the fits of several settings on one training set make of factor rows: their functions' columns side by side."""
+
+    # Factor rows of all views but those in `mixings`, which are block-sparse and not yet mixed, are stacked for one
+    # product. `members`: columns of a setting's functions, and what `SharedFit` says of it.
+
+    mixings: Mapping[str, np.ndarray]
+    columns: int = 0
+    members: dict[int, tuple[slice, np.ndarray | None, np.ndarray | None]] = field(default_factory=dict)
+    _parts: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+    _dense: list[str] = field(default_factory=list)
+
+    def put(self, settings: Sequence[int], fit: SharedFit) -> None:
+        """Keep fits of some settings, whose numbers `fit` counts."""
+        self._dense = [view for view in fit.coefficients if view not in self.mixings]
+        kept = [np.vstack([fit.coefficients[view] for view in self._dense])] if self._dense else []
+        kept += [T @ fit.coefficients[view] for view, T in self.mixings.items()]
+        self._parts.append(tuple(part.astype(np.float32) for part in (fit.offset[None], *kept)))
+        where = slice(self.columns, self.columns + len(fit.offset))
+        self.members |= {settings[j]: (where, turn, loadings) for j, turn, loadings in fit.members}
+        self.columns = where.stop
+
+    def stacked(self) -> _FoldFits:
+        """The fits with their columns in one array."""
+        self._parts = [tuple(np.hstack(parts) for parts in zip(*self._parts, strict=True))]
+        return self
+
+    def values(self, found: Mapping[str, Any], picked: np.ndarray, out: np.ndarray) -> None:
+        """Work out what the functions make of some rows of a block of factor rows."""
+        ((offset, *coefficients),) = self._parts
+        if self._dense:
+            np.matmul(np.hstack([found[view][picked] for view in self._dense]), coefficients[0], out=out)
+            out += offset
+        else:
+            out[:] = offset
+        for view, part in zip(self.mixings, coefficients[bool(self._dense) :], strict=True):
+            out += found[view][picked].dot(part)

@@ -1,0 +1,257 @@
+"""Unsupervised and global methods of the catalog: forms made of kernels, label factors and neighbor graphs.
+
+Global projections: problems whose forms are made of I, K = X X' and a factor of the labels alone.
+
+With samples X (n x d, centered unless said otherwise) each is max tr(W'X'A X W), A = a I + b K + T M T' + diag(d), subject to
+W'W = I, to W'(w X'X + c I)W = I, or of Z itself, Z'Z = I, new rows by ridge regression of Z on X. T (n x q) is a factor of
+the labels or of their kernel. `solvers` solves these from moments or from operators. Sources: `catalog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csr_array
+
+from dmo.errors import UserError
+from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
+from dmo.graphs.adjacency import check_symmetric
+from dmo.linalg.eigen import power_of
+from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem
+
+
+def pca(samples: Samples, options: Options) -> TraceProblem:
+    """X'X | I (with a kernel: kernel PCA; without centering: latent semantic indexing)."""
+    return TraceProblem(QuadraticForm(samples.n, identity=1.0), center=samples.center)
+
+
+def pls(samples: Samples, options: Options) -> TraceProblem:
+    """X'K_Y X | I, K_Y = Y Y' or any label kernel."""
+    return TraceProblem(_labels(samples), center=samples.center)
+
+
+def opls(samples: Samples, options: Options) -> TraceProblem:
+    """X'Y Y'X | X'X + c I."""
+    return _correlated(samples, _labels(samples), options.ridge)
+
+
+def cca(samples: Samples, options: Options) -> TraceProblem:
+    """X'Y (Y'Y)^-1 Y'X | X'X + c I; the ridge stands on X alone, and dependent labels take the pseudo-inverse."""
+    Y, rooted = samples.factor, samples.rooted(samples.factor)
+    form = QuadraticForm(samples.n, factor=Y @ power_of(rooted.T @ rooted, -0.5))
+    return _correlated(samples, form, options.ridge)
+
+
+def mddm(samples: Samples, options: Options) -> TraceProblem:
+    """X'H K_Y H X | (1 - s) X'X + s I, s the shrinkage; the paper's mu is 1 - s."""
+    s = options.shrinkage
+    if s == 1:
+        return pls(samples, options)
+    return TraceProblem(_labels(samples), QuadraticForm(samples.n, identity=1 - s), s, samples.center)
+
+
+def hsic_biased(samples: Samples, options: Options) -> TraceProblem:
+    """X'H K_Y H X / (n - 1)^2 | I: the eigenvalues are estimates HSIC_0."""
+    factor = samples.factor / max(samples.size - 1, 1)
+    return TraceProblem(QuadraticForm(samples.n, factor=factor), center=samples.center)
+
+
+def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
+    """X'Q X | I with the unbiased estimate HSIC_1 = tr(K Q); Q is indefinite and Q1 = 0.
+
+    Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
+    """
+    n, T = samples.size, samples.factor  # centering K_Y changes nothing: Q is blind to it
+    if n < 4:
+        raise UserError(f"hsic-1 needs at least 4 samples, got {n:g}; take hsic-0")
+    own = np.einsum("ij,ij->i", T, T)
+    sums = T @ samples.total(T) - own
+    total = samples.total(sums) / ((n - 1) * (n - 2))
+    q = T.shape[1]
+    core = np.zeros((q + 2, q + 2))
+    core[:q, :q] = np.eye(q)
+    core[q, q + 1] = core[q + 1, q] = -1 / (n - 2)
+    core[q + 1, q + 1] = total
+    scale = n * (n - 3)
+    diagonal = (2 * sums / (n - 2) - own - total) / scale
+    factor = np.column_stack([T, sums, np.ones(samples.n)])
+    form = QuadraticForm(samples.n, factor=factor, core=core / scale, diagonal=diagonal)
+    return TraceProblem(form, center=samples.center)
+
+
+def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Samples, Options], TraceProblem]:
+    """X'S X | X'X + c I with S = Dv^-1/2 Y W Y' Dv^-1/2 of the hypergraph whose edges are the labels."""
+
+    def problem(samples: Samples, options: Options) -> TraceProblem:
+        Y = samples.Y
+        if ((Y != 0) & (Y != 1)).any():
+            raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
+        size = samples.total(Y)
+        inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+        weights = {"clique": np.ones_like(size), "star": inverse**2, "zhou": inverse}[expansion]
+        degrees = Y @ {"clique": size, "star": inverse, "zhou": np.ones_like(size)}[expansion]
+        shares = np.divide(1.0, np.sqrt(degrees), out=np.zeros_like(degrees), where=degrees > 0)
+        T = shares[:, None] * Y * np.sqrt(weights)
+        form = QuadraticForm(samples.n, factor=T - samples.mean(T) if samples.center else T)
+        return _correlated(samples, form, options.ridge)
+
+    problem.__doc__ = f"X'Dv^-1/2 Y W Y'Dv^-1/2 X | X'X + c I, the {expansion} expansion."
+    return problem
+
+
+def slvm(samples: Samples, options: Options) -> TraceProblem:
+    """(1 - beta) X X' + beta Y Y' | Z'Z = I, new rows by regression."""
+    beta = options.mixing
+    form = QuadraticForm(samples.n, factor=np.sqrt(beta) * samples.factor, kernel=1 - beta)
+    return TraceProblem(form, None, options.ridge, samples.center, direct=True)
+
+
+def kde(samples: Samples, options: Options) -> TraceProblem:
+    """K_Y | Z'Z = I, coordinates scaled by sqrt(eigenvalue): kernel PCA of the outputs, regressed on X."""
+    return TraceProblem(_labels(samples), None, options.ridge, samples.center, scaled=True, direct=True)
+
+
+def morp_direct(samples: Samples, options: Options) -> TraceProblem:
+    """X'C X | X'X + c I, C = (1 - beta) K + beta (tr K / tr K_Y) K_Y [MORP 6]."""
+    beta = options.mixing
+    form = QuadraticForm(samples.n, kernel=1 - beta)
+    if beta:
+        form = form + _labels(samples).times(beta * samples.label_scale)
+    return replace(_correlated(samples, form, options.ridge), scaled=True)
+
+
+def morp_simplified(samples: Samples, options: Options) -> TraceProblem:
+    """Z'CZ | Z'Z = I, coefficients K^-1 Z by ridge c, scaled by sqrt(lambda) [MORP 14 approximated, 15, 16]."""
+    return replace(morp_direct(samples, options), B=None, direct=True)
+
+
+def _labels(samples: Samples) -> QuadraticForm:
+    """K_Y, centered where the samples are."""
+    return QuadraticForm(samples.n, factor=samples.factor)
+
+
+def _correlated(samples: Samples, A: QuadraticForm, ridge: float) -> TraceProblem:
+    """A | X'X + c I."""
+    return TraceProblem(A, QuadraticForm(samples.n, identity=1.0), ridge, samples.center)
+
+
+NEIGHBORS = 15
+"""Neighbors where none are asked for."""
+
+
+def reach(k: int | None, n: int) -> int:
+    """The number of neighbors: k as given, else 15 or as many as there are."""
+    if k is None:
+        return min(NEIGHBORS, n - 1)
+    if k >= n:
+        raise UserError(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
+    return k
+
+
+def weight_graph(X: Any, options: Options) -> csr_array:
+    """W (n x n CSR, symmetric): the user's matrix, or weights on the neighbor graph of X."""
+    n = X.shape[0]
+    if not isinstance(options.weight, str):
+        return check_symmetric(options.weight, n)
+    graph = adjacency(neighbors(X, reach(options.n_neighbors, n), options.metric), options.adjacency)
+    return weigh(graph, X, options.weight, options.bandwidth, tau=options.tau)
+
+
+def degrees(W: csr_array) -> np.ndarray:
+    """W 1 (n); raises ValueError for a sample without positive weight."""
+    found = np.asarray(W.sum(axis=1), np.float64).ravel()
+    if (found <= 0).any():
+        i = int(found.argmin())
+        raise UserError(
+            f"the weights of sample {i} sum to {found[i]:.3g}, and are divided by; raise n_neighbors, take "
+            "adjacency='union', or weights that are positive"
+        )
+    return found
+
+
+def residual(X: Any, options: Options) -> QuadraticForm:
+    """-(I - S)'(I - S), S the reconstruction weights of the neighbors."""
+    n = X.shape[0]
+    found = neighbors(X, reach(options.n_neighbors, n), options.metric)
+    C = scipy.sparse.eye_array(n) - reconstruction_weights(X, found, options.regularization)
+    return QuadraticForm(n, csr_array(-(C.T @ C)))
+
+
+def smooth(X: Any, options: Options) -> QuadraticForm:
+    """Lap(W)."""
+    return QuadraticForm(X.shape[0], laplacian(weight_graph(X, options)))
+
+
+def lpp(samples: Samples, options: Options) -> TraceProblem:
+    """-X'Lap(W)X | X'DX + c I."""
+    W = weight_graph(samples.rows, options)
+    D = QuadraticForm(samples.n, diagonal=degrees(W))
+    return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, options.ridge, center=False)
+
+
+def olpp(samples: Samples, options: Options) -> TraceProblem:
+    """-X'Lap(W)X | I."""
+    return TraceProblem(smooth(samples.rows, options).times(-1.0))
+
+
+def npp(samples: Samples, options: Options) -> TraceProblem:
+    """-X'(I - S)'(I - S)X | X'X + c I."""
+    constraint = QuadraticForm(samples.n, identity=1.0)
+    return TraceProblem(residual(samples.rows, options), constraint, options.ridge, center=False)
+
+
+def onpp(samples: Samples, options: Options) -> TraceProblem:
+    """-X'(I - S)'(I - S)X | I."""
+    return TraceProblem(residual(samples.rows, options))
+
+
+def usc(samples: Samples, options: Options) -> TraceProblem:
+    """-Lap(W) | I on Z itself, without the constant."""
+    return _embedding(smooth(samples.rows, options).times(-1.0), constant=True)
+
+
+def eigenmaps(samples: Samples, options: Options) -> TraceProblem:
+    """-Lap(W) | D on Z itself, without the constant."""
+    W = weight_graph(samples.rows, options)
+    D = QuadraticForm(samples.n, diagonal=degrees(W))
+    return _embedding(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, constant=True)
+
+
+def nsc(samples: Samples, options: Options) -> TraceProblem:
+    """D^-1/2 W D^-1/2 | I on Z itself, rows of length 1."""
+    W = weight_graph(samples.rows, options)
+    return _embedding(QuadraticForm(samples.n, W).weighted(1 / np.sqrt(degrees(W))), unit_rows=True)
+
+
+def lle(samples: Samples, options: Options) -> TraceProblem:
+    """-(I - S)'(I - S) | I on Z itself, without the constant."""
+    return _embedding(residual(samples.rows, options), constant=True)
+
+
+def mds(samples: Samples, options: Options) -> TraceProblem:
+    """-1/2 H D2 H | I on Z itself, columns scaled by sqrt(lambda); of Euclidean distances: Xc Xc'."""
+    X = samples.rows.toarray() if scipy.sparse.issparse(samples.rows) else samples.rows
+    return _embedding(QuadraticForm(samples.n, factor=X - X.mean(axis=0)), scaled=True)
+
+
+def isomap(samples: Samples, options: Options) -> TraceProblem:
+    """-1/2 H D2 H | I on Z itself with geodesic distances D, columns scaled by sqrt(lambda)."""
+    found = neighbors(samples.rows, reach(options.n_neighbors, samples.n), options.metric)
+    squared = geodesics(weigh(adjacency(found, options.adjacency), samples.rows, "distance")) ** 2
+    return _embedding(double_centered(squared), scaled=True)
+
+
+def double_centered(squared: np.ndarray) -> QuadraticForm:
+    """-1/2 H D2 H of squared distances D2 (n x n, dense)."""
+    means = squared.mean(axis=0)
+    B = -0.5 * (squared - means - means[:, None] + means.mean())
+    return QuadraticForm(len(B), (B + B.T) / 2)
+
+
+def _embedding(A: QuadraticForm, B: QuadraticForm | None = None, **more: bool) -> TraceProblem:
+    """Of Z itself; without a regression of new rows."""
+    return TraceProblem(A, B, ridge=0.0, center=False, direct=True, **more)

@@ -1,0 +1,432 @@
+"""Support vector regression of outputs that share strength: the solver, prediction, models on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from dmo.blocks import Rows, Subset
+from dmo.decide.decoders import Scores
+from dmo.decide.score_rule import ScoreRule
+from dmo.errors import UserError
+from dmo.fit.functions import KernelFunction, load_expansions, store_expansions
+from dmo.fit.kernel_operator import Fitted, prepare_kernel
+from dmo.inputs import (
+    COUNT,
+    POSITIVE,
+    SEED,
+    Need,
+    Prepare,
+    Scales,
+    as_views,
+    check_labels,
+    check_outputs,
+    check_parameter,
+    check_parameters,
+    check_row_weights,
+    check_views,
+    is_label_sets,
+    one_of,
+    sample_count,
+    warn_of_outputs,
+)
+from dmo.inputs.real_outputs import RealOutputs
+from dmo.methods.annotator import Annotator
+from dmo.methods.base import Decoder, GivenEngine, Inputs, KernelSpecs, Outputs
+from dmo.methods.svr_admm import AdmmFit, Factors, State, admm
+from dmo.methods.svr_problem import EPSILON_INSENSITIVE, LossName, Problem, loss_named
+from dmo.parameters import Part
+from dmo.persistence import without_prefix
+
+NUMBERS = ("objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
+"""What a model keeps of a fit besides arrays."""
+
+
+_OF_DATA = (
+    *("view_widths_", "view_feature_names_", "n_features_in_", "feature_names_in_", "preparations_"),
+    *("outputs_", "rule_", "classes_", "multilabel_", "label_names_", "label_dtype_", "frame_ranks_", "coupling_"),
+)
+"""What the fits of a path have in common."""
+
+
+class OutputSVR(Annotator):
+    """Outputs, the shared solver and persistence; subclasses say how the outputs depend on each other.
+
+    The base class of `LLTSVR` and `CoupledSVR`.
+    """
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "C": POSITIVE,
+        "target_scale": one_of("auto", "standard", "none"),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
+
+    kernel: Any
+    C: float
+    epsilon: float
+    loss: str
+    tol: float
+    max_iter: int
+    approximation: Any
+    random_state: int | None
+    target_scale: str
+    decoder: Decoder
+    _by_scores = Part(Scores, "decoder", label_sets=True)
+    _units: RealOutputs
+    _tells_classes = True  # two of them are one output
+
+    @property
+    def _scores_labels(self) -> bool:
+        """Of a fit of labels; before it the estimator is a regressor to scikit-learn."""
+        return hasattr(self, "rule_") and self.outputs_ is None
+
+    def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(frames n x L x L or None, coupling L x L or None) of the outputs Y and how often each counts."""
+        raise NotImplementedError
+
+    def fit(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the functions of all outputs.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or mapping of view to rows
+            Samples, in chunks of whole rows; an n x n kernel with kernel="precomputed".
+        y : array-like of shape (n, L) or (n,)
+            Real outputs; labels of 0 and 1, or of -1 and +1 (they are learned as -1 and +1); n lists of labels; or n classes:
+            words, or two of the numbers -1, 0 and 1.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts. Bandwidths, and neighborhoods of outputs, take all samples of positive weight
+            alike.
+
+        Returns
+        -------
+        estimator
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or outputs that do not fit together.
+        """
+        problem, factors, fitted, (views, Y, weights) = self._pose(X, y, sample_weight)
+        self._solve(problem, factors, fitted, None)
+        self._learn_row_decisions(views, Y, weights)
+        return self
+
+    def path(
+        self,
+        X: Inputs,
+        y: Outputs,
+        C: Sequence[float],
+        epsilon: Sequence[float] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> list[Self]:
+        """Fit a copy of this estimator for every epsilon and C.
+
+        Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
+        the fastest order. Label sets and probabilities are learned by `fit` alone.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or mapping of view to rows
+            Samples, as in `fit`.
+        y : array-like of shape (n, L) or (n,)
+            Outputs.
+        C : sequence of float
+            Weights of the loss.
+        epsilon : sequence of float or None, default=None
+            Half-widths of the tube; None: that of this estimator.
+        sample_weight : array-like of shape (n,) or None, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        list of estimator
+            Fitted copies, epsilons outside, Cs inside.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_regression
+        >>> from dmo import LLTSVR
+        >>> X, Y = make_regression(n_samples=60, n_features=5, n_targets=3, random_state=0)
+        >>> models = LLTSVR(tol=1e-3).path(X, Y / Y.std(axis=0), C=[0.1, 1.0])
+        >>> [model.C for model in models]
+        [0.1, 1.0]
+        """
+        problem, factors, fitted, _ = self._pose(X, y, sample_weight)
+        models: list[Self] = []
+        first: tuple[float, State] | None = None  # the start of the next epsilon's row
+        for tube in [self.epsilon] if epsilon is None else epsilon:
+            previous = first
+            for position, cost in enumerate(C):
+                model = clone(self).set_params(C=cost, epsilon=tube)
+                model._adopt(self)
+                start = None if previous is None else _scaled(*previous, check_parameter("C", cost, POSITIVE))
+                fit = model._solve(model._with_loss(problem), factors, fitted, start)
+                previous = float(cost), fit.state
+                first = previous if position == 0 else first
+                models.append(model)
+        return models
+
+    def _output_units(self, Y: np.ndarray, weights: np.ndarray | None) -> RealOutputs:
+        """The units that the problem is solved in."""
+        scaled = self.target_scale == "standard" or (self.target_scale == "auto" and not _two_valued(Y))
+        return RealOutputs.of(Y, False, weights) if scaled else RealOutputs.plain(Y.shape[1], False)
+
+    def _adopt(self, other: Self) -> None:
+        self._units = other._units
+        for name in _OF_DATA:
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+
+    def _with_loss(self, problem: Problem) -> Problem:
+        check_parameters(self)
+        return problem.with_loss(loss_named(self.loss, self.epsilon), float(self.C))
+
+    def _read(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs as they are learned (n x q), and labels of 0 and 1 (n x L); of two classes q is 1."""
+        self.outputs_, self.decoding_ = None, None
+        labels = _labels_of(y)
+        if labels is not None:
+            Y = check_labels(self, labels, n, dtype=np.uint8)
+            return 2.0 * (Y[:, 1:] if self._is_binary else Y) - 1.0, Y
+        for name in ("classes_", "label_names_", "label_dtype_"):
+            self.__dict__.pop(name, None)
+        outputs, flat, names = check_outputs(y, n)
+        self.outputs_, self.multilabel_ = RealOutputs.plain(outputs.shape[1], flat), True
+        if names is not None:
+            self.label_names_ = names
+        return outputs, outputs
+
+    def _pose(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Problem, Factors, Fitted, tuple[Mapping[str, Rows], np.ndarray, np.ndarray | None]]:
+        check_parameters(self)
+        given = views = check_views(self, X, reset=True)
+        Y, labels = self._read(y, sample_count(views))
+        counts = weights = check_row_weights(sample_weight, len(Y))
+        n_labeled = float(len(Y) if weights is None else weights.sum())
+        self.rule_ = ScoreRule.learn(np.average(labels > 0, axis=0, weights=weights), n_labeled, None, False)
+        if weights is not None and not weights.all():
+            rows = np.flatnonzero(weights)
+            views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
+        cost = float(self.C)
+        warn_of_outputs(self, Y)
+        self._units = self._output_units(Y, weights)
+        Y = self._units.scaled(Y)
+        frames, coupling = self._structure(Y, weights)
+        fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state, weights)
+        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling, weights)
+        factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
+        return self._with_loss(problem), factors, fitted, (given, labels, counts)
+
+    def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> AdmmFit:
+        fit = admm(problem, factors, start, self.tol, self.max_iter)
+        if not fit.converged:
+            self._warn(
+                f"stopped after {fit.iterations} iterations with a relative duality gap of "
+                f"{fit.certificate.gap:.1e}; raise max_iter, or tol above {self.tol:g}",
+                ConvergenceWarning,
+            )
+        dual = fit.dual if problem.coupling is None else fit.dual @ problem.coupling
+        dual, bias = dual * self._units.scale, fit.bias * self._units.scale + self._units.shift
+        self.function_ = fitted.function(dual, bias)
+        self.dual_coef_, self.intercept_, self.support_ = dual, bias, fit.support
+        self.n_support_ = len(fit.support)
+        self.objective_, self.dual_objective_ = fit.certificate.objective, fit.certificate.dual_objective
+        self.gap_, self.n_iter_, self.n_factorizations_ = fit.certificate.gap, fit.iterations, fit.factorizations
+        return fit
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        found: np.ndarray = self.function_(views)
+        return np.hstack([-found / 2, found / 2]) if self.outputs_ is None and self._is_binary else found
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_expansions(self.function_.expansions)
+        for key in ("dual_coef_", "intercept_", "support_"):
+            arrays[f"fit/{key}"] = getattr(self, key)
+        for key in ("frame_ranks_", "coupling_"):
+            if getattr(self, key, None) is not None:
+                arrays[f"fit/{key}"] = getattr(self, key)
+        decided, decided_meta = self._decision_arrays()
+        return arrays | decided, meta | decided_meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.function_ = KernelFunction(load_expansions(arrays, meta))
+        for key in NUMBERS:
+            setattr(self, key, meta["numbers"][key])
+        for key, value in without_prefix("fit", arrays).items():
+            if key != "label_means_":
+                setattr(self, key, value)
+        if "rule" in meta:
+            self._restore_decisions(arrays, meta)
+            return
+        # of a model saved before these learned label sets
+        means, flat, labels = (
+            arrays["fit/label_means_"],
+            bool(meta["numbers"]["flat_"]),
+            meta["cardinality"] is not None,
+        )
+        self.multilabel_ = not (flat and labels)
+        self.outputs_ = None if labels else RealOutputs.plain(len(means), flat)
+        if labels:
+            names = getattr(self, "label_names_", np.arange(len(means)))
+            self.classes_ = np.asarray(names) if self.multilabel_ else np.array([-1, 1])
+        frequency = means if self.multilabel_ else np.append(1 - means, means)
+        self.rule_ = ScoreRule.learn(frequency, meta["n_labeled"], None, False)
+
+
+def _labels_of(y: Any) -> Any:
+    """Labels or classes as `check_labels` reads them, a matrix of -1 and +1 as one of 0 and 1; None of real outputs."""
+    if y is None or as_views(y) is not None:
+        return y  # is refused there
+    if is_label_sets(y):
+        return y
+    given: Any = y.compute() if hasattr(y, "compute") else y
+    given = given.toarray() if scipy.sparse.issparse(given) else given
+    try:
+        values = np.asarray(given)
+        numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)
+    except (TypeError, ValueError):
+        return given  # words
+    if values.dtype.kind in "US":
+        return given
+    if np.isin(numbers, (0, 1)).all() and (numbers.ndim == 1 or numbers.any()):
+        return given
+    if np.isin(numbers, (-1, 1)).all():
+        return given if numbers.ndim == 1 else (given > 0).astype(numbers.dtype)
+    return None
+
+
+def _two_valued(Y: np.ndarray) -> bool:
+    """Whether all outputs are labels: two values at most."""
+    return bool(((Y.min(axis=0) == Y) | (Y.max(axis=0) == Y)).all())
+
+
+def _scaled(old: float, state: State, new: float) -> State:
+    """The state of a problem with weight `old` as the start of the one with weight `new`."""
+    return State(state.split, state.dual * min(1.0, new / old), state.rho)
+
+
+class CoupledSVR(OutputSVR):
+    """Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
+        fit takes
+        the n x n kernel, predict the m x n one.
+    C : float, default=10.0
+        Weight of the loss, above 0.
+    epsilon : float, default=0.1
+        Half-width of the tube without loss, in the units of the outputs as `target_scale` leaves them.
+    covariance : ndarray of shape (L, L) or None, default=None
+        S, positive semidefinite; None: the correlations of the training outputs.
+    loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
+        The last three are |r|^p, without a tube.
+    tol : float, default=1e-6
+        Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
+        optimum.
+    max_iter : int, default=5000
+        Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
+    approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
+        Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+    %(decoder)s
+    %(random_state)s
+    target_scale : {"auto", "standard", "none"}, default="auto"
+        Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
+        multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
+        values each, as labels have.
+    %(prepare)s
+
+    Attributes
+    ----------
+    coupling_ : ndarray of shape (L, L)
+        S.
+    dual_coef_ : ndarray of shape (n, L)
+        f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
+    intercept_ : ndarray of shape (L,)
+        The bias of every output.
+    support_ : ndarray of int
+        Samples with a residual outside the tube in at least one output.
+    n_support_ : int
+        Their number.
+    objective_ : float
+        Value of the objective.
+    dual_objective_ : float
+        Value of the dual objective, a lower bound of the optimum.
+    gap_ : float
+        Difference of the two, relative to the objective.
+    n_iter_ : int
+        Iterations taken.
+    n_factorizations_ : int
+        Factorizations of the kernel matrix, one per penalty that was tried.
+
+    References
+    ----------
+    Vazquez, Walter 2003 (cokriging kernel); a separable one, as in Bonilla, Chai, Williams 2008.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> from dmo import CoupledSVR
+    >>> X, Y = make_regression(n_samples=60, n_features=5, n_targets=3, random_state=0)
+    >>> model = CoupledSVR("rbf", C=10.0, tol=1e-3).fit(X, Y / Y.std(axis=0))
+    >>> model.predict(X).shape, model.coupling_.shape
+    ((60, 3), (3, 3))
+    """
+
+    def __init__(
+        self,
+        kernel: KernelSpecs = "rbf",
+        *,
+        C: float = 10.0,
+        epsilon: float = 0.1,
+        covariance: np.ndarray | None = None,
+        loss: LossName = EPSILON_INSENSITIVE,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        approximation: GivenEngine = "exact",
+        decoder: Decoder = None,
+        random_state: int | None = 0,
+        target_scale: Literal["auto", "standard", "none"] = "auto",
+        prepare: Prepare | Scales = "auto",
+    ):
+        self.kernel = kernel
+        self.C = C
+        self.epsilon = epsilon
+        self.covariance = covariance
+        self.loss = loss
+        self.tol = tol
+        self.max_iter = max_iter
+        self.approximation = approximation
+        self.decoder = decoder
+        self.random_state = random_state
+        self.target_scale = target_scale
+        self.prepare = prepare
+
+    def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        L = Y.shape[1]
+        if self.covariance is None:
+            units = RealOutputs.of(Y, False, weights)
+            scaled = units.scaled(Y)
+            S = scaled.T @ scaled / len(Y) if weights is None else (weights * scaled.T) @ scaled / weights.sum()
+            np.fill_diagonal(S, 1.0)
+        else:
+            S = np.asarray(self.covariance, dtype=np.float64)
+            if S.shape != (L, L) or not np.allclose(S, S.T) or not np.linalg.eigvalsh(S)[0] >= -1e-8 * np.trace(S):
+                raise UserError(
+                    f"covariance must be a symmetric positive semidefinite {L} x {L} matrix, "
+                    f"got shape {S.shape}; pass the covariance of the outputs, or None"
+                )
+        self.coupling_ = S
+        return None, S

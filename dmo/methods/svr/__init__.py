@@ -1,1 +1,0 @@
-"""Support vector regression on the output manifold (LLT-SVR)."""

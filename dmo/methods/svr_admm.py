@@ -1,0 +1,415 @@
+"""The solver of support vector regressions: alternating directions [LLT 3], extrapolated by Anderson's method.
+
+Anderson's method (type II): fixed points of a map, extrapolated from the last iterates.
+
+Sources: Walker, Ni 2011; O'Donoghue 2021 (as in SCS 3).
+
+The quadratic part sees no frames, since they are orthonormal, and the loss sees no kernel. So with the split Z = F
+    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S: one factorization serves all;
+    Z-step:  Z = Y + U prox_{C/rho}(U' (. - Y)) per sample.
+Written as a fixed point of one n x L block (Douglas-Rachford), over-relaxed, and extrapolated by Anderson's method.
+Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); O'Donoghue 2021 (extrapolation as in SCS 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dmo.errors import UserError
+from dmo.hashing import digest
+from dmo.linalg.cg import NystromPreconditioner, default_rank, operator_digest
+from dmo.linalg.linear import Solver
+from dmo.linalg.operators import LowRank, Operator
+from dmo.linalg.solve import SolveMethod, factorize
+from dmo.methods.svr_problem import Certificate, Problem, certificate
+from dmo.progress import stage
+from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
+
+_MEMORY = 15  # pairs that are remembered: as many n x L blocks twice, and an extrapolation costs as many inner products
+
+
+class Extrapolation:
+    """s = s + g(s) for blocks s of one shape, in row-major order, with a way back when a step makes |g| more than twice as
+    large."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all pairs: the map has changed."""
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g of the point before
+        self._moves: list[np.ndarray] = []  # differences of s + g
+        self._changes: list[np.ndarray] = []  # differences of g
+        self._gram = np.zeros((0, 0))
+        self._extrapolated = False
+
+    def next(self, s: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """The next point from s and its residual g."""
+        plain = s + g
+        if self._last is not None:
+            before, residual = self._last
+            # a safeguard: the plain iteration never makes |g| larger, so growth is the extrapolation's doing. Twice, since
+            # steps that are a little worse are often made good by the next ones
+            if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
+                self.forget()
+                return before  # s + g of the point before, which is the plain step from there
+            self._remember(plain - before, g - residual)
+        self._last = plain, g
+        self._extrapolated = bool(self._changes)
+        if not self._changes:
+            return plain
+        # normal equations, of a Gram matrix that is updated by one row a step: QR of n L x 15
+        # numbers at every step would cost several times these inner products.
+        # Changes of late steps are nearly parallel: the ridge keeps the weights bounded, lstsq survives a matrix of zeros
+        gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
+        weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
+        for weight, move in zip(weights, self._moves, strict=True):
+            plain = plain - weight * move
+        return plain
+
+    def to_arrays(self) -> Arrays:
+        """All that is remembered."""
+        found = {"gram": self._gram, "extrapolated": np.array([self._extrapolated])}
+        if self._last is not None:
+            found |= {"before": self._last[0], "residual": self._last[1]}
+        if self._moves:
+            found |= {"moves": np.stack(self._moves), "changes": np.stack(self._changes)}
+        return found
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Remember what `to_arrays` gave."""
+        self._gram, self._extrapolated = arrays["gram"], bool(arrays["extrapolated"][0])
+        self._last = (arrays["before"], arrays["residual"]) if "before" in arrays else None
+        self._moves, self._changes = list(arrays.get("moves", ())), list(arrays.get("changes", ()))
+
+    def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
+        if len(self._moves) == _MEMORY:
+            del (
+                self._moves[0],
+                self._changes[0],
+            )  # the oldest: it was measured where the active pieces of the loss were others
+            self._gram = self._gram[1:, 1:]
+        self._moves.append(move)
+        self._changes.append(change)
+        m = len(self._changes)
+        gram = np.empty((m, m))
+        gram[:-1, :-1] = self._gram
+        gram[-1] = gram[:, -1] = [np.vdot(old, change) for old in self._changes]
+        self._gram = gram
+
+
+_RELAXATION = 1.6  # of (0, 2), which all converge; 1.5 to 1.8 is the usual advice [Boyd et al. 2011, 3.4.3]
+_CHECK = 25  # iterations between two certificates, each of which costs a product with the kernel
+_REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change: ever rarer, so that it settles
+_BALANCE = 0.05  # wanted ratio of the relative primal to the relative dual residual: see `_rebalanced`
+_STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorizations again
+_ONE_THREAD = (
+    2**25
+)  # numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
+
+
+@dataclass(frozen=True)
+class State:
+    """Where an iteration stands, to start another."""
+
+    split: np.ndarray  # (n, L): Z
+    dual: np.ndarray  # (n, L): A
+    rho: float  # penalty
+
+
+@dataclass(frozen=True)
+class AdmmFit:
+    """A solution."""
+
+    dual: np.ndarray  # (n, L): A
+    bias: np.ndarray  # (L,): b
+    certificate: Certificate  # both objectives at feasible points
+    support: np.ndarray  # samples outside the tube in a direction of their frame, those with a nonzero dual coefficient
+    iterations: int  # made
+    factorizations: int  # made for it
+    residuals: tuple[float, float]  # primal and dual, relative
+    converged: bool  # whether gap and residuals are small enough
+    state: State  # warm-starts a neighboring problem
+
+    def to_arrays(self, prefix: str = "") -> Arrays:
+        """Describe it as arrays."""
+        proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
+        numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
+        found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
+        found |= {"split": self.state.split, "multiplier": self.state.dual}
+        return {prefix + name: value for name, value in found.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> AdmmFit:
+        """Make the fit that `to_arrays` described."""
+        at = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+        iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
+        counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
+        state = State(at["split"], at["multiplier"], rho)
+        return cls(at["dual"], at["bias"], Certificate(*proof), at["support"], *counted, state)
+
+
+class Factors:
+    """Solvers of K + c I, made once per c and kept."""
+
+    def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
+        self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
+        self.made = 0
+        self._solvers: dict[float, tuple[Solver, np.ndarray]] = {}
+        self._preconditioner: NystromPreconditioner | None = None
+
+    @property
+    def noise_floor(self) -> float:
+        """The smallest c worth adding to K: the rounding of its entries, summed up."""
+        # float32 entries are right to 6e-8, and their errors may add up over a row; a low-rank factor is solved by an r x r
+        # system in float64 whatever its precision
+        unit = 1e-7 if self.kernel.dtype == np.float32 else 1e-14
+        low_rank = isinstance(self.kernel, LowRank)
+        return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
+
+    def at(self, c: float) -> tuple[Solver, np.ndarray]:
+        """Find or make a solver.
+
+        -> ones (n, 1)
+        """
+        found = self._solvers.pop(c, None)
+        if found is None:
+            while len(self._solvers) >= max(1, self.keep):
+                del self._solvers[
+                    next(iter(self._solvers))
+                ]  # the one that was used longest ago: `at` puts the last one last
+            if self.method == "cg" and self._preconditioner is None:
+                self._preconditioner = NystromPreconditioner.of(
+                    self.kernel, default_rank(self.kernel.n), self.random_state
+                )
+            solver = factorize(
+                self.kernel, c, self.method, preconditioner=self._preconditioner, random_state=self.random_state
+            )
+            found = solver, solver.solve(np.ones((self.kernel.n, 1)), check=False).value
+            self.made += 1
+        self._solvers[c] = found
+        return found
+
+
+class _QuadraticStep:
+    """V -> (A, b): the minimizer of 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2; its fitted outputs are V - A / rho."""
+
+    def __init__(self, problem: Problem, factors: Factors, rho: float):
+        self.problem, self.rho = problem, rho
+        self.parts: list[tuple[np.ndarray, float, Solver, np.ndarray]] = []
+        for scale in np.unique(problem.scales[problem.scales > 0]):
+            columns = np.flatnonzero(problem.scales == scale)
+            self.parts.append((columns, float(scale), *factors.at(1.0 / (rho * float(scale)))))
+        self.starts: dict[float, np.ndarray] = {}  # of conjugate gradients, by scale: the last solutions
+
+    def __call__(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        latent = self.problem.to_latent(V)
+        bias = latent.mean(axis=0)
+        A = self.rho * (latent - bias)  # right for the columns with scale 0
+        for columns, scale, solver, ones in self.parts:
+            X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
+            if solver.method == "cg":
+                self.starts[scale] = X
+            # the bias for which 1'A = 0, from the solutions of V and of 1 alone: no bordered system, which is indefinite
+            bias[columns] = X.sum(axis=0) / ones.sum()
+            A[:, columns] = (X - ones * bias[columns]) / scale
+        return self.problem.from_latent(A), self.problem.from_latent(bias)
+
+
+class _Iteration:
+    """One run: s is the point that is iterated, Z = prox(s), A and bias the quadratic step's, F its fitted outputs."""
+
+    def __init__(self, problem: Problem, factors: Factors, start: State | None):
+        problem = replace(problem, targets=np.ascontiguousarray(problem.targets))  # and so all n x L blocks
+        self.problem, self.factors = problem, factors
+        # 1 / rho is the ridge of the kernel solve: a larger rho would put it below the rounding of the kernel
+        self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
+        if start is None:
+            # constant outputs of nearly the least loss: where a small C would end
+            Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
+            start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
+        self.rho = start.rho
+        self.s = (
+            np.ascontiguousarray(start.split)
+            - problem.rotate_back(_clip(problem, problem.rotate(start.dual))) / self.rho
+        )
+        self._step = _QuadraticStep(problem, factors, self.rho)
+        self._extrapolation = Extrapolation()
+
+    def to_arrays(self) -> Arrays:
+        """What the next iterations depend on."""
+        found = {"s": self.s, "rho": np.array([self.rho])}
+        for i, (_, scale, _, _) in enumerate(self._step.parts):
+            if scale in self._step.starts:
+                found[f"start{i}"] = self._step.starts[scale]
+        return found | {f"extrapolation/{name}": value for name, value in self._extrapolation.to_arrays().items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from where `to_arrays` was called."""
+        self.s, self.rho = arrays["s"], float(arrays["rho"][0])
+        self._step = _QuadraticStep(self.problem, self.factors, self.rho)
+        for i, (_, scale, _, _) in enumerate(self._step.parts):
+            if f"start{i}" in arrays:
+                self._step.starts[scale] = arrays[f"start{i}"]
+        mark = "extrapolation/"
+        self._extrapolation.restore(
+            {name.removeprefix(mark): value for name, value in arrays.items() if name.startswith(mark)}
+        )
+
+    def _quantised(self, rho: float) -> float:
+        return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
+
+    def _split(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Z (n x L), and the rotated dual coefficients that belong to it: 0 inside the tube, exactly."""
+        R = self.problem.rotate(s - self.problem.targets)
+        T = self.problem.loss.prox(R, self.problem.costs / self.rho)
+        return self.problem.targets + self.problem.rotate_back(T), self.rho * (T - R)
+
+    def evaluate(self) -> None:
+        """Both steps from s."""
+        self.Z, self.rotated = self._split(self.s)
+        self.A, self.bias = self._step(2 * self.Z - self.s)
+        self.F = 2 * self.Z - self.s - self.A / self.rho
+        self.g = _RELAXATION * (self.F - self.Z)
+
+    def move(self) -> None:
+        """On to the next s."""
+        self.s = self._extrapolation.next(self.s, self.g)
+
+    def rebalance(self) -> bool:
+        """Change rho where the residuals are out of balance; True where it was changed."""
+        # For this loss the iteration is fastest when the relative dual residual, rho |Z' - Z| / |A| of a plain step,
+        # is about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centered: measured over
+        # kernels from narrow to broad and C from 0.1 to 100.
+        following, _ = self._split(self.s + self.g)
+        primal, dual = float(np.linalg.norm(self.F - self.Z)), float(np.linalg.norm(following - self.Z))
+        size = float(np.linalg.norm(self.A))
+        spread = max(float(np.linalg.norm(M - M.mean(axis=0))) for M in (self.F, self.problem.targets))
+        if min(primal, dual, spread, size) <= 0:
+            return False
+        ratio = (primal / spread) / (self.rho * dual / size)
+        rho = self._quantised(self.rho * float(np.clip((ratio / _BALANCE) ** 0.75, _STEP**-3, _STEP**3)))
+        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # no whole power apart: not worth a factorization
+            return False
+        # s = Z - dual / rho: the dual coefficients are kept, their share of s is rescaled
+        self.s = self.Z + (self.s - self.Z) * (self.rho / rho)
+        self.rho = rho
+        self._step = _QuadraticStep(self.problem, self.factors, rho)
+        self._extrapolation.forget()
+        return True
+
+    def residuals(self) -> tuple[float, float]:
+        """|F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
+        size = float(np.linalg.norm(self.F - self.Z))
+        spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
+        # where all outputs are fitted by the bias alone, both sizes vanish, and a ratio to them would never become small
+        least = 1e-6 * float(np.linalg.norm(self.problem.targets))
+        dual = max(float(np.linalg.norm(self.A)), self.rho * least)
+        return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _clip(problem: Problem, W: np.ndarray) -> np.ndarray:
+    return np.clip(W, -problem.costs, problem.costs) if problem.loss.bounded else W
+
+
+def _first_rho(problem: Problem) -> float:
+    """Four times the size of a dual coefficient over that of an output."""
+    Y = problem.targets
+    spread = float(np.sqrt(np.mean((Y - Y.mean(axis=0)) ** 2))) or 1.0
+    slope = 1.0 if problem.loss.bounded else problem.loss.value(np.array([spread]), 1.0) / spread
+    return 4 * float(np.mean(problem.costs)) * slope / spread
+
+
+def admm(
+    problem: Problem,
+    factors: Factors | None = None,
+    start: State | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 5000,
+) -> AdmmFit:
+    """Solve a support vector regression until its relative duality gap is small enough."""
+    # Inside `checkpoints` a run that was stopped goes on, and a finished one is not repeated.
+    #
+    # Liu, Lin, Yu 2009 [LLT 3-5]; the solver's sources are the module's.
+    if max_iter < 1:
+        raise UserError(f"max_iter = {max_iter}; at least one iteration is needed")
+    factors = Factors(problem.kernel) if factors is None else factors
+    kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tol, max_iter))
+    found = kept.load()
+    if found is not None and found[1]["finished"]:
+        return AdmmFit.from_arrays(found[0])
+    with checkpoints(None):  # of the kernel solves inside, each is a part of one iteration
+        fit = _iterate(problem, factors, start, tol, max_iter, kept, found)
+    kept.finish(fit.to_arrays(), {"finished": True})
+    return fit
+
+
+def _iterate(
+    problem: Problem,
+    factors: Factors,
+    start: State | None,
+    tol: float,
+    max_iter: int,
+    kept: Checkpoint,
+    found: tuple[Arrays, dict[str, Any]] | None,
+) -> AdmmFit:
+    made, first = factors.made, 1
+    best: AdmmFit | None = None
+    with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
+        if found is None:
+            run = _Iteration(problem, factors, start)
+        else:
+            arrays, meta = found
+            run = _Iteration(problem, factors, State(arrays["s"], np.zeros_like(arrays["s"]), float(arrays["rho"][0])))
+            run.restore(arrays)
+            best = AdmmFit.from_arrays(arrays, "best/") if "best/dual" in arrays else None
+            made, first = made - meta["factorizations"], meta["iteration"]
+            advance(first - 1)
+        for iteration in range(first, max_iter + 1):
+            if kept.due():
+                about = {"finished": False, "iteration": iteration, "factorizations": factors.made - made}
+                kept.save(run.to_arrays() | ({} if best is None else best.to_arrays("best/")), about)
+            run.evaluate()
+            advance(1)
+            if iteration % _CHECK == 0 or iteration == max_iter:
+                fit = _fit(run, iteration, factors.made - made, tol)
+                # the gap is not monotone; objective and bound of the best iterate are valid whatever came later
+                if best is None or fit.certificate.gap <= best.certificate.gap:
+                    best = fit
+                if fit.converged:
+                    return fit
+            if iteration not in _REBALANCE or not run.rebalance():
+                run.move()
+    assert best is not None  # the last iteration is always checked
+    return best
+
+
+def _digest(problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int) -> str:
+    """Of all that the iterates depend on."""
+    task = problem.targets, problem.loss, problem.costs, problem.frames, problem.coupling
+    how = factors.method, factors.random_state, start, tol, max_iter
+    return digest(operator_digest(problem.kernel), task, how)
+
+
+def _threads(kernel: Operator) -> int | None:
+    numbers = kernel.factor.size if isinstance(kernel, LowRank) else kernel.n**2
+    return 1 if numbers <= _ONE_THREAD else None
+
+
+def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> AdmmFit:
+    multiplier = run.problem.rotate_back(run.rotated)
+    proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
+    # the objective is flat to second order at its optimum: a gap of tol allows distances of its root
+    converged = bool(proof.gap <= tol and max(residuals) <= np.sqrt(tol))
+    state = State(run.Z, multiplier, run.rho)
+    support = np.flatnonzero(run.rotated.any(axis=1))
+    return AdmmFit(run.A, run.bias, proof, support, iterations, factorizations, residuals, converged, state)

@@ -1,0 +1,492 @@
+"""Solvers of trace problems: on samples, on rows in memory, by moments, and by products with the kernel."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+import scipy.sparse.linalg
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+from dmo.errors import UserError
+from dmo.fit.moments import LABELS, ROWS, WEIGHTED, Moments
+from dmo.linalg.eigen import CUTOFF, Eigenpairs, TracePairs, block_krylov, check_rank, fix_signs, power_of, solve_trace
+from dmo.linalg.linear import IllConditioned, positive_solve
+from dmo.linalg.operators import Operator
+from dmo.linalg.solve import COEFFICIENTS, factorize
+from dmo.linalg.tall import LinearMap, orthonormalize
+from dmo.linalg.tiles import in_tiles
+from dmo.methods.quadratic_forms import QuadraticForm, TraceProblem
+
+DENSE = 1500
+"""Samples up to which a direct problem is solved as a dense matrix."""
+RESTARTS = 100
+"""Restarts after which plain Lanczos gives up on a sparse direct problem."""
+FACTORED = 20000
+"""Samples up to which it is then solved by shift and invert; above, by LOBPCG."""
+
+
+def solve_direct(problem: TraceProblem, k: int) -> TracePairs:
+    """Find the k algebraically largest solutions of A z = lambda B z with Z'BZ = I, B diagonal and positive."""
+    # Dense up to `DENSE` samples; above, by Lanczos; a sparse negative semidefinite form whose eigenvalues are too
+    # crowded for that by shift and invert up to `FACTORED` samples, and by LOBPCG with an incomplete factor above. A
+    # ConvergenceWarning tells where LOBPCG has not converged.
+    A, constant = problem.A, problem.constant
+    weights = None if problem.B is None else problem.B.diagonal
+    check_rank(A.n - constant, k)
+    found = _pairs(A, k + constant, weights, constant)
+    if constant:
+        found = _without_constant(found, np.ones(A.n) if weights is None else weights)
+    values, vectors = found.values, fix_signs(found.vectors)
+    if problem.scaled:
+        check_rank(int((values > CUTOFF * values[0]).sum()), k)
+        vectors = vectors * np.sqrt(values)
+    if problem.unit_rows:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.where(lengths > 0, lengths, 1.0)
+    return TracePairs(values, vectors)
+
+
+def _pairs(A: QuadraticForm, count: int, weights: np.ndarray | None, semidefinite: bool) -> TracePairs:
+    if A.n <= max(DENSE, 4 * count):
+        half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
+        found = solve_trace(half[:, None] * A.dense() * half, None, count)
+        return TracePairs(found.values, half[:, None] * found.vectors)
+    if semidefinite and A.factor is None and A.diagonal is None:
+        return _sparse(A, count, weights)
+    return _lanczos(A, count, weights)
+
+
+def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
+    """The vectors of a space that holds 1, turned so that 1 is one of them, without it."""
+    inner = found.vectors.T @ weights
+    Q = scipy.linalg.null_space(inner[None, :] / np.linalg.norm(inner))
+    values, turn = np.linalg.eigh(Q.T @ (found.values[:, None] * Q))
+    return TracePairs(values[::-1], found.vectors @ (Q @ turn[:, ::-1]))
+
+
+def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePairs:
+    """The smallest eigenpairs of L = -diag(weights)^-1/2 A diag(weights)^-1/2, positive semidefinite."""
+    half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
+    scaled = A.weighted(half)
+    assert scaled.sparse is not None
+    L = csr_array(-scaled.sparse)
+    typical = float(abs(L.diagonal()).mean())
+    rng = np.random.default_rng(0)
+    found = _spread_out(L, count, typical, rng)
+    if found is None:
+        found = _inverted(L, count, typical, rng) if A.n <= FACTORED else _preconditioned(L, count, typical, rng, half)
+    values, vectors = found
+    order = np.argsort(values)[:count]
+    values, vectors = values[order], vectors[:, order]
+    residual = np.linalg.norm(L @ vectors - vectors * values, axis=0).max()
+    if residual > 1e-4 * typical:
+        warnings.warn(
+            f"the sparse eigenproblem of {A.n} samples stopped with a residual of {residual / typical:.1e}; "
+            f"take more neighbors, or fewer components",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return TracePairs(-values, half[:, None] * vectors)
+
+
+Smallest = tuple[np.ndarray, np.ndarray]
+"""Eigenvalues and eigenvectors, the smallest of a matrix."""
+
+
+def _spread_out(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest | None:
+    """By Lanczos on 2 I - L / typical: fast where the wanted eigenvalues lie apart; None where they do not."""
+    n = L.shape[0]
+    shifted = scipy.sparse.linalg.LinearOperator((n, n), matvec=lambda v: 2 * v - L @ v / typical, dtype=np.float64)
+    size = min(n - 1, max(60, 3 * count))
+    try:
+        values, vectors = scipy.sparse.linalg.eigsh(
+            shifted, count, which="LA", v0=rng.standard_normal(n), ncv=size, maxiter=RESTARTS, tol=1e-10
+        )
+    except scipy.sparse.linalg.ArpackNoConvergence:
+        return None
+    return (2 - values) * typical, vectors
+
+
+def _inverted(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest:
+    """By Lanczos on (L + c I)^-1, from a sparse factorization."""
+    start = rng.standard_normal(L.shape[0])
+    return scipy.sparse.linalg.eigsh(scipy.sparse.csc_array(L), count, sigma=-1e-6 * typical, which="LM", v0=start)
+
+
+def _preconditioned(L: csr_array, count: int, typical: float, rng: np.random.Generator, half: np.ndarray) -> Smallest:
+    """By LOBPCG with an incomplete factorization, from the constant and random vectors."""
+    n = L.shape[0]
+    shifted = scipy.sparse.csc_matrix(L + 1e-2 * typical * scipy.sparse.eye_array(n))
+    factor = scipy.sparse.linalg.spilu(shifted, drop_tol=1e-2, fill_factor=4)
+    inverse = scipy.sparse.linalg.LinearOperator((n, n), matvec=factor.solve, matmat=factor.solve, dtype=np.float64)
+    guess = np.column_stack([1 / half, rng.standard_normal((n, count + 4))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # `_sparse` warns of the vectors that are kept
+        return scipy.sparse.linalg.lobpcg(L, guess, None, inverse, tol=1e-7 * typical, largest=False, maxiter=500)
+
+
+def _lanczos(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePairs:
+    half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
+    operator = scipy.sparse.linalg.LinearOperator(
+        (A.n, A.n), matvec=lambda v: half * (A @ (half * v.ravel())), dtype=np.float64
+    )
+    start = np.random.default_rng(0).standard_normal(A.n)
+    values, vectors = scipy.sparse.linalg.eigsh(operator, count, which="LA", v0=start)
+    return TracePairs(values[::-1], half[:, None] * vectors[:, ::-1])
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """f(x) = x W + offset of new rows."""
+
+    values: np.ndarray  # (k,): eigenvalues, descending
+    coefficients: np.ndarray  # (d, k): W
+    offset: np.ndarray  # (k,): of all rows
+
+
+def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | None = None) -> LinearFit:
+    """Find the k algebraically largest solutions on rows in memory, in the span of the rows where d > n.
+
+    X (n, d)
+    """
+    n, d = X.shape
+    mean = np.asarray(X.mean(axis=0), np.float64).ravel() if problem.center or variance is not None else None
+    back = None
+    if mean is not None and not scipy.sparse.issparse(X):
+        X = X - mean
+    if variance is not None:
+        X, back = _principal(X, mean if scipy.sparse.issparse(X) else None, variance)
+    elif d > n:
+        X, back = _row_space(X, mean if scipy.sparse.issparse(X) else None)
+    shift = mean if scipy.sparse.issparse(X) and back is None else None
+    A = problem.A.projected(X, shift)
+    B = None
+    if problem.B is not None:
+        B = problem.B.projected(X, shift)
+        B.flat[:: len(B) + 1] += problem.ridge
+    check_rank(len(A) if not problem.A.is_factor else _factor_rank(problem.A, A, X), k)
+    found = solve_trace(A, B, k)
+    if problem.positive:
+        found = _positive(found)
+    scale = np.sqrt(problem.ridge) if B is None else 1.0
+    W = found.vectors / scale if back is None else fix_signs(back @ (found.vectors / scale))
+    values = found.values / scale**2
+    return LinearFit(values, W, np.zeros(W.shape[1]) if mean is None else -mean @ W)
+
+
+def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
+    """Rank of A = X'T core T'X, whose terms may cancel: judged by their size, beside which what is left may be rounding."""
+    inner = np.asarray(X.T @ form.factor)
+    core = 1.0 if form.core is None else float(np.linalg.norm(form.core, 2))
+    values = np.abs(scipy.linalg.eigvalsh(A, check_finite=False))
+    return int((values > CUTOFF * core * float(np.linalg.norm(inner)) ** 2).sum())
+
+
+def _positive(found: TracePairs) -> TracePairs:
+    keep = found.values > 1e-10 * np.abs(found.values).max(initial=0.0)
+    if not keep.any():
+        raise UserError("no direction has a positive eigenvalue; change the neighborhoods, or take another method")
+    return TracePairs(found.values[keep], found.vectors[:, keep])
+
+
+def directions(spectrum: np.ndarray, variance: float) -> int:
+    """The fewest of the variances `spectrum` (descending) that hold a share of their sum."""
+    return min(len(spectrum), 1 + int(np.searchsorted(np.cumsum(spectrum), variance * spectrum.sum() * (1 - 1e-12))))
+
+
+def _principal(X: Any, mean: np.ndarray | None, variance: float) -> tuple[np.ndarray, np.ndarray]:
+    """(F, V): rows X (less `mean`) on their first principal axes V (d x r), F = X V."""
+    n, d = X.shape
+    if d > n:
+        F, V = _row_space(X, mean)
+        r = directions(np.square(F).sum(axis=0)[::-1], variance)
+        return F[:, ::-1][:, :r], V[:, ::-1][:, :r]
+    spectrum, V = scipy.linalg.eigh(QuadraticForm(n, identity=1.0).projected(X, mean), check_finite=False)
+    V = V[:, ::-1][:, : directions(np.maximum(spectrum[::-1], 0.0), variance)]
+    return np.asarray(X @ V) - (0.0 if mean is None else mean @ V), V
+
+
+def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
+    """(F, V): rows X (less `mean`) = F V', V (d x r) with orthonormal columns, from the n x n Gram matrix of the rows."""
+    G = X @ X.T
+    G = G.toarray() if scipy.sparse.issparse(G) else np.asarray(G)
+    if mean is not None:
+        G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
+    values, U = scipy.linalg.eigh((G + G.T) / 2, check_finite=False)
+    keep = values > 1e-12 * values[-1]
+    U, root = U[:, keep], np.sqrt(values[keep])
+    V = np.asarray(X.T @ (U / root))
+    if mean is not None:
+        V = V - np.outer(mean, (U / root).sum(axis=0))
+    return U * root, V
+
+
+def row_factor(X: Any, center: bool) -> np.ndarray:
+    """F (n x r, r <= min(n, d)) with F F' = X X', of rows (n x d, dense or CSR) less their mean where they are centered."""
+    mean = np.asarray(X.mean(axis=0), np.float64).ravel() if center else None
+    if X.shape[1] > X.shape[0]:
+        return _row_space(X, mean)[0]
+    rows = X.toarray() if scipy.sparse.issparse(X) else np.asarray(X, np.float64)
+    return rows if mean is None else rows - mean
+
+
+DIRECT_ROWS = 8192
+"""Rows up to which a kernel is factorized, wherever its entries are."""
+
+
+@dataclass(frozen=True)
+class EmbeddingFit:
+    """What was found of an embedding."""
+
+    values: np.ndarray  # (k,): eigenvalues, descending
+    coefficients: np.ndarray  # (d, k): of new rows: on features or on kernel columns
+    steps: int = 0  # of the eigenproblem; 0 where it is small
+    converged: bool = True  # whether all pairs have
+    residual: float = 0.0  # the largest of theirs
+
+    def unscaled(self) -> EmbeddingFit:
+        """Divide the coordinates of a scaled problem by the roots of their eigenvalues."""
+        return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
+
+
+def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
+    """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED."""
+    # `weights` of the samples are those that the moments were collected with.
+    #
+    # Raises ValueError where the problem has fewer than k directions.
+    slices, form = moments.slices(), problem.A
+    gram = moments.centered().gram if problem.center else moments.gram
+    G = gram[slices[ROWS], slices[ROWS]]
+    N = gram[slices[ROWS], slices[LABELS]] if form.factor is not None else np.zeros((len(G), 0))
+    if problem.direct:
+        T = gram[slices[LABELS], slices[LABELS]] if form.factor is not None else np.zeros((0, 0))
+        if form.core is not None:
+            root = power_of(form.core, 0.5)
+            N, T = N @ root, root @ T @ root
+        return _regress_moments(problem, G, N, T, k)
+    A = form.identity * G + N @ (N.T if form.core is None else form.core @ N.T)
+    if form.kernel:
+        A = A + form.kernel * (G @ G)
+    if form.diagonal is not None:
+        total = form.diagonal.sum() if weights is None else weights @ form.diagonal
+        A = A + _weighted(total, moments, problem.center)
+    B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
+    found = solve_trace(A, B, k)
+    if form.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
+        check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
+    return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
+
+
+def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
+    """X'diag(d)X of the (centered) rows, d of sum `total`."""
+    slices = moments.slices()
+    whole = moments.gram[slices[ROWS], slices[WEIGHTED]]
+    if not center:
+        return whole
+    mean, sums = moments.mean()[slices[ROWS]], moments.sums[slices[WEIGHTED]]
+    border = np.outer(mean, sums)
+    return whole - border - border.T + total * np.outer(mean, mean)
+
+
+def _regress_moments(problem: TraceProblem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
+    """Eigenvectors Z of S = b F F' + T T' through the Gram matrix of [sqrt(b) F, T], regressed on F."""
+    b = np.sqrt(problem.A.kernel)
+    inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if b else T
+    cross = np.hstack([b * G, N]) if b else N
+    found = solve_trace(inner, None, min(k, len(inner)))
+    check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
+    right = cross @ (found.vectors / np.sqrt(found.values))  # F'Z
+    if problem.ridge:
+        W = positive_solve(G, problem.ridge, right)
+    else:
+        W = power_of(G, -1.0) @ right
+    return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, W)))
+
+
+def _scale(problem: TraceProblem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    return vectors * np.sqrt(np.maximum(values, 0.0)) if problem.scaled else vectors
+
+
+def fit_operator(
+    problem: TraceProblem,
+    K: Operator,
+    k: int,
+    tol: float = 1e-7,
+    max_steps: int = 200,
+    random_state: int | None = 0,
+) -> EmbeddingFit:
+    """Solve a problem from products and solves with the n x n kernel K (centered by the caller where it should be)."""
+    # Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov.
+    # With a ridge of 0 the kernel must have full rank (but for the mean that centering takes). Raises ValueError
+    # where it does not, or where the problem has fewer than k directions.
+    search = Search(K, k, tol, max_steps, random_state)
+    if problem.direct or problem.B is not None:
+        problem = replace(problem, A=problem.A.absorbed())
+    form = problem.A
+    if problem.direct:
+        return _regress(problem, search)
+    if _is_factored(form):
+        return _factored(problem, K, k)
+    if problem.B is not None:
+        return _covariance(problem, search)
+    if form.factor is None and form.diagonal is None and not form.kernel:
+        pairs = search.eigen(lambda B: form.identity * (K @ B), None)
+        return _dual(problem, pairs, pairs.vectors / np.sqrt(pairs.values))
+    S = applied(form, K.product)
+    pairs = block_krylov(S, search.start(form.factor), k, tol, max_steps, inner=K.product)
+    alpha = pairs.vectors / np.sqrt(np.einsum("ij,ij->j", pairs.vectors, K @ pairs.vectors))
+    return _dual(problem, pairs, alpha)
+
+
+def applied(form: QuadraticForm, product: LinearMap) -> LinearMap:
+    """B -> S B. `product`: B -> K B; in float64 for a pencil, whose small directions amplify what rounding adds."""
+    return lambda B: form.apply(B, product)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How eigenvectors are looked for."""
+
+    K: Operator
+    k: int
+    tol: float
+    max_steps: int
+    random_state: int | None
+
+    def start(self, factor: np.ndarray | None) -> np.ndarray:
+        """Directions of the labels, and random ones that the kernel has smoothed; all without the mean if K has none."""
+        n = self.K.n
+        known = np.zeros((n, 0)) if factor is None else orthonormalize(factor)[:, : 2 * self.k]
+        noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
+        return np.hstack([known, self.K @ noise])
+
+    def eigen(self, apply: LinearMap, factor: np.ndarray | None) -> Eigenpairs:
+        check_rank(self.K.n, self.k)
+        return block_krylov(apply, self.start(factor), self.k, self.tol, self.max_steps)
+
+
+def _is_factored(form: QuadraticForm) -> bool:
+    """Whether the form is T T' alone."""
+    return form.is_factor and form.core is None
+
+
+def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
+    """S = T T': q from the q x q matrix T'K T or, with B = w I, T'H T / w, H = K (K + c I)^-1 and w c the ridge."""
+    T, weight = problem.A.factor, 1.0 if problem.B is None else problem.B.identity
+    assert T is not None
+    if problem.B is None:
+        image, columns = K @ T, T
+    else:
+        columns = inverse(K, problem.ridge / weight, T)
+        image = T - problem.ridge / weight * columns
+    found = solve_trace(T.T @ image / weight, None, min(k, T.shape[1]))
+    check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
+    alpha = columns @ (found.vectors / (weight * np.sqrt(found.values)))
+    return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, alpha)))
+
+
+def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
+    """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
+    assert problem.B is not None
+    weight = problem.B.identity
+    ridge = problem.ridge / weight
+    K, S = search.K, applied(problem.A, search.K.product)
+    solves = bool(ridge) or problem.A.factor is not None  # else K^-1 S = b I
+    invert = Inverse(K, ridge, search.k) if solves else None
+    if invert is not None and ridge:
+        start = search.start(problem.A.factor)
+        pairs = block_krylov(lambda B: B - ridge * invert(B), start, search.k, search.tol, search.max_steps, inner=S)
+    else:
+        pairs = search.eigen(S, problem.A.factor)
+    image = S(pairs.vectors)
+    columns = problem.A.kernel * pairs.vectors if invert is None else invert(image)
+    lengths = np.sqrt(np.einsum("ij,ij->j", pairs.vectors, image) * pairs.values * weight)
+    return _dual(problem, replace(pairs, values=pairs.values / weight), columns / lengths)
+
+
+def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
+    """Eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
+    form = problem.A
+    if _is_factored(form):
+        T = form.factor
+        assert T is not None
+        found = solve_trace(T.T @ T, None, min(search.k, T.shape[1]))
+        check_rank(int((found.values > CUTOFF * found.values[0]).sum()), search.k)
+        Z, residuals = T @ (found.vectors / np.sqrt(found.values)), np.zeros(search.k)
+        pairs = Eigenpairs(found.values, Z, residuals, [], True)
+    else:
+        pairs = search.eigen(applied(form, lambda B: search.K @ B), form.factor)
+    if form.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
+        return _dual(problem, pairs, pairs.vectors * (form.kernel / pairs.values))
+    return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
+
+
+def _dual(problem: TraceProblem, pairs: Eigenpairs, alpha: np.ndarray) -> EmbeddingFit:
+    worst = float(pairs.residuals.max(initial=0.0))
+    return EmbeddingFit(
+        pairs.values, fix_signs(_scale(problem, pairs.values, alpha)), pairs.steps, bool(pairs.converged), worst
+    )
+
+
+def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
+    """(K + c I)^-1 B; K^-1 B of a kernel of full rank where c = 0."""
+    return Inverse(K, ridge, B.shape[1])(B)
+
+
+class Inverse:
+    """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method."""
+
+    # Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and
+    # so do any of one in tiles, of which this process would hold 8 n^2 bytes; they fall back on Cholesky where these
+    # do not converge. c = 0: see `FullRank`.
+
+    def __init__(self, K: Operator, ridge: float, columns: int):
+        self.K, self.ridge = K, ridge
+        self._full = FullRank(K) if not ridge else None
+        few = K.n > DIRECT_ROWS and (K.n > 600 * columns or in_tiles(K))
+        self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", COEFFICIENTS, random_state=0)
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        if self._full is not None:
+            return self._full(B)
+        assert self._solver is not None
+        try:
+            found = self._solver.solve(B, check=False)
+            if found.converged:
+                return found.value
+        except IllConditioned:
+            if self._solver.method != "cg":
+                raise
+        self._solver = factorize(self.K, self.ridge, "cholesky")
+        return self._solver.solve(B, check=False).value
+
+
+class FullRank:
+    """B -> K^-1 B by a dense float64 Cholesky factorization (8 n^2 bytes); of a centered kernel, beside what that takes.
+
+    Raises ValueError where K lacks full rank in float64: what an inverse would amplify is noise.
+    """
+
+    def __init__(self, K: Operator):
+        matrix = K.dense(np.float64)
+        n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
+        if K.null is not None:
+            matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)  # it gets the mean eigenvalue
+        norm = float(np.abs(matrix).sum(axis=0).max())
+        factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+        condition = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")[0] if info == 0 else 0.0
+        if condition < n * np.finfo(float).eps:
+            raise UserError(
+                f"the kernel of {n} samples does not have full rank (reciprocal condition {condition:.0e}), and its inverse "
+                f"would be noise; raise gamma (or the ridge) above 0, or narrow the kernel"
+            )
+        self._factor = factor
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        return scipy.linalg.lapack.dpotrs(self._factor, B, lower=1)[0]

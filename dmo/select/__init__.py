@@ -1,0 +1,1 @@
+"""Searches of parameters: cross-validated sweeps, and tuning in rounds of them."""

@@ -1,0 +1,535 @@
+"""Cross-validated sweeps that share what their fits have in common, as `dmo.selection` tells."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, clone, is_regressor
+from sklearn.utils import _safe_indexing, get_tags
+
+from dmo.blocks import Rows, Subset, crossed, presence
+from dmo.decide.decoders import Scores, as_decoder
+from dmo.decide.rules import SET_METRICS
+from dmo.decide.score_rule import ScoreRule, unseen_last
+from dmo.errors import UserError
+from dmo.fit.engine import by_gradients, choose_engine
+from dmo.hashing import digest, fingerprint
+from dmo.inputs import (
+    Inputs,
+    Outputs,
+    are_real,
+    check_outputs,
+    check_parameter,
+    check_partial_labels,
+    check_raw_views,
+    is_label_sets,
+    naming,
+    needs_of,
+    per_view,
+    sample_count,
+)
+from dmo.inputs.real_outputs import RealOutputs
+from dmo.kernels import rescaled
+from dmo.labels.stratification import stratified_folds as stratified_folds
+from dmo.methods.annotator import label_scores, targets
+from dmo.methods.base import Estimator
+from dmo.methods.base import SweepResult as SweepResult
+from dmo.methods.kgha import KGHA
+from dmo.methods.neighbor_votes import NeighborVotes
+from dmo.methods.ridge import MultiViewRidge
+from dmo.methods.shared_fits import ExactFolds, HeldOut, MomentFolds, SharedMaps
+from dmo.methods.view_weights import learns
+from dmo.metrics import Metric, metric_of
+from dmo.parameters import nested
+from dmo.persistence import encode
+from dmo.progress import stage
+from dmo.stores.checkpoints import Checkpoint, part_of_more
+from dmo.threads import in_threads, thread_count
+
+__all__ = ["sweep"]
+
+_ALGEBRA = ("ridge", "balance", "center", "label_ridge")
+_VOTES = ("sharpness", "visual", "decoder")
+_POWERS = ("decoder__prior_power", "decoder__propensity", "decoder__standardize")
+_DECODER = ("n_components", "intercept", "decoder", *_POWERS)
+
+
+GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "KGHA": {
+        "ridge": (0.01, 0.03, 0.1, 0.3, 1.0),
+        "balance": (0.001, 0.01, 0.1),
+        "n_components": (0.5, 0.8, 1.0),
+        "decoder__prior_power": (0.0, 0.25, 0.5),
+    },
+    "MultiViewRidge": {
+        "ridge": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+        "combine": ("kernels",),
+        "decoder__prior_power": (0.0, 0.25, 0.5),
+        "center": (True, False),
+    },
+    "MORP": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.01, 0.1, 1.0, 10.0), "n_components": (50,)},
+    "MLSI": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.001, 0.01, 0.1, 1.0), "n_components": (50,)},
+    "LLTSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
+    "CoupledSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
+    "NeighborVotes": {"sharpness": (15.0, 30.0, 60.0), "visual": (0.0, 5.0, 10.0)},
+    "TagProp": {"n_neighbors": (50, 100, 200), "sigma": (True, False)},
+    "TwoPassKNN": {"n_neighbors": (2, 4), "sharpness": (20.0, 40.0), "weights": (None, "tagprop")},
+    "FastTag": {"strength": (0.1, 1.0, 10.0)},
+    "JEC": {"n_neighbors": (3, 5, 10)},
+    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "graph__n_neighbors": (5, 15, 45)},
+}
+"""What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
+
+
+def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
+    """Choose what settings are compared by where nothing is said, right for one label a sample or three hundred.
+
+    labels (n, L)
+    """
+    if real:
+        return "r2"
+    if not multilabel:
+        return "accuracy"
+    return "auc-macro" if labels.shape[1] == 1 else "ranking"
+
+
+def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.ndarray, bool]:
+    """Read what settings are compared by: labels, or real outputs.
+
+    -> labels (n, L)
+    """
+    asked = getattr(estimator, "targets", "auto")
+    if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
+        Y, flat, _ = check_outputs(y, n, unknown=True)
+        RealOutputs.of(Y, flat)  # refuses an output that is never known
+        return Y, True
+    labels, known = check_partial_labels(estimator, y, n)
+    return (labels.astype(np.float64) if known is None else np.where(known, labels, np.nan)), False
+
+
+def _of_two_values(y: Any) -> bool:
+    """Whether y has labels for a regression: 0 and 1, or no numbers."""
+    if is_label_sets(y) or scipy.sparse.issparse(y):
+        return True
+    values = np.asarray(y.compute() if hasattr(y, "compute") else y)
+    return values.dtype.kind not in "iuf" or bool(((values == 0) | (values == 1)).all())
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What settings are compared on: labels (n x L, or `real` outputs), as given, fold of each sample, the metric."""
+
+    labels: np.ndarray
+    given: Any
+    fold: np.ndarray
+    metric: Metric
+    real: bool
+
+    @property
+    def folds(self) -> int:
+        return int(self.fold.max()) + 1
+
+    def truth(self, number: int) -> np.ndarray:
+        """Labels of the samples of a fold, as bytes where all are known; or outputs."""
+        truth = self.labels[self.fold == number]
+        return truth if self.real or np.isnan(truth).any() else truth.astype(np.uint8)
+
+
+def sweep(
+    estimator: BaseEstimator,
+    views: Inputs,
+    Y: Outputs,
+    grid: Mapping[str, Sequence[Any]],
+    folds: int = 4,
+    metric: str | Metric = "f1@5",
+    random_state: int | None = 0,
+    refit: bool = True,
+) -> SweepResult:
+    """Score every setting of a grid by cross-validation and refit the best.
+
+    Inside `dmo.stores.checkpoints.checkpoints` the scores of finished folds are kept, and a sweep that was
+    interrupted goes on
+    with the others; not where `metric` is a function, whose changes cannot be seen.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Of dmo or scikit-learn, one that scores labels by `decision_function`, or predicts them (a regression, which
+        learns +1
+        and -1).
+    views : mapping of view to rows, list of rows, or rows
+        n samples, as for its `fit`.
+    Y : array-like of shape (n, L) or (n,)
+        Labels or real outputs, as for its `fit`; held-out scores are compared with known ones alone.
+    grid : mapping of str to sequence
+        Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths, for which Nystrom maps
+        take the landmarks of factor 1.
+    folds : int, default=4
+        Folds of the cross-validation, in which every label has its share (`stratified_folds`).
+    metric : str or callable, default="f1@5"
+        See `dmo.metrics.metric_of`; averaged over folds (labels without a positive in a held-out fold do not count
+        there). Ties go to the first setting in the grid's order.
+    random_state : int or None, default=0
+        Seed of the folds.
+    refit : bool, default=True
+        Fit the best setting on all samples.
+
+    Returns
+    -------
+    SweepResult
+        Scores of all settings, and the best estimator.
+
+    Raises
+    ------
+    UserError
+        For unknown parameters or metrics, for an empty grid, and where no setting can be fitted and scored; a setting that
+        cannot be while others can is left out with a warning.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.selection import sweep
+    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
+    >>> grid = {"ridge": [0.1, 10.0], "decoder__prior_power": [0.0, 0.5]}
+    >>> found = sweep(MultiViewRidge("linear"), X, Y, grid, metric="f1@2")
+    >>> len(found.table), sorted(found.best_params)
+    (4, ['decoder__prior_power', 'ridge'])
+    """
+    _check_grid(estimator, grid)
+    score = metric_of(metric)
+    estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
+    probe = clone(estimator)
+    with naming(estimator):
+        for name, need in needs_of(type(estimator)).items() if isinstance(estimator, Estimator) else ():
+            for value in grid.get(name, ()):
+                check_parameter(name, value, need)
+        if "prepare__impute" in grid:  # then gaps are no reason to refuse the rows
+            probe.set_params(
+                prepare__impute=next((value for value in grid["prepare__impute"] if value is not None), None)
+            )
+        raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
+        n = sample_count(raw)
+        labels, real = searched_labels(probe, Y, n)
+    known, lacking = ~np.isnan(labels), any(presence(source) is not None for source in raw.values())
+    task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, real)
+    fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
+    fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
+    slow = [key for key in grid if key not in fast]
+    outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
+    tables: list[list[dict[str, Any]]] = [[] for _ in outer]
+    failed: dict[int, Exception] = {}
+    scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
+    last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
+    with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
+        for kind, number in sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer)):
+            fixed = outer[number]
+            if kind != last:  # settings that differ in the bandwidth, one after the other, share maps
+                last, maps = kind, defaultdict(SharedMaps)
+            try:
+                model = with_setting(estimator, fixed)
+                if getattr(model, "approximation", None) == "auto":
+                    model.set_params(approximation=choose_engine("auto", n, len(raw), getattr(model, "kernel", None)))
+                ruled = _ruled(model, inner) if isinstance(model, (KGHA, MultiViewRidge)) else []
+                decodes = any(own._decoder is not None for own in ruled)
+                # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
+                shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
+                # shared fits have no weights, nor views without samples
+                shared = shared and not lacking and model.class_weight is None
+                # nor factor rows whose moments all settings have
+                engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
+                shared = shared and not any(by_gradients(engine) for engine in engines)
+                loo = shared and (decodes or any(own._by_scores.standardize for own in ruled))
+                runs: Callable[..., list[dict[str, Any]]] = _one_by_one
+                if shared and not (loo and not model.is_exact):
+                    runs = _shared
+                if not known.all():  # moments have no single entries, and leaving one out has no closed form
+                    learned = learns(getattr(model, "weights", None))
+                    single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
+                    runs = runs if single else _one_by_one
+                scores.begin(number, advance)
+                with part_of_more(scores.save), naming(estimator):
+                    if runs is _shared:
+                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores)
+                    else:
+                        tried = runs(model, raw, views, task, inner, scores)
+                found = zip(tried, scores.values[number], strict=True)
+                tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+            except (UserError, np.linalg.LinAlgError) as error:
+                failed[number] = error
+    table = [row for part in tables for row in part]
+    if not table:
+        raise failed[min(failed)]
+    for number, reason in sorted(failed.items()):
+        warnings.warn(f"sweep: {outer[number]} is left out: {reason}", stacklevel=2)
+    scores.finish()
+    order = {key: i for i, key in enumerate(grid)}
+    table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
+    best = max(table, key=lambda row: row["mean"])
+    params = {key: best[key] for key in grid}
+    final = with_setting(estimator, params)
+    if refit:
+        given: Any = Y
+        final.fit(views, given if real else targets(final, given))
+    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    return SweepResult(table, name, params, best["mean"], final)
+
+
+def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
+    """Give an estimator the decoder whose scores above 0 are label sets, where these are what a metric is of."""
+    if metric not in SET_METRICS or is_regressor(estimator):
+        return estimator
+    if "decoder" not in estimator.get_params(deep=False):
+        raise UserError(
+            f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
+        )
+    return clone(estimator).set_params(decoder=metric) if Scores._takes(estimator.decoder) else estimator
+
+
+def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Go through all combinations of a grid's values."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
+    """Make a clone with the parameters of a setting."""
+    made, rest = clone(estimator), dict(setting)
+    if "bandwidth" not in made.get_params() and "bandwidth" in rest:
+        made.set_params(kernel=rescaled(rest.get("kernel", made.kernel), rest.pop("bandwidth")))
+        rest.pop("kernel", None)
+    return made.set_params(**rest)
+
+
+def _factor(estimator: BaseEstimator, setting: Mapping[str, Any]) -> float | None:
+    """By which a setting multiplies the kernels' bandwidths, see `with_setting`; None: it says nothing of them."""
+    return None if "bandwidth" in estimator.get_params() else setting.get("bandwidth")
+
+
+def _but_bandwidth(estimator: BaseEstimator, setting: Mapping[str, Any]) -> str:
+    """What tells settings apart but for that factor."""
+    given = _factor(estimator, setting) is not None
+    return repr({key: value for key, value in setting.items() if key != "bandwidth" or not given})
+
+
+def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> None:
+    known = nested(estimator)
+    if "kernel" in known:
+        known = known | {"bandwidth": None}
+    if not grid:
+        raise UserError("sweep: the grid is empty; pass at least one parameter with its values")
+    for key, values in grid.items():
+        if key not in known:
+            raise UserError(f"sweep: {type(estimator).__name__} has no parameter {key!r}; known: {', '.join(known)}")
+        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not len(values):
+            raise UserError(f"sweep: {key} needs a list of values, got {values!r}")
+
+
+def _summary(scores: Sequence[float]) -> dict[str, Any]:
+    return {"mean": float(np.mean(scores)), "std": float(np.std(scores)), "folds": [float(s) for s in scores]}
+
+
+def _description(
+    estimator: Any,
+    sources: Mapping[str, Rows],
+    task: _Task,
+    grid: Mapping[str, Sequence[Any]],
+    metric: str | Metric,
+) -> Callable[[], str] | None:
+    """A function that returns a digest of all that the scores depend on; None where there is none."""
+    if not isinstance(metric, str):
+        return None
+    try:
+        known = encode(estimator), [(key, encode(list(values))) for key, values in grid.items()], metric
+    except ValueError:  # an argument that is no number, name or object of dmo
+        return None
+
+    def describe() -> str:
+        engine = encode(
+            choose_engine("auto", len(task.labels), len(sources))
+        )  # may change with the memory that is free
+        rows = {name: fingerprint(source) for name, source in sources.items()}
+        return digest(known, engine, rows, task.labels, task.fold)
+
+    return describe
+
+
+class _Scores:
+    """Scores by outer setting, inner setting and fold, and which of them are found; kept in a checkpoint."""
+
+    def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
+        self.inner, self.outer = inner, 0
+        self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
+        self._kept = Checkpoint("sweep", describe)
+        self._advance: Callable[[int], None] = lambda steps: None
+        found = self._kept.load()
+        if found is not None:
+            self.values, self.known = found[0]["values"].copy(), found[0]["known"].copy()
+
+    def begin(self, outer: int, advance: Callable[[int], None]) -> None:
+        """Go on with the outer setting number `outer`, where some scores may be known."""
+        self.outer, self._advance = outer, advance
+        advance(int(self.known[outer].sum()))
+
+    def wanted(self, inner: int, fold: int) -> bool:
+        """Whether the score of an inner setting on a fold is still to be found."""
+        return not self.known[self.outer, inner, fold]
+
+    def put(self, inner: int, fold: int, score: float) -> None:
+        """A score of the outer setting that `begin` named; kept where that is due."""
+        self.values[self.outer, inner, fold], self.known[self.outer, inner, fold] = score, True
+        self._advance(1)
+        if self._kept.due():
+            self.save()
+
+    def save(self) -> None:
+        """Keep what is known."""
+        self._kept.save({"values": self.values, "known": self.known}, {})
+
+    def finish(self) -> None:
+        """Keep the scores for what follows the sweep."""
+        self._kept.finish({"values": self.values, "known": self.known}, {})
+
+
+def _shared(
+    model: Any,
+    sources: Mapping[str, Rows],
+    maps: Mapping[int, SharedMaps],
+    factor: float | None,
+    task: _Task,
+    grid: Mapping[str, Sequence[Any]],
+    scores: _Scores,
+) -> list[dict[str, Any]]:
+    """Score all settings, which it returns, from shared kernels (exact) or shared moments (low rank)."""
+    algebra = list(settings({key: grid[key] for key in grid if key in _ALGEBRA}))
+    decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
+    ruled = _ruled(model, grid)
+    wanted = np.array(
+        [
+            [
+                any(scores.wanted(i * len(decoders) + j, number) for j in range(len(decoders)))
+                for i in range(len(algebra))
+            ]
+            for number in range(task.folds)
+        ]
+    )
+    truths = [task.truth(number) for number in range(task.folds)]
+
+    def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
+        number, i, held = fit
+        by_components: dict[float | None, list[int]] = {}
+        for j, decoder in enumerate(decoders):
+            if scores.wanted(i * len(decoders) + j, number):
+                count = decoder.get("n_components", getattr(model, "n_components", None))
+                by_components.setdefault(count, []).append(j)
+        center, n_train = algebra[i].get("center", model.center), len(task.labels) - len(truths[number])
+        found = []
+        for count, raw, loo in held.scores(by_components):
+            for j in by_components[count]:
+                if held.units is None:
+                    values = _decoded(ruled[j], held, raw, loo, n_train)
+                else:
+                    values = (raw + held.frequency if center else raw) * held.units.scale + held.units.shift
+                found.append((i * len(decoders) + j, task.metric(truths[number], values)))
+        return found
+
+    fits = _fits(model, sources, maps, factor, task, algebra, decoders, wanted)
+    while batch := list(itertools.islice(fits, thread_count())):
+        for (number, _, _), found in zip(batch, in_threads(scored, batch), strict=True):
+            for inner, score in found:
+                scores.put(inner, number, score)
+    return [{**setting, **decoder} for setting in algebra for decoder in decoders]
+
+
+def _fits(
+    model: Any,
+    sources: Mapping[str, Rows],
+    maps: Mapping[int, SharedMaps],
+    factor: float | None,
+    task: _Task,
+    algebra: Sequence[Mapping[str, Any]],
+    decoders: Sequence[Mapping[str, Any]],
+    wanted: np.ndarray,
+) -> Iterator[tuple[int, int, HeldOut]]:
+    """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
+    loo = any(
+        own._by_scores.standardize or own._decoder is not None
+        for own in (with_setting(model, setting) for setting in decoders)
+    )
+
+    def in_turn(some: np.ndarray) -> list[int]:
+        """Settings that share factors or subspaces one after the other; these grow with the balance."""
+        kinds = [tuple(str(algebra[i].get(key)) for key in ("center", "ridge", "label_ridge")) for i in some]
+        return [
+            int(i) for *_, i in sorted(zip(kinds, (algebra[i].get("balance", 0.0) for i in some), some, strict=True))
+        ]
+
+    # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
+    groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
+    if not model.is_exact:
+        groups = [[number for group in groups for number in group]] if groups else []
+    for numbers in groups:
+        left = in_turn(np.flatnonzero(wanted[numbers].any(axis=0)))
+        given = model, sources, task.labels, task.fold, [algebra[i] for i in left], decoders, loo, numbers, task.real
+        for number, i, held in ExactFolds(*given) if model.is_exact else MomentFolds(*given, maps, factor):
+            yield number, left[i], held
+
+
+def _decoded(model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, n_train: int) -> np.ndarray:
+    """Scores of held-out samples by the decoder of a model, by a fit on `n_train` samples."""
+    decoder = as_decoder(model._decoder)
+    if decoder is not None:
+        assert loo is not None
+        assert held.labels is not None
+        return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
+    by = model._by_scores
+    rule = model.intercept, by.standardize, by.prior_power, by.propensity
+    return ScoreRule.learn(held.frequency, n_train, loo, *rule)(raw)
+
+
+def _ruled(model: Any, grid: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The model under every setting of a grid that changes how scores are decoded, and nothing else."""
+    return [with_setting(model, own) for own in settings({key: grid[key] for key in grid if key in _DECODER})]
+
+
+def _one_by_one(
+    model: Any,
+    sources: Mapping[str, Rows],
+    views: Any,
+    task: _Task,
+    grid: Mapping[str, Sequence[Any]],
+    scores: _Scores,
+) -> list[dict[str, Any]]:
+    """Score every setting, fitted for itself unless the estimator shares its fits of a fold. Returns the settings."""
+    tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
+    for number in range(task.folds):
+        left = [i for i in range(len(tried)) if scores.wanted(i, number)]
+        train, test = np.flatnonzero(task.fold != number), np.flatnonzero(task.fold == number)
+        old: Any = {name: Subset(source, train) for name, source in sources.items()}
+        new: Any = {name: Subset(source, test) for name, source in sources.items()}
+        if not isinstance(views, (Mapping, list, tuple)):
+            old, new = next(iter(old.values())), next(iter(new.values()))
+            old, new = (crossed(old, old), crossed(new, old)) if pairwise else (old[:], new[:])
+        y = _safe_indexing(task.given, train)
+        with part_of_more(scores.save):
+            for i, fitted in zip(left, _fits_of(model, old, y, [tried[i] for i in left], task.real), strict=True):
+                scores.put(i, number, task.metric(task.truth(number), label_scores(fitted, new)))
+    return tried
+
+
+def _fits_of(model: Any, X: Any, y: Any, tried: Sequence[Mapping[str, Any]], real: bool) -> Iterator[Any]:
+    """The estimator fitted under each setting; each is used before the next is made."""
+    if tried and hasattr(model, "_fits"):
+        yield from clone(model)._fits(X, y, tried)
+        return
+    for setting in tried:
+        fitted = with_setting(model, setting)
+        fitted._only_scores = True  # nobody asks it for label sets
+        yield fitted.fit(X, y if real else targets(fitted, y))

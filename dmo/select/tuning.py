@@ -1,0 +1,446 @@
+"""Tuning without options: which kernel, width, ridge and decoding suit these samples, by cross-validation.
+
+A search goes on in rounds, each a sweep of `dmo.selection`: kernels and their widths, scales and few ridges, on some samples
+where there are many; then, on more of them, widths and ridges beside those of the best two kinds, as long as they get
+better, without an edge; then ridges on more still; then what decodes the scores. The estimator's own settings are among the
+settings of every search, so that none ends with a model that scores worse on its folds.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, clone, is_regressor
+from sklearn.utils import _safe_indexing, get_tags
+
+import dmo
+from dmo.blocks import Rows, Subset, crossed, presence, rows
+from dmo.errors import UserError
+from dmo.inputs import Inputs, Outputs, check_raw_views, is_label_sets, naming, per_view, prepare_views, sample_count
+from dmo.inputs.preparation import _scalable
+from dmo.kernels import parse, rescaled
+from dmo.kernels.base import BandwidthKernel
+from dmo.kernels.composite import is_pairwise
+from dmo.kernels.multikernel import is_product
+from dmo.methods.annotator import Annotator, targets
+from dmo.methods.kgha import KGHA
+from dmo.methods.llt_svr import LLTSVR
+from dmo.methods.ridge import MultiViewRidge
+from dmo.methods.svr import OutputSVR
+from dmo.parameters import nested
+from dmo.select.sweeps import (
+    GRIDS,
+    Metric,
+    SweepResult,
+    default_metric,
+    making_sets,
+    searched_labels,
+    settings,
+    stratified_folds,
+    sweep,
+    with_setting,
+)
+
+log = logging.getLogger("dmo")
+Grid = Mapping[str, Sequence[Any]]
+_WIDTHS = (0.4, 1.0, 2.5)
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_SIZES = (600, 1500, 5000)  # samples of the first round, the second and the others, at most
+_ROUGH = 1e-3  # relative duality gap at which machines are compared
+_STEP = {"ridge": 3.0, "bandwidth": 1.6}
+_STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
+
+
+def tune(
+    estimator: str | BaseEstimator,
+    X: Inputs,
+    Y: Outputs,
+    grid: Grid | None = None,
+    metric: str | Metric | None = None,
+    cv: int = 4,
+    random_state: int | None = 0,
+) -> Any:
+    """Choose the parameters of an estimator by cross-validation and fit it on all samples.
+
+    Parameters
+    ----------
+    estimator : str or estimator
+        "ridge", "kgha", "morp" ..., as after `dmo tune`; or an estimator, whose parameters hold where none are tried.
+    X : mapping of view to rows, list of rows, or rows
+        n samples.
+    Y : array-like of shape (n, L) or (n,), or n lists of labels
+        Labels or real outputs, as for its `fit`.
+    grid : mapping of str to sequence, default=None
+        Values by parameter, all of whose combinations are tried, and ridges, widths, C and balances beyond where the best
+        lies at an edge, and the estimator's own settings. None: kernels, widths, scales of the columns, ridges,
+        intercepts and what decodes scores, see `search`.
+    metric : str or callable, default=None
+        See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`.
+    cv : int, default=4
+        Folds, in which every label has its share.
+    random_state : int or None, default=0
+        Seed of the folds.
+
+    Returns
+    -------
+    estimator
+        The best, fitted on all samples; its `tuning_` is the SweepResult with `best_params_`, `best_score_`,
+        `best_estimator_` and `cv_results_`.
+
+    Raises
+    ------
+    UserError
+        For unknown names, parameters and metrics.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> import dmo
+    >>> X, Y = make_multilabel_classification(n_samples=120, n_classes=5, random_state=0)
+    >>> model = dmo.tune("ridge", X, Y, grid={"ridge": [0.1, 1.0, 10.0]})
+    >>> model.predict(X[:2]).shape, model.tuning_.metric, {row["ridge"] for row in model.tuning_.table} > {0.1, 1.0, 10.0}
+    ((2, 5), 'ranking', True)
+    """
+    return search(_named(estimator), X, Y, grid, metric, cv, random_state).best_estimator
+
+
+def search(
+    estimator: BaseEstimator,
+    X: Inputs,
+    Y: Outputs,
+    grid: Grid | None = None,
+    metric: str | Metric | None = None,
+    cv: int = 4,
+    random_state: int | None = 0,
+) -> SweepResult:
+    """Do what `tune` does, and return what was found besides the model.
+
+    Y (n, L)
+    """
+    estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
+    problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
+    if grid is not None:
+        found = problem.with_own(problem.extended([grid]), grid)
+    elif isinstance(estimator, (MultiViewRidge, KGHA)):
+        found = _kernel_search(problem)
+    elif isinstance(estimator, OutputSVR):
+        found = _machine_search(problem)
+    else:
+        grid = GRIDS[type(estimator).__name__]
+        found = problem.with_own(problem.extended([grid]), grid)
+    return problem.finished(found)
+
+
+@dataclass
+class _Problem:
+    """What a search is about: `chosen`, rows that it may use (None: all), and all settings that were scored on them."""
+
+    estimator: Any
+    X: Any
+    Y: Any
+    views: Mapping[str, Rows]
+    labels: np.ndarray
+    real: bool
+    metric: str | Metric
+    cv: int
+    random_state: int | None
+    chosen: np.ndarray | None = None
+    table: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, estimator: Any, X: Any, Y: Any, metric: str | Metric | None, cv: int, random_state: int | None
+    ) -> _Problem:
+        probe = clone(estimator)
+        with naming(estimator):
+            if "prepare" in probe.get_params():
+                probe.set_params(prepare__impute="mean")
+            views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
+            labels, real = searched_labels(probe, Y, sample_count(views))
+        if not (real or isinstance(probe, Annotator)) and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
+            Y = labels  # a column for each of the names
+        if metric is None:
+            metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
+        return cls(estimator, X, Y, views, labels, real, metric, cv, random_state)
+
+    def on(self, most: int) -> _Problem:
+        """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
+        n = len(self.labels)
+        chosen = None
+        if n > most:
+            part = stratified_folds(np.nan_to_num(self.labels), (most / n, 1 - most / n), self.random_state)
+            chosen = np.flatnonzero(part == 0)
+        return replace(self, chosen=chosen, table=[])
+
+    def sweep(self, grids: Sequence[Grid]) -> dict[str, Any]:
+        """The best row of all settings so far, with those of the grids that are new."""
+        X, Y = self.X, self.Y
+        if self.chosen is not None:
+            single = not isinstance(X, (Mapping, list, tuple))
+            part: dict[str, Any] = {name: Subset(source, self.chosen) for name, source in self.views.items()}
+            if single:
+                (source,) = part.values()
+                pairwise = get_tags(self.estimator).input_tags.pairwise
+                X = crossed(source, source) if pairwise else source[:]
+            else:
+                X = part
+            Y = _safe_indexing(Y, self.chosen)
+        failed: list[UserError] = []
+        for grid in grids:
+            try:
+                found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+                self.table += found.table
+            except UserError as error:
+                failed.append(error)
+        if not self.table:
+            raise failed[0]
+        for reason in failed:
+            warnings.warn(f"tune: settings are left out: {reason}", stacklevel=2)
+        return self.best()
+
+    def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
+        """The same on more samples, with the settings of some rows and ridges beside them; itself where it has all."""
+        if self.chosen is None:
+            return self
+        more = self.on(most)
+        more.sweep([_fixed(row) | {"ridge": _around(row["ridge"])} for row in rows])
+        return more
+
+    def kinds(self) -> list[dict[str, Any]]:
+        """The best row of every kernel, scale and combination of views, the best first."""
+        ranked = sorted(self.table, key=lambda row: row["mean"])
+        return sorted({_kind(row): row for row in ranked}.values(), key=lambda row: -row["mean"])
+
+    def best(self) -> dict[str, Any]:
+        return max(self.table, key=lambda row: row["mean"])
+
+    def extended(self, grids: Sequence[Grid], more: Sequence[str] = ()) -> dict[str, Any]:
+        """The best row of the grids, and of values beyond them as long as the best of a number lies at an edge."""
+        best = self.sweep(grids)
+        for name in dict.fromkeys(name for grid in grids for name in grid if name in (*_OPEN, *more)):
+            more_values: list[float] = []
+            while len(more_values) < _STEPS and (beyond := self._beyond(best, name)) is not None:
+                more_values.append(beyond)
+                best = self.sweep([_fixed(best) | {name: [beyond]}])
+            if more_values:
+                listed = ", ".join(f"{value:g}" for value in more_values)
+                log.info("tune: the best %s was at the edge of its values; tried too: %s", name, listed)
+        return best
+
+    def _beyond(self, best: Mapping[str, Any], name: str) -> float | None:
+        """A value of a parameter beyond those tried with the kind of a setting; None where the best is not at their edge."""
+        at: Any = best.get(name)
+        rest = {key: value for key, value in setting_of(best).items() if key not in (name, *_OPEN)}
+        tried = {row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))}
+        if not _is_number(at) or len(tried) < 3 or min(tried) < at < max(tried):
+            return None
+        return float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
+
+    def with_own(self, best: dict[str, Any], grid: Grid) -> dict[str, Any]:
+        """The best row when the settings that the estimator came with are among them; a single value in a grid is a choice."""
+        own = nested(self.estimator)
+        free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
+        setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
+        if not setting or any(setting_of(row) == setting for row in self.table):
+            return best
+        found = self.sweep([{key: [value] for key, value in setting.items()}])
+        if found is not best:
+            log.info("tune: no setting was better than those that it came with")
+        return found
+
+    def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "ridge")) -> dict[str, Any]:
+        """The best row after steps from one to the best of its neighbors in ridge and width, those that were not tried."""
+        for _ in range(2 * _STEPS):
+            given = setting_of(row)
+            around = {name: _around(given[name], _STEP[name]) for name in names if _is_number(given.get(name))}
+            fixed = {key: value for key, value in given.items() if key not in around}
+            known = [other for other in self.table if _agrees(other, fixed) and other.keys() == row.keys()]
+            new = [
+                setting
+                for setting in settings(around)
+                if not any(all(np.isclose(other[key], setting[key], rtol=0.15) for key in around) for other in known)
+            ]
+            widths = dict.fromkeys(setting.get("bandwidth") for setting in new)
+            self.sweep(
+                [
+                    {**{key: [value] for key, value in (fixed | at).items()}, "ridge": ridges}
+                    for width in widths
+                    for at in [{} if width is None or "bandwidth" in fixed else {"bandwidth": width}]
+                    if (ridges := [setting["ridge"] for setting in new if setting.get("bandwidth") == width])
+                ]
+            )
+            alike = [other for other in self.table if _agrees(other, fixed) and other.keys() == row.keys()]
+            best = max(alike, key=lambda other: other["mean"])
+            if best is row or best["mean"] <= row["mean"]:
+                break
+            row = best
+        return self.best()
+
+    def finished(self, best: Mapping[str, Any]) -> SweepResult:
+        """The result with the best setting fitted on all samples."""
+        params = setting_of(best)
+        final = with_setting(self.estimator, params)
+        final.fit(self.X, self.Y if self.real else targets(final, self.Y))
+        name = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "metric")
+        result = SweepResult(self.table, name, params, best["mean"], final)
+        final.tuning_ = result
+        return result
+
+
+_OPEN = ("ridge", "bandwidth", "C", "balance")
+"""Parameters whose grids are extended: numbers on a scale of factors, without bounds."""
+
+
+def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the parameters of a row of a table."""
+    return {key: value for key, value in row.items() if key not in ("mean", "std", "folds")}
+
+
+def _agrees(row: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    return all(key in row and row[key] == value for key, value in setting.items())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _named(estimator: Any) -> Any:
+    if not isinstance(estimator, str):
+        return estimator
+    names = {"ridge": "MultiViewRidge", "kgha": "KGHA"} | {name.lower(): name for name in GRIDS}
+    if estimator.lower() not in names:
+        raise UserError(f"tune: no estimator {estimator!r} is known; pass one of {', '.join(names)}, or an object")
+    return getattr(dmo, names[estimator.lower()])()
+
+
+def _kernel_search(problem: _Problem) -> dict[str, Any]:
+    """Rounds over kernels, widths, scales, ridges and decoders."""
+    estimator, first = problem.estimator, problem.on(_SIZES[0])
+    first.sweep(_first_round(problem))
+    whole = all(
+        presence(source) is None for source in problem.views.values()
+    )  # one kernel takes no views that lack samples
+    if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and whole and estimator.kernel != "product":
+        best = first.best()
+        how = ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
+        first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
+    kinds = first.kinds()
+    middle = first.grown(_SIZES[1], kinds[:3])
+    best, *others = middle.kinds()
+    for row in (best, *(other for other in others[:1] if other["mean"] + other["std"] > best["mean"])):
+        middle.climbed(row)  # each may be better than the other once its width suits it
+    last = middle.grown(_SIZES[2], middle.kinds()[:2])
+    if last is not middle:
+        last.climbed(last.best(), ("ridge",))
+    chosen = _fixed(last.best())
+    if isinstance(estimator, KGHA):
+        chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
+    if not problem.real:
+        calibrated = chosen | {"decoder": ["calibrated"]}
+        last.sweep([chosen | {"intercept": [False]}, calibrated, calibrated | {"center": [False]}])
+        last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
+    found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
+    problem.table, problem.chosen = last.table, last.chosen
+    if last.chosen is not None:
+        log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
+    kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
+    tried = sum(len(part.table) for part in {id(part): part for part in (first, middle, last)}.values())
+    log.info("tune: %d settings%s, each on %d folds", tried, kind, problem.cv)
+    return found
+
+
+def _takes_powers(kernel: Any, problem: _Problem) -> bool:
+    """Whether kernels are such that their product, of powers, is defined: exponentials."""
+    return all(
+        isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values()
+    )
+
+
+def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kernel, scale and combination of views of a setting."""
+    return tuple(str(row.get(key)) for key in ("kernel", "prepare__scale", "combine"))
+
+
+def _fixed(row: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """A grid of one setting."""
+    return {key: [value] for key, value in setting_of(row).items()}
+
+
+def _around(value: float, factor: float = _FACTOR) -> list[float]:
+    return [float(f"{value * step:.3g}") for step in (1 / factor, 1.0, factor)]
+
+
+def _machine_search(problem: _Problem) -> dict[str, Any]:
+    """Kernel, width and scale by ridge regressions, which cost a small part of a fit; then C, epsilon and frames.
+
+    The loss of a ridge regression, error^2 / (2 ridge), has the slope C where the error is C ridge: around 1 / ridge.
+    """
+    machine = problem.estimator
+    like = {"prepare": machine._prepare, "random_state": machine.random_state}
+    regression = MultiViewRidge(machine.kernel, combine="kernels", targets="real" if problem.real else "labels", **like)
+    best = _kernel_search(replace(problem, estimator=regression, table=[]))
+    grid: dict[str, Sequence[Any]] = {
+        key: [best[key]] for key in ("kernel", "bandwidth", "prepare__scale") if key in best
+    }
+    grid |= {"C": [float(f"{share / best['ridge']:.3g}") for share in (0.1, 0.3, 1.0)], "epsilon": [0.01, 0.1]}
+    if isinstance(machine, LLTSVR):
+        grid["frame"] = ["local", "identity"]
+    own = {name: [getattr(machine, name)] for name in ("C", "epsilon")}
+    last = replace(problem, estimator=clone(machine).set_params(tol=max(machine.tol, _ROUGH))).on(_SIZES[1])
+    last.sweep([own])
+    found = last.extended([grid])
+    problem.table, problem.chosen = last.table, last.chosen
+    return found
+
+
+def _first_round(problem: _Problem) -> list[Grid]:
+    """Kernels with their widths, and scales, each with a few ridges."""
+    estimator = problem.estimator
+    grids: list[Grid] = []
+    more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
+    more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
+    given = is_pairwise(estimator.kernel)
+    own_scale = estimator._prepare.scale
+    scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
+    if len(scales) > 1 and any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values()):
+        scales.append("l2")  # counts of words: a document says the same twice as long
+    for scale in scales:
+        own: dict[str, Sequence[Any]] = {"prepare__scale": [scale]} | more
+        if not given and estimator.kernel != "linear":
+            try:
+                rescaled(estimator.kernel, 1.0)
+                own = own | {"bandwidth": _WIDTHS}
+            except (UserError, TypeError, AttributeError):  # a kernel without a width
+                pass
+        negative = scale == "standard" and not all(_scalable(estimator, list(problem.views)).values())
+        if estimator.kernel != "linear" and not negative:
+            grids.append(own | {"ridge": _RIDGES})
+        if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":
+            unit = _mean_square(problem, scale)
+            ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
+            linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "prepare__scale": [scale]}
+            grids.append(linear | more | {"ridge": ridges})
+    return grids
+
+
+def _mean_square(problem: _Problem, scale: Any) -> float:
+    """Mean squared length of the centered rows, over the views: what the ridge of a linear kernel is compared with."""
+    probe = clone(problem.estimator).set_params(kernel="linear", prepare__scale=scale)
+    n = len(problem.labels)
+    some = np.arange(n) if n <= 1000 else np.sort(np.random.default_rng(0).choice(n, 1000, replace=False))
+    part: dict[str, Rows] = {name: Subset(source, some) for name, source in problem.views.items()}
+    found = []
+    for source in prepare_views(probe, part, reset=True).values():
+        block = rows(source)
+        mean = np.asarray(block.mean(axis=0)).ravel()
+        squares = block.multiply(block) if hasattr(block, "multiply") else np.square(block, dtype=np.float64)
+        found.append(
+            float(np.nansum(squares) if isinstance(squares, np.ndarray) else squares.sum()) / len(some) - mean @ mean
+        )
+    return max(float(np.mean(found)), np.finfo(float).tiny)

@@ -1,0 +1,451 @@
+"""Label sets and probabilities, learned from held-out scores of the training samples."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
+from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import f1_score, log_loss, r2_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+import dmo
+from dmo import KGHA, Exact, MultiViewRidge, Nystrom
+from dmo.decide import out_of_fold
+from dmo.decide.probabilities import PooledProbabilities, best_threshold, learn_thresholds
+from dmo.decoders import Scores
+from dmo.errors import UserError
+from dmo.labels.stratification import stratified_folds
+from dmo.linalg.tiles import Tiles
+from dmo.methods import homogeneity
+from dmo.metrics import set_scores
+from dmo.persistence import described, rebuilt
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """300 + 300 samples of 8 labels of very different frequency; label 7 has no training sample."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 10))
+    scores = X @ rng.normal(size=(10, 8)) + 1.5 * rng.normal(size=(600, 8))
+    Y = (scores > scores.std(axis=0) * np.linspace(0, 1.9, 8)).astype(np.uint8)
+    Y[:300, 7] = 0
+    return X[:300], Y[:300], X[300:], Y[300:]
+
+
+MODELS = {
+    "ridge": MultiViewRidge("rbf", ridge=1.0),
+    "linear": MultiViewRidge("linear", ridge=1.0),
+    "low rank": MultiViewRidge("rbf", ridge=1.0, approximation=Nystrom(rank=100)),
+    "KGHA": KGHA("rbf", ridge=1.0, n_components=1.0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predicted_sets_are_better_than_the_same_number_of_labels_for_all(name, problem, tmp_path):
+    X, Y, new, truth = problem
+    model = MODELS[name].fit(X, Y)
+    sets = model.predict(new)
+    cardinality = max(1, round(Y.sum(axis=1).mean()))
+    seen = slice(0, 7)
+    best = max(
+        set_scores(truth[:, seen], (model.decision_function(new)[:, seen] > t).astype(int)).f1_micro
+        for t in np.linspace(-0.5, 0.5, 41)
+    )
+    ours = f1_score(truth[:, seen], sets[:, seen], average="micro")
+    fixed = f1_score(truth[:, seen], model.predict(new, top=cardinality)[:, seen], average="micro")
+    assert ours > max(fixed, best - 0.03)
+    assert not sets[:, 7].any()
+    assert not model.predict(new, top=8)[:, 7].any()
+    p = model.predict_proba(new)
+    assert not p[:, 7].any()
+    constant = np.tile(Y.mean(axis=0), (300, 1))
+    loss = lambda q: np.mean([log_loss(truth[:, l], q[:, l], labels=[0, 1]) for l in range(7)])  # noqa: E731
+    assert loss(p) < loss(constant) - 0.02
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(loaded.predict(new), sets)
+    np.testing.assert_array_equal(loaded.predict_proba(new), p)
+
+
+@pytest.mark.parametrize(
+    "model", [MultiViewRidge("linear"), KGHA("linear", n_components=3)], ids=lambda m: type(m).__name__
+)
+def test_a_fit_on_very_many_sparse_labels_says_why_it_learned_no_probabilities(model, tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(20, 4)), scipy.sparse.random_array((20, 4097), density=0.01, rng=rng, dtype=np.float64) > 0
+    model.fit(X, Y).save(str(tmp_path / "m.zarr"))
+    said = r"no probabilities are learned from 4097 labels that a fit took as a sparse matrix; take top_labels .* y\.toarray"
+    for fitted in (model, dmo.load(str(tmp_path / "m.zarr"))):
+        with pytest.raises(UserError, match=said):
+            fitted.predict_proba(X)
+        assert fitted.top_labels(X, 3)[0].shape == (20, 3)
+    assert model.fit(X, Y.toarray()).predict_proba(X).shape == (20, 4097)
+
+
+def test_classes_keep_their_order_in_probabilities_that_sum_to_1():
+    X, y = load_iris(return_X_y=True)
+    model = MultiViewRidge("rbf", ridge=0.1).fit(X[::2], y[::2])
+    p = model.predict_proba(X[1::2])
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X[1::2]))
+    oracle = CalibratedClassifierCV(make_pipeline(StandardScaler(), SVC()), cv=4).fit(X[::2], y[::2])
+    assert log_loss(y[1::2], p) < log_loss(y[1::2], oracle.predict_proba(X[1::2]))
+
+
+def test_sets_do_not_change_scores_nor_rankings(problem):
+    X, Y, new, _ = problem
+    alone = MultiViewRidge("rbf", ridge=1.0)
+    alone._only_scores = True
+    alone.fit(X, Y)
+    assert alone.decoding_ is None
+    scores = MultiViewRidge("rbf", ridge=1.0).fit(X, Y).decision_function(new)
+    np.testing.assert_array_equal(scores, alone.decision_function(new))
+
+
+@pytest.mark.parametrize("engine", ["exact", Nystrom(rank=300)])
+def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, monkeypatch, engine):
+    X, Y, *_ = problem
+    monkeypatch.setattr(out_of_fold, "ALL_ROWS", 100)
+    monkeypatch.setattr(out_of_fold, "SOME_ROWS", 12)
+    monkeypatch.setattr("dmo.methods.ridge.rows_in_runs", lambda n: np.arange(5, 17))
+    found = {}
+    monkeypatch.setattr(
+        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.update(scores=held[0], Y=Y)
+    )
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0, approximation=engine).fit(X, Y)
+    rows = out_of_fold.some_rows(300) if model.is_exact else np.arange(5, 17)
+    np.testing.assert_array_equal(found["Y"], Y[rows])
+    exact = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0, intercept=True)
+    exact._only_scores = True
+    for i, scores in zip(rows[:3], found["scores"]):
+        others = np.arange(300) != i
+        alone = exact.fit(X[others], Y[others]).decision_function(X[i : i + 1])[0]
+        np.testing.assert_allclose((scores + Y.mean(axis=0))[:7], alone[:7], atol=1e-4)
+
+
+def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(problem, monkeypatch):
+    X, Y, *_ = problem
+    widths, held, apply = [], [], Tiles._apply
+    monkeypatch.setattr(MultiViewRidge, "_learn_decoder", lambda self, d, found, Y, known=None: held.append(found[0]))
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)  # by a Cholesky factor
+    monkeypatch.setattr(Tiles, "_apply", lambda A, B, dtype: (widths.append(B.shape[1]), apply(A, B, dtype))[1])
+    monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)  # as for kernels whose factor has no room
+    model.set_params(approximation=Exact(storage="recomputed", block=100)).fit(X, Y)
+    assert held[1].shape == (300, 8)
+    assert 8 <= max(widths) <= 128
+    np.testing.assert_allclose(held[1], held[0], atol=1e-6)
+
+
+def test_the_best_threshold_is_the_best_of_all():
+    rng = np.random.default_rng(1)
+    p, y = rng.random(40).round(1), rng.random(40) < 0.3
+    found = f1_score(y, p > best_threshold(p, y))
+    assert found == max(f1_score(y, p > t) for t in np.linspace(0, 0.95, 20))
+    ranked = np.array([0.8, 0.6, 0.4])  # halfway to the next value, below the last one to 0
+    assert best_threshold(ranked, np.array([True, True, False])) == 0.5
+    assert best_threshold(ranked, np.array([True, True, True])) == 0.2
+
+
+@pytest.mark.parametrize(("p", "wanted"), [([1.0, 1 - 1e-9, 0.999999], 1 - 1e-4), ([1e-6, 1e-9, 0.0], 1e-4)])
+def test_thresholds_keep_away_from_0_and_1(p, wanted):
+    """There probabilities are rounding."""
+    assert learn_thresholds(np.array([p]).T, np.array([[1], [1], [0]])) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("power", [1.0, 3.0], ids=["true probabilities", "labels that need thresholds of their own"])
+def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(power):
+    """Where probabilities are true one threshold is the best; where those of half of the labels are off, their own are."""
+    rng = np.random.default_rng(0)
+    chance = expit(rng.normal(size=(600, 20)) * 1.5 - 3)
+    Y, fresh = (rng.random(chance.shape) < chance for _ in range(2))
+    p = chance.copy()
+    p[:, ::2] **= power
+    found = learn_thresholds(p, Y)
+    micro = lambda t: f1_score(fresh, p > t, average="micro", zero_division=0)  # noqa: E731
+    common = best_threshold(p.ravel(), Y.ravel())
+    own = np.array([best_threshold(p[:, l], Y[:, l]) for l in range(20)])
+    assert (np.ptp(found) == 0) == (power == 1)
+    assert micro(found) >= max(micro(common), micro(own)) - 0.005
+
+
+def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samples():
+    """The best thresholds by trying all, and how far a label's own is from the common one: n / (n + 20) of the way."""
+    rng = np.random.default_rng(1)
+    Y = rng.random((2000, 3)) < [0.01, 0.05, 0.5]
+    p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
+
+    def best(p, y):
+        cuts = np.sort(np.unique(p))
+        return logit(max((cuts[1:] + cuts[:-1]) / 2, key=lambda t: f1_score(y, p > t)))
+
+    few = np.argsort(p, axis=None)[-1500:]  # the best cuts lie high
+    common = best(p.ravel()[few], Y.ravel()[few])
+    own = np.array([best(p[:, l], Y[:, l]) for l in range(3)])
+    count = Y.sum(axis=0)
+    wanted = common + (own - common) * count / (count + 20)
+    np.testing.assert_allclose(logit(learn_thresholds(p, Y)), wanted, atol=0.02)
+
+
+def test_slopes_and_offsets_of_labels_are_the_largest_posterior():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((200, 3)) < [0.02, 0.2, 0.5]).astype(float)
+    scores = [Y * [0.5, 2.0, 1.0] + rng.normal(size=Y.shape)]
+    pooled = PooledProbabilities.fit(scores, Y)
+    found = pooled.refined(scores, Y)
+    x = logit(replace(pooled, ordered=True)(scores))
+    for l in range(3):
+        center = x[:, l].mean()
+
+        def loss(w, l=l, center=center):
+            z = x[:, l] + w[0] * (x[:, l] - center) + w[1]
+            return (np.logaddexp(0, z) - Y[:, l] * z).sum() + 2.5 * (w**2).sum()
+
+        best = minimize(loss, np.zeros(2), tol=1e-12).x
+        np.testing.assert_allclose(found.own[:, l], [best[0], best[1] - best[0] * center], atol=1e-4)
+
+
+def test_batches_learn_label_sets_of_what_they_bring(problem):
+    X, Y, new, truth = problem
+    model = MultiViewRidge("rbf", ridge=1.0, approximation=Nystrom(rank=100))
+    model.partial_fit(X[:200], Y[:200]).partial_fit(X[200:], Y[200:])
+    assert f1_score(truth[:, :7], model.predict(new)[:, :7], average="micro") > 0.6
+    few = MultiViewRidge("rbf", approximation=Nystrom(rank=20)).partial_fit(X[:60], Y[:60])
+    assert (few.predict(new).sum(axis=1) == max(1, round(Y[:60].sum(axis=1).mean()))).all()
+
+
+def test_label_sets_of_low_rank_kernels_take_the_maps_of_the_fit(monkeypatch):
+    """They know nothing of labels, and finding landmarks anew took longer than all else of the further fit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 4))
+    Y = (X @ rng.normal(size=(4, 3)) > 0.5).astype(np.uint8)
+    found, fit_maps = [], homogeneity.fit_maps
+
+    def counted(*given):
+        found.append(fit_maps(*given))
+        return found[-1]
+
+    monkeypatch.setattr(homogeneity, "fit_maps", counted)
+    model = KGHA(approximation=Nystrom(rank=15), n_components=2).fit(X, Y)
+    assert len(found) == 1
+    assert model.decoding_ is not None
+    assert model.predict(X).sum() > 0
+
+
+def test_a_fit_that_learns_no_probabilities_says_so(problem):
+    X, Y, new, _ = problem
+    with pytest.raises(ValueError, match="label_sets=False learns no probabilities"):
+        MultiViewRidge("linear", decoder=Scores(label_sets=False)).fit(X, Y).predict_proba(new)
+
+
+def test_a_column_of_text_is_a_vector_of_classes():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    with pytest.warns(DataConversionWarning, match="column-vector y"):
+        model = MultiViewRidge().fit(X, names[:, None])
+    np.testing.assert_array_equal(model.predict(X), MultiViewRidge().fit(X, names).predict(X))
+
+
+@pytest.mark.parametrize("most", [46, 47, 48, 49, 1000])
+def test_few_samples_are_all_scored_and_their_order_hardly_moves_probabilities(most, monkeypatch):
+    """By the scores of a random quarter probabilities moved by .7 with the order of samples or labels."""
+    held = []
+    monkeypatch.setattr(out_of_fold, "FEW_ROWS", most)
+    monkeypatch.setattr(
+        KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append((found[0], Y))
+    ) if most < 1000 else None
+    rng, moved = np.random.default_rng(0), []
+    for _ in range(4):
+        X, new = rng.normal(size=(48, 6)), rng.normal(size=(100, 6))
+        Y = (X @ rng.normal(size=(6, 4)) + rng.normal(size=(48, 4)) > 0.5).astype(np.uint8)
+        model = KGHA().fit(X, Y)
+        if most < 1000:
+            assert len(held[-1][0]) == (48 if most >= 48 else 12)
+            continue
+        rows, labels = rng.permutation(48), rng.permutation(4)
+        said = model.predict_proba(new)
+        moved += [
+            np.abs(KGHA().fit(X[rows], Y[rows]).predict_proba(new) - said).max(),
+            np.abs(KGHA().fit(X, Y[:, labels]).predict_proba(new) - said[:, labels]).max(),
+        ]
+    assert max(moved, default=0) < 0.2
+
+
+def test_scores_of_few_samples_are_those_of_fits_without_their_fold(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 4)), (rng.random((60, 3)) < 0.4).astype(np.uint8)
+    held = []
+    monkeypatch.setattr(KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found[0]))
+    KGHA(dmo.kernels.RBF(2.0)).fit(X, Y)
+    fold = out_of_fold.folds_of_rows({"x": X}, Y)
+    assert fold.max() == 9
+    model = KGHA(dmo.kernels.RBF(2.0), decoder=Scores(label_sets=False))
+    for number in range(10):
+        said = model.fit(X[fold != number], Y[fold != number])._raw_scores({"x": X[fold == number]})
+        np.testing.assert_allclose(held[0][fold == number], said, atol=1e-6)
+
+
+PREDICTORS = {
+    "KGHA": KGHA(n_components=2),
+    "ridge": MultiViewRidge(),
+    "MORP": dmo.MORP(n_components=3),
+    "MLSI": dmo.MLSI(n_components=3),
+    "MOPE": dmo.MOPE(n_components=3),
+    "MESD": dmo.MESD(n_components=2),
+    "CCA": dmo.TraceEmbedding("cca", n_components=1),
+    "LLTSVR": dmo.LLTSVR(tol=1e-3),
+    "CoupledSVR": dmo.CoupledSVR(tol=1e-3),
+    "JEC": dmo.JEC(),
+    "TagProp": dmo.TagProp(n_neighbors=20),
+    "TwoPassKNN": dmo.TwoPassKNN(),
+    "FastTag": dmo.FastTag(),
+    "votes": dmo.NeighborVotes(),
+    "propagation": dmo.LabelPropagation(graph=dmo.Graph(n_neighbors=8)),
+}
+
+
+@pytest.fixture(scope="module")
+def signals():
+    """240 samples of 3 outputs, of which the first half is learned from."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(240, 6))
+    return X, X @ rng.normal(size=(6, 3)) + 0.5 * rng.normal(size=(240, 3))
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_labels_are_predicted_as_learned_sets_by_every_estimator(name, signals, tmp_path):
+    X, signal = signals
+    Y = (signal > [0.0, 0.8, 1.6]).astype(np.int64)
+    old, new = slice(0, 120), slice(120, None)
+    model = clone(PREDICTORS[name]).fit(X[old], Y[old])
+    sets, p = model.predict(X[new]), model.predict_proba(X[new])
+    assert is_classifier(model)
+    assert not is_regressor(model)
+    assert (sets.dtype, sets.shape, set(np.unique(sets))) == (np.int64, (120, 3), {0, 1})
+    assert len(np.unique(sets.sum(axis=1))) > 1
+    fixed = model.predict(X[new], top=max(1, round(Y[old].sum() / 120)))
+    assert f1_score(Y[new], sets, average="micro") > f1_score(Y[new], fixed, average="micro") - 0.02
+    assert ((p >= 0) & (p <= 1)).all()
+    constant = np.tile(Y[old].mean(axis=0), (120, 1))
+    assert sum(log_loss(Y[new][:, l], p[:, l]) - log_loss(Y[new][:, l], constant[:, l]) for l in range(3)) < -0.1
+    assert model.predict(X[new], top=2).sum(axis=1).tolist() == [2] * 120
+    scores = model.decision_function(X[new])
+    np.testing.assert_array_equal(model.top_labels(X[new], 1)[0][:, 0], scores.argmax(axis=1))
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(loaded.predict(X[new]), sets)
+    np.testing.assert_array_equal(loaded.predict_proba(X[new]), p)
+
+
+@pytest.mark.filterwarnings("ignore:.*n_components = 2")
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_two_classes_have_one_score_and_are_predicted_as_classes_by_every_estimator(name, signals):
+    X, signal = signals
+    y = np.where(signal[:, 0] > 0, "wet", "dry")
+    model = clone(PREDICTORS[name]).fit(X[:120], y[:120])
+    scores, p = model.decision_function(X[120:]), model.predict_proba(X[120:])
+    assert scores.shape == (120,)
+    assert model.predict(X[120:]).tolist() == np.where(scores > 0, "wet", "dry").tolist()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (model.predict(X[120:]) == y[120:]).mean() == model.score(X[120:], y[120:]) > 0.75
+
+
+@pytest.mark.filterwarnings("ignore:LLTSVR. every neighborhood")
+@pytest.mark.parametrize("name", ["KGHA", "ridge", "MORP", "MLSI", "CCA", "LLTSVR", "CoupledSVR"])
+def test_real_targets_are_predicted_as_numbers_by_every_estimator_that_takes_them(name, signals):
+    X, signal = signals
+    model = clone(PREDICTORS[name]).fit(X[:120], 100 + signal[:120])
+    assert is_regressor(model)
+    assert not is_classifier(model)
+    assert not hasattr(model, "decision_function")
+    assert not hasattr(model, "predict_proba")
+    found = model.predict(X[120:])
+    assert np.abs(found - 100).max() < 20
+    assert model.score(X[120:], 100 + signal[120:]) == pytest.approx(r2_score(100 + signal[120:], found))
+    assert r2_score(100 + signal[120:], found) > 0.1
+    with pytest.raises(UserError, match="real outputs have no top labels and no names of them"):
+        model.predict(X, top=1)
+    with pytest.raises(UserError, match="decoder = 'f1@1' is for labels, and y has real values"):
+        clone(model).set_params(decoder="f1@1").fit(X, signal)
+    assert is_classifier(model.fit(X, (signal > 0).astype(int)))
+
+
+@pytest.mark.filterwarnings("ignore:LLTSVR. every neighborhood")
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_probabilities_of_noise_are_chance_for_every_estimator(name):
+    rng = np.random.default_rng(4)
+    X, Y = rng.normal(size=(400, 4)), (rng.random((400, 3)) < [0.2, 0.4, 0.6]).astype(int)
+    p = clone(PREDICTORS[name]).fit(X[:200], Y[:200]).predict_proba(X[200:])
+    constant = np.tile(Y[:200].mean(axis=0), (200, 1))
+    for l in range(3):
+        assert log_loss(Y[200:, l], p[:, l]) < log_loss(Y[200:, l], constant[:, l]) + 0.05
+
+
+@pytest.mark.parametrize("name", ["MORP", "MESD", "LLTSVR", "propagation"])
+def test_a_decoder_ranks_labels_by_what_does_best(name, signals):
+    X, signal = signals
+    Y = (signal > [0.0, 0.8, 1.6]).astype(np.int64)
+    model = clone(PREDICTORS[name]).set_params(decoder="f1-macro").fit(X[:120], Y[:120])
+    assert model.decoding_.ranks
+    assert model.held_out_scores_.shape == (120, 3)
+    np.testing.assert_array_equal(model.predict(X[120:]), model.decision_function(X[120:]) > 0)
+
+
+@pytest.mark.parametrize("name", ["KGHA", "MORP", "LLTSVR"])
+def test_label_sets_of_few_samples_do_not_depend_on_their_order_or_on_rows_being_repeated(name, signals):
+    X, signal = signals
+    Y, counts = (signal[:90] > 0.5).astype(int), np.random.default_rng(5).integers(1, 4, 90)
+    model = clone(PREDICTORS[name]).set_params(kernel=dmo.kernels.RBF(bandwidth=2.0))
+    model.set_params(**{"solver__tol" if name == "KGHA" else "tol": 1e-10})
+    order = np.random.default_rng(6).permutation(np.repeat(np.arange(90), counts))
+    p = model.fit(X[:90], Y, sample_weight=counts.astype(float)).predict_proba(X[90:])
+    np.testing.assert_allclose(clone(model).fit(X[order], Y[order]).predict_proba(X[90:]), p, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["MORP", "LLTSVR"])
+def test_a_model_saved_before_it_learned_label_sets_gives_as_many_labels_as_on_average(name, signals):
+    X, signal = signals
+    Y = (signal > [0.0, 0.3, 0.6]).astype(np.uint8)
+    model = clone(PREDICTORS[name]).fit(X[:120], Y[:120])
+    arrays, description = described(model)
+    arrays = {key: value for key, value in arrays.items() if not key.startswith(("rule/", "decoding/"))}
+    description["parameters"].pop("decoder")
+    fitted = {key: value for key, value in description["fitted"].items() if key not in ("rule", "decoding")}
+    mean = Y[:120].mean(axis=0)
+    if name == "MORP":
+        arrays["label_means"] = mean
+        fitted |= {"has_labels": True, "flat": False, "n_labeled": 120.0}
+    else:
+        arrays["fit/label_means_"] = mean
+        fitted |= {"cardinality": float(mean.sum()), "n_labeled": 120.0}
+        fitted["numbers"]["flat_"] = False
+    loaded = rebuilt(arrays, description | {"fitted": fitted})
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X, top=round(mean.sum())))
+    with pytest.raises(UserError, match="too few samples to learn probabilities from, or a fit of an earlier version"):
+        loaded.predict_proba(X)
+
+
+def test_label_propagation_learns_from_means_of_neighbors_whose_scores_have_not_seen_the_label(signals, monkeypatch):
+    X, signal = signals
+    Y, held = (signal[:100] > 0.5).astype(float), []
+    Y[60:] = np.nan
+    monkeypatch.setattr(
+        dmo.LabelPropagation, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found[0])
+    )
+    model = dmo.LabelPropagation(graph=dmo.Graph(n_neighbors=5, weight="constant")).fit(X[:100], Y)
+    fold = stratified_folds(Y[:60], 4)
+    near = NearestNeighbors(n_neighbors=6).fit(X[:100]).kneighbors(X[:60], return_distance=False)[:, 1:]
+    for number in range(4):
+        left = Y.copy()
+        left[np.flatnonzero(fold == number)] = np.nan
+        scores = model.fit(X[:100], left).scores_
+        np.testing.assert_allclose(held[0][fold == number], scores[near[fold == number]].mean(axis=1), atol=1e-6)

@@ -1,0 +1,248 @@
+"""A fit reads its rows once: chunks are counted as they are read from a store, from Zarr and from dask arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+
+from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
+from dmo.blocks import InOrder, Subset
+from dmo.decoders import Scores
+from dmo.fit import row_sums
+from dmo.fit.krylov import ShiftedRows
+from dmo.fit.moments import Moments
+from dmo.fit.passes import FeatureRows, collect_moments
+from dmo.stores import _arrays, _views
+
+N, CHUNK = 2600, 300  # neither 300 nor 256 rows divide the other; more rows than kernels in float64 take
+LOW = Nystrom(rank=20, fit_rows=100, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((N, 3))
+    views = {"a": np.hstack([Z, rng.standard_normal((N, 3))]), "b": Z[:, :2] + 0.1 * rng.standard_normal((N, 2))}
+    return {name: X.astype(np.float32) for name, X in views.items()}, (Z > 0.3).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def store(data: Any, tmp_path_factory: pytest.TempPathFactory) -> stores.FeatureStore:
+    path = tmp_path_factory.mktemp("store") / "f.zarr"
+    specs = {name: stores.ViewSpec(X.shape[1]) for name, X in data[0].items()}
+    writer = stores.create_features(path, N, specs, labels=data[1], block=CHUNK)
+    for name, block in writer.missing():
+        writer.write(name, block, data[0][name][CHUNK * block : CHUNK * (block + 1)])
+    writer.finish()
+    return stores.open_features(path)
+
+
+class Readings:
+    """How often every chunk was read, and how many rows were read by themselves."""
+
+    def __init__(self) -> None:
+        self.chunks: Counter[Any] = Counter()
+        self.rows = 0
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Readings]:
+    found = Readings()
+    read, sample = _arrays.DenseArray.read, _arrays.sample_rows
+
+    def counted(self: Any, index: Any, *given: Any, **more: Any) -> Any:
+        found.chunks[self.name, index] += 1
+        return read(self, index, *given, **more)
+
+    def counted_sample(array: Any, entries: Any, index: np.ndarray) -> Any:
+        found.rows += len(index)
+        return sample(array, entries, index)
+
+    monkeypatch.setattr(_arrays.DenseArray, "read", counted)
+    monkeypatch.setattr(_views, "sample_rows", counted_sample)
+    monkeypatch.setattr(row_sums, "BLOCK", 256)
+    return found
+
+
+def one(make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    return lambda views, Y: make().fit(views["a"], Y)
+
+
+def several(make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    return lambda views, Y: make().fit(views, Y)
+
+
+FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that it reads
+    "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=False))), 2),
+    "KGHA, MEKA": (
+        several(
+            lambda: KGHA(
+                approximation=Meka(clusters=2, rank=8, fit_rows=100), n_components=2, decoder=Scores(label_sets=False)
+            )
+        ),
+        2,
+    ),
+    "KGHA, exact": (
+        several(
+            lambda: KGHA(
+                approximation="exact",
+                ridge=1.0,
+                n_components=2,
+                solver=Solver(tol=1e-2),
+                decoder=Scores(label_sets=False),
+            )
+        ),
+        2,
+    ),
+    "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, decoder=Scores(label_sets=False))), 2),
+    "ridge, exact": (several(lambda: MultiViewRidge(approximation="exact", combine="kernels", ridge=1.0)), 2),
+    "MORP, Nystrom": (one(lambda: MORP(form="direct", approximation=LOW, decoder=Scores(label_sets=False))), 1),
+    "MORP, primal": (
+        one(lambda: MORP("linear", form="direct", approximation="exact", decoder=Scores(label_sets=False))),
+        1,
+    ),
+    "MLSI, primal": (one(lambda: MLSI(approximation="exact", decoder=Scores(label_sets=False))), 1),
+    "CCA, primal": (one(lambda: TraceEmbedding("cca", approximation="exact", decoder=Scores(label_sets=False))), 1),
+    "CCA, Nystrom": (
+        one(lambda: TraceEmbedding("cca", kernel="rbf", approximation=LOW, decoder=Scores(label_sets=False))),
+        1,
+    ),
+    "HSIC, weighted rows": (
+        one(lambda: TraceEmbedding("hsic-1", approximation="exact", decoder=Scores(label_sets=False))),
+        1,
+    ),
+    "multiple-set CCA": (several(lambda: MultiSetCCA(approximation=LOW)), 2),
+    "graph": (one(lambda: TraceEmbedding("lpp", kernel="rbf", n_landmarks=20)), 1),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: Any, data: Any, readings: Any) -> None:
+    fit, views = FITS[name]
+    fit(store.views, data[1])
+    assert len(readings.chunks) == views * -(-N // CHUNK)
+    assert set(readings.chunks.values()) == {1}
+    first = 0 if "MLSI" in name else views * 256  # which tell how far columns are apart
+    assert (
+        readings.rows <= views * N + first
+    )  # the sample of rows: 100, and up to 4096 for bandwidth and error, of 2600
+    assert (readings.rows <= 256 + first) == (
+        "primal" in name or "exact" in name or "graph" in name or "weighted" in name
+    )
+
+
+@pytest.mark.parametrize("label_sets", [False, True])
+def test_label_sets_take_their_rows_in_one_reading_more(label_sets: bool, store: Any, data: Any, readings: Any) -> None:
+    """Here all rows, since they are few."""
+    KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=label_sets)).fit(store.views, data[1])
+    assert set(readings.chunks.values()) == {1 + label_sets}
+
+
+@pytest.mark.parametrize(("extra", "steps"), [(4, 1), (1, 2)])
+def test_a_krylov_subspace_takes_one_reading_for_every_step_and_one_to_start(
+    extra: int, steps: int, store: Any, data: Any, readings: Any
+) -> None:
+    """Of six features: three labels and four random columns span them at once, with one random column after a step more."""
+    MLSI(approximation=Krylov(3, extra), decoder=Scores(label_sets=False)).fit(store.views["a"], data[1])
+    assert set(readings.chunks.values()) == {steps + 1}
+
+
+class Chunked:
+    """A row source in chunks, as a Zarr array of others is: whatever is wanted of a chunk, it is read whole."""
+
+    def __init__(self, X: np.ndarray):
+        self.X, self.shape, self.dtype, self.ndim, self.chunks = X, X.shape, X.dtype, 2, (CHUNK, X.shape[1])
+        self.read: Counter[int] = Counter()
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        rows = range(self.shape[0])[where]
+        if len(rows):
+            self.read.update(range(rows.start // CHUNK, (rows[-1]) // CHUNK + 1))
+        return self.X[where]
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_reads_other_arrays_once_and_once_more_for_a_sample(name: str, data: Any, readings: Any) -> None:
+    views = {view: Chunked(X) for view, X in data[0].items()}
+    fit, _ = FITS[name]
+    fit(views, data[1])
+    sampled = "Nystrom" in name or "MEKA" in name or "multiple" in name
+    for view in views.values():
+        assert view.read[8] == (2 if sampled else 1) or not view.read  # first rows tell where the features lie
+        assert max((count for chunk, count in view.read.items() if chunk), default=0) <= 2
+        assert view.read[0] <= 3
+
+
+@pytest.mark.parametrize("kind", ["dask", "zarr", "subset"])
+@pytest.mark.parametrize("name", ["KGHA, Nystrom", "KGHA, exact", "MORP, primal", "MLSI, primal", "graph"])
+def test_rows_that_are_not_finite_are_refused_as_they_are_read(kind: str, name: str, data: Any) -> None:
+    X = data[0]["a"].copy()
+    X[2590, 4] = np.nan
+    wrong: Any = {
+        "dask": lambda: da.from_array(X, chunks=(700, -1)),
+        "zarr": lambda: zarr.array(X, chunks=(CHUNK, 4)),
+        "subset": lambda: Subset(zarr.array(X, chunks=(CHUNK, 4)), np.arange(N)),
+    }[kind]()
+    views = {"a": wrong, "b": data[0]["b"]} if "KGHA" in name else {"a": {"a": wrong}}
+    with pytest.raises(
+        ValueError,
+        match=r"^\S+: view 'a' has NaN at row 2590, column 4(, as 0% of the rows there)?; pass prepare=Prepare",
+    ):
+        FITS[name][0](views, data[1])
+
+
+def test_on_workers_too_the_row_is_named(data: Any, client: Any) -> None:
+    from dmo.inputs.views import FiniteRows
+
+    X = zarr.array(np.where(np.arange(N)[:, None] == 2001, np.inf, data[0]["b"]), chunks=(CHUNK, 2))
+    raw = FeatureRows({"b": FiniteRows(X, "b")}, {"b": ShiftedRows(None)})
+    with pytest.raises(ValueError, match=r"^view 'b' has inf at row 2001, column 0"):
+        collect_moments(raw, None, client=client)
+
+
+def test_labels_folds_and_weights_lie_beside_their_rows(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_sums, "BLOCK", 100)
+    X, Y, w = data[0]["a"].astype(float), data[1], np.linspace(-1, 2, N)
+    folds = np.arange(N) % 3
+    raw = FeatureRows({"x": X}, {"x": ShiftedRows(None)}, weights={"weighted": ("x", w)})
+    for fold, found in enumerate(collect_moments(raw, Y, folds)):
+        mine = folds == fold
+        expected = Moments.of({"x": X[mine], "weighted": X[mine] * w[mine, None], "labels": Y[mine].astype(float)})
+        assert found.widths == expected.widths
+        np.testing.assert_allclose(found.gram, expected.gram, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("index", [None, "rising", "shuffled"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "dask"])
+@pytest.mark.parametrize("block", [1, 7, 64, 256, 1000])
+def test_blocks_in_order_are_those_of_the_source(kind: str, block: int, index: str | None) -> None:
+    X = np.random.default_rng(0).random((611, 3)).round()
+    source: Any = {
+        "dense": lambda: Chunked(X),
+        "sparse": lambda: scipy.sparse.csr_array(X),
+        "dask": lambda: da.from_array(X, chunks=((100, 11, 500), (3,))),
+    }[kind]()
+    picked = np.arange(len(X))
+    if index is not None:
+        picked = np.flatnonzero(np.random.default_rng(1).random(len(X)) < 0.4)
+        picked = picked if index == "rising" else np.random.default_rng(2).permutation(picked)
+        source = Subset(source, picked)
+    reader = InOrder(source)
+    found = [reader[slice(at, min(at + block, len(picked)))] for at in range(0, len(picked), block)]
+    found = [part.toarray() if scipy.sparse.issparse(part) else part for part in found]
+    np.testing.assert_array_equal(np.vstack(found), X[picked])
+    np.testing.assert_array_equal(np.asarray(reader[slice(5, 9)] @ np.eye(3)), X[picked[5:9]])  # out of order
+
+
+def test_a_sample_of_rows_of_a_store_is_what_the_store_holds(store: Any, data: Any, tmp_path: Path) -> None:
+    index = np.array([0, 5, 299, 300, 301, 2599])
+    np.testing.assert_array_equal(store.views["a"].sample(index), data[0]["a"][index])
+    np.testing.assert_array_equal(store.views["a"].sample(np.arange(N)), data[0]["a"])

@@ -1,0 +1,394 @@
+"""A kernel that the user computed gives what the same kernel gives by its name: in every container, engine and fold."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.linalg
+import zarr
+from sklearn.datasets import make_multilabel_classification
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import dmo
+from dmo import (
+    KGHA,
+    LLTSVR,
+    MESD,
+    MOPE,
+    MORP,
+    BestLowRank,
+    CoupledSVR,
+    Exact,
+    Meka,
+    MultiSetCCA,
+    MultiViewRidge,
+    NeighborVotes,
+    Nystrom,
+    Prepare,
+    Solver,
+    TraceEmbedding,
+    Views,
+)
+from dmo.blocks import Subset
+from dmo.decoders import Scores
+from dmo.kernels import RBF, Laplacian, gram_matrix
+from dmo.linalg.solve import COEFFICIENTS
+from dmo.selection import sweep
+from dmo.stores import open_kernel, write_kernel
+
+KERNEL, NEW = RBF(bandwidth=2.0), 20
+CONTAINERS = {
+    "numpy": lambda K, path: K,
+    "dask": lambda K, path: da.from_array(K, chunks=(150, 70)),
+    "zarr": lambda K, path: _zarr(K, path),
+    "store": lambda K, path: _store(K, path),
+}
+ESTIMATORS = {
+    "KGHA": KGHA(n_components=3, solver=Solver(tol=1e-9)),
+    "MultiViewRidge": MultiViewRidge(),
+    "MORP": MORP(n_components=3, tol=1e-9),
+    "MultiSetCCA": MultiSetCCA(n_components=2, solver=Solver(tol=1e-9)),
+    "LLTSVR": LLTSVR(tol=1e-6),
+    "CoupledSVR": CoupledSVR(tol=1e-4),
+    "NeighborVotes": NeighborVotes(MultiViewRidge()),
+    "MESD": MESD("fda"),
+    "TraceEmbedding": TraceEmbedding("mddm"),
+}
+
+
+def _zarr(K, path):
+    made = zarr.create_array(str(path / "k.zarr"), shape=K.shape, chunks=(100, 90), dtype=K.dtype)
+    made[:] = K
+    return made
+
+
+def _store(K, path):
+    write_kernel(str(path / "store.zarr"), K, block=128, dtype=K.dtype)
+    return open_kernel(str(path / "store.zarr"))
+
+
+def samples(n):
+    """Rows, their labels, and their kernel: of n training samples and 20 new ones."""
+    X, Y = make_multilabel_classification(n_samples=n + NEW, n_classes=5, random_state=0)
+    X = X / 5
+    K = gram_matrix(KERNEL, X, np.float64)[0]
+    return X, Y[:n], np.ascontiguousarray(K[:n, :n]), K[n:, :n]
+
+
+def made(name, kernel, **parameters):
+    model = dmo.select.sweeps.clone(ESTIMATORS[name])
+    return model.set_params(**{"base__kernel" if name == "NeighborVotes" else "kernel": kernel}, **parameters)
+
+
+def outputs(model, X):
+    for method in ("decision_function", "transform", "predict"):
+        if hasattr(model, method):
+            return getattr(model, method)(X)
+    raise AssertionError(model)
+
+
+def up_to_sign(found, wanted):
+    """Columns of coordinates have the sign that a starting vector gives them."""
+    return found * np.sign((found * wanted).sum(axis=0))
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("n", [511, 512, 513, 700])
+def test_a_kernel_in_memory_gives_what_its_name_gives(n, container, tmp_path):
+    X, Y, K, K_new = samples(n)
+    for name in ("KGHA", "MultiViewRidge"):
+        wanted = made(name, KERNEL).fit(X[:n], Y)
+        found = made(name, "precomputed").fit(CONTAINERS[container](K, Path(tempfile.mkdtemp(dir=tmp_path))), Y)
+        np.testing.assert_allclose(found.decision_function(K_new), wanted.decision_function(X[n:]), atol=1e-9)
+        np.testing.assert_array_equal(found.predict(K_new, top=2), wanted.predict(X[n:], top=2))
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("KGHA", "MultiViewRidge")])
+def test_every_estimator_with_a_kernel_takes_its_matrix(name, container, tmp_path):
+    n = 150
+    X, Y, K, K_new = samples(n)
+    y = 2.0 * Y - 1 if name.endswith("SVR") else Y
+    wanted = outputs(made(name, KERNEL).fit(X[:n], y), X[n:])
+    found = outputs(made(name, "precomputed").fit(CONTAINERS[container](K, tmp_path), y), K_new)
+    np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=1e-7 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("storage", ["recomputed", "resident", "stored"])
+def test_tiles_are_read_from_the_kernel_as_it_lies(storage, container, tmp_path):
+    n = 513
+    X, Y, K, K_new = samples(n)
+    engine = Exact(storage=storage, block=200, path=str(tmp_path / "tiles"))
+    wanted = made("MultiViewRidge", KERNEL, approximation="exact").fit(X[:n], Y).decision_function(X[n:])
+    found = made("MultiViewRidge", "precomputed", approximation=engine).fit(CONTAINERS[container](K, tmp_path), Y)
+    np.testing.assert_allclose(found.decision_function(K_new), wanted, atol=2e-6)
+    copied = (tmp_path / "tiles").exists()
+    assert copied == (storage == "stored" and container in ("numpy", "dask"))
+
+
+@pytest.mark.parametrize("name", ["KGHA", "MORP", "MultiSetCCA", "LLTSVR"])
+def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
+    n = 150
+    X, Y, K, K_new = samples(n)
+    y = 2.0 * Y - 1 if name.endswith("SVR") else Y
+    engine = Exact(storage="recomputed", block=128)  # the store's, so that both sum in one order
+    wanted = outputs(made(name, KERNEL, approximation=engine).fit(X[:n], y), X[n:])
+    found = outputs(made(name, "precomputed", approximation=engine).fit(_store(K, tmp_path), y), K_new)
+    # iterations of the regression end at a duality gap of 1e-6, wherever within it
+    tolerance = 1e-4 if name.endswith("SVR") else 1e-6
+    np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=tolerance * np.abs(wanted).max())
+
+
+def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_path):
+    n = 2100
+    _, Y, K, K_new = samples(n)
+    write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # float32, as kernels of that size are kept
+    engine = Exact(storage="recomputed")
+    model = made("MultiViewRidge", "precomputed", ridge=1.0, approximation=engine, decoder=Scores(label_sets=False))
+    found = model.fit(open_kernel(str(tmp_path / "k.zarr")), Y).decision_function(K_new)
+    # the same by LAPACK: the kernel as it is stored, centered
+    stored, new, targets = (
+        K.astype(np.float32).astype(float),
+        K_new.astype(np.float32).astype(float),
+        Y - Y.mean(axis=0),
+    )
+    means = stored.mean(axis=0)
+    centered, new = stored - means - means[:, None] + means.mean(), new - means
+    new -= new.mean(axis=1, keepdims=True)
+    both = scipy.linalg.solve(centered + np.eye(n), np.hstack([targets, new.T]), assume_a="pos")
+    dual, back = both[:, : targets.shape[1]], both[:, targets.shape[1] :]
+    # a residual r of the solve is an error (K + I)^-1 k(x) r of the score, and |r| is at most 1e-6 of the targets
+    bound = COEFFICIENTS * np.linalg.norm(back, axis=0)[:, None] * np.linalg.norm(targets, axis=0)
+    assert (np.abs(found - new @ dual) <= bound).all()
+
+
+class Watched:
+    """A kernel in chunks that notes the largest part that was read of it."""
+
+    ndim, chunks, largest = 2, (50, 50), 0
+
+    def __init__(self, K):
+        self.K, self.shape, self.dtype = K, K.shape, K.dtype
+
+    def __getitem__(self, where):
+        part = self.K[where]
+        self.largest = max(self.largest, part.size)
+        return part
+
+
+@pytest.mark.parametrize("storage", ["recomputed", "stored"])
+def test_a_kernel_in_chunks_is_never_read_whole(storage, tmp_path):
+    _, Y, K, K_new = samples(600)
+    kernel = Watched(K)
+    engine = Exact(storage=storage, block=100, path=str(tmp_path))
+    model = made("MultiViewRidge", "precomputed", approximation=engine, decoder=Scores(label_sets=False)).fit(kernel, Y)
+    assert 0 < kernel.largest <= 100 * 100
+    model.save(str(tmp_path / "model"))
+    assert sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file()) < K.nbytes / 10
+    np.testing.assert_array_equal(
+        dmo.load(str(tmp_path / "model")).decision_function(K_new), model.decision_function(K_new)
+    )
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "MORP", "NeighborVotes"])
+def test_folds_of_a_sweep_take_rows_and_columns(name, container, tmp_path):
+    n = 150
+    X, Y, K, _ = samples(n)
+    grid = {"visual": [0.0, 10.0]} if name == "NeighborVotes" else {"ridge": [0.03, 1.0]}
+    wanted = sweep(made(name, KERNEL), X[:n], Y, grid, random_state=0, refit=False).table
+    given = CONTAINERS[container](K, tmp_path)
+    found = sweep(made(name, "precomputed"), given, Y, grid, random_state=0, refit=False).table
+    for row, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(row["folds"], other["folds"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_scikit_learn_splits_rows_and_columns(container, tmp_path):
+    n = 150
+    X, Y, K, _ = samples(n)
+    grid = {"ridge": [0.03, 1.0]}
+    wanted = GridSearchCV(MultiViewRidge(KERNEL), grid, cv=3).fit(X[:n], Y).cv_results_["mean_test_score"]
+    given = Views({"x": CONTAINERS[container](K, tmp_path)})
+    found = GridSearchCV(MultiViewRidge("precomputed"), grid, cv=3, error_score="raise").fit(given, Y)
+    np.testing.assert_allclose(found.cv_results_["mean_test_score"], wanted, rtol=1e-9)
+
+
+SPECS = {"a": KERNEL, "b": Laplacian(bandwidth=5.0)}
+
+
+def two_views(n, container, path):
+    """Two views, labels, and the views' kernels in a container."""
+    X, Y = make_multilabel_classification(n_samples=n, n_classes=5, random_state=0)
+    views = {"a": X[:, :12] / 5, "b": X[:, 8:] / 5}
+    kernels = {name: gram_matrix(SPECS[name], view, np.float64)[0] for name, view in views.items()}
+    return views, Y, {name: CONTAINERS[container](K, Path(tempfile.mkdtemp(dir=path))) for name, K in kernels.items()}
+
+
+def of_two(name, precomputed, **parameters):
+    return made(
+        name, {view: "precomputed" if view in precomputed else kernel for view, kernel in SPECS.items()}, **parameters
+    )
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
+def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(name, container, tmp_path):
+    views, Y, kernels = two_views(120, container, tmp_path)
+    grid = (
+        {"visual": [0.0, 10.0]} if name == "NeighborVotes" else {"ridge": [0.03, 1.0], "decoder": [None, "calibrated"]}
+    )
+    wanted = sweep(of_two(name, ""), views, Y, grid, refit=False).table
+    for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
+        found = sweep(of_two(name, precomputed), given, Y, grid, refit=False).table
+        for row, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(row["folds"], other["folds"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
+def test_scikit_learn_splits_a_mapping_of_kernels_and_features(name, container, tmp_path):
+    views, Y, kernels = two_views(120, container, tmp_path)
+    wanted = cross_val_score(of_two(name, ""), Views(views), Y, cv=3, error_score="raise")
+    for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
+        found = cross_val_score(of_two(name, precomputed), Views(given), Y, cv=3, error_score="raise")
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_searches_within_folds_split_kernels_again(tmp_path):
+    views, Y, kernels = two_views(90, "numpy", tmp_path)
+    scores = []
+    for given, precomputed in ((views, ""), (kernels, "ab")):
+        search = GridSearchCV(of_two("MultiViewRidge", precomputed), {"ridge": [0.03, 1.0]}, cv=2, error_score="raise")
+        scores.append(cross_val_score(search, Views(given), Y, cv=3, error_score="raise"))
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes", "LLTSVR", "CoupledSVR"])
+def test_tuning_a_mapping_of_kernels_ends_with_a_model_of_them(name, tmp_path):
+    _, Y, kernels = two_views(120, "numpy", tmp_path)
+    y = 2.0 * Y - 1 if name.endswith("SVR") else Y
+    model = dmo.tune(of_two(name, "ab"), kernels, y)
+    assert np.isfinite(outputs(model, kernels)).all()
+    assert model.tuning_.best_score_ == max(row["mean"] for row in model.tuning_.table)
+
+
+def test_a_square_of_features_is_split_by_rows_alone():
+    X, Y, *_ = samples(20)
+    square = np.ascontiguousarray(X[:20])
+    wanted = cross_val_score(MultiViewRidge(KERNEL), square, Y, cv=3, error_score="raise")
+    found = cross_val_score(MultiViewRidge(KERNEL), Views({"x": square}), Y, cv=3, error_score="raise")
+    assert square.shape == (20, 20)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_kernel_store_tells_scikit_learn_users_to_wrap_it(tmp_path):
+    _, Y, K, _ = samples(60)
+    with pytest.raises(TypeError, match=r"dmo\.Views\(\{'x': kernel\}\)"):
+        GridSearchCV(MultiViewRidge("precomputed"), {"ridge": [0.1]}, error_score="raise").fit(_store(K, tmp_path), Y)
+
+
+def test_tuning_a_kernel_matrix_chooses_what_its_name_chooses():
+    n = 150
+    X, Y, K, K_new = samples(n)
+    found = dmo.tune(MultiViewRidge("precomputed"), K, Y)
+    best = found.tuning_.best_params_
+    given = {key: value for key, value in best.items() if key != "scale"}
+    wanted = MultiViewRidge(KERNEL, prepare="none").set_params(**given).fit(X[:n], Y)
+    np.testing.assert_allclose(found.decision_function(K_new), wanted.decision_function(X[n:]), atol=1e-9)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "MORP", "MultiSetCCA"])
+def test_samples_of_weight_0_are_left_out_of_rows_and_columns(name, container, tmp_path):
+    n = 150
+    X, Y, K, K_new = samples(n)
+    weights = np.arange(n) % 3 * 1.0
+    wanted = outputs(made(name, KERNEL).fit(X[:n], Y, sample_weight=weights), X[n:])
+    model = made(name, "precomputed").fit(CONTAINERS[container](K, tmp_path), Y, sample_weight=weights)
+    np.testing.assert_allclose(up_to_sign(outputs(model, K_new), wanted), wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("order", [np.arange(149, -1, -1), np.arange(1, 150, 2), np.arange(150) % 100])
+def test_a_subset_of_a_kernel_is_the_kernel_of_these_samples(order):
+    X, Y, K, K_new = samples(150)
+    wanted = MultiViewRidge(KERNEL).fit(X[order], Y[order]).decision_function(X[150:])
+    found = MultiViewRidge("precomputed").fit(Subset(K, order), Y[order]).decision_function(K_new)
+    np.testing.assert_allclose(found, wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize("engine", ["exact", Exact(storage="recomputed", block=64)], ids=["memory", "tiles"])
+@pytest.mark.parametrize("model", [KGHA(), MultiViewRidge(), MultiViewRidge(combine="product"), LLTSVR(tol=1e-5)])
+def test_a_kernel_matrix_stands_beside_features_and_in_stored_models(model, engine, tmp_path):
+    n = 150
+    X, Y, K, K_new = samples(n)
+    y = 2.0 * Y - 1 if isinstance(model, LLTSVR) else Y
+    model = dmo.select.sweeps.clone(model).set_params(approximation=engine)
+    named = dmo.select.sweeps.clone(model).set_params(kernel={"own": KERNEL, "words": "rbf"}, approximation="exact")
+    wanted = outputs(named.fit({"own": X[:n], "words": X[:n, :8]}, y), {"own": X[n:], "words": X[n:, :8]})
+    model.set_params(kernel={"own": "precomputed", "words": "rbf"})
+    new = {"own": K_new, "words": X[n:, :8]}
+    found = outputs(model.fit({"own": _store(K, tmp_path), "words": X[:n, :8]}, y), new)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    model.save(str(tmp_path / "model"))
+    np.testing.assert_array_equal(outputs(dmo.load(str(tmp_path / "model")), new), found)
+
+
+def test_a_scaled_kernel_matrix_is_the_kernel_times_a_number():
+    _, Y, K, K_new = samples(150)
+    found = MultiViewRidge(2.0 * dmo.kernels.Precomputed()).fit(K, Y).decision_function(K_new)
+    np.testing.assert_allclose(
+        found, MultiViewRidge("precomputed").fit(2 * K, Y).decision_function(2 * K_new), atol=1e-9
+    )
+
+
+SPOILT = np.where(np.eye(150, k=100) > 0, np.nan, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "words"),
+    [
+        (MultiViewRidge("precomputed"), lambda K: K[:, :-1], "training kernel must be square, got 150 x 149"),
+        (MultiViewRidge("precomputed"), np.triu, "training kernel must be symmetric"),
+        (MultiViewRidge("precomputed", approximation=Exact(storage="recomputed")), np.triu, "must be symmetric"),
+        (
+            MultiViewRidge("precomputed"),
+            lambda K: da.from_array(K * SPOILT),
+            "needs finite float64 kernel values, got nan",
+        ),
+        (MultiViewRidge("precomputed", prepare="standard"), None, "pass prepare='none'"),
+        (MultiViewRidge("precomputed", prepare=Prepare(impute="mean")), None, "pass prepare='none'"),
+        (KGHA("precomputed", approximation=Nystrom(rank=5)), None, "take approximation='exact'"),
+        (KGHA("precomputed", approximation=Meka(rank=5)), None, "take approximation='exact'"),
+        (MORP("precomputed", approximation=BestLowRank(rank=5)), None, "take approximation='exact'"),
+        (MOPE(kernel="precomputed"), None, "pass the features with a kernel by name, or take MORP"),
+        (MESD("lfda", kernel="precomputed"), None, "pass the features with a kernel by name"),
+        (TraceEmbedding("lpp", kernel="precomputed"), None, "pass the features with a kernel by name"),
+    ],
+)
+def test_what_a_kernel_matrix_cannot_do_is_refused_in_a_sentence(model, change, words):
+    _, Y, K, _ = samples(150)
+    with pytest.raises(ValueError, match=words):
+        model.fit(K if change is None else change(K), Y)
+
+
+def test_a_kernel_matrix_and_features_are_no_kernel_of_the_same_rows():
+    with pytest.raises(ValueError, match="pass the kernel and the features as two views"):
+        dmo.kernels.Precomputed() + RBF()
+
+
+def test_a_kernel_with_rounding_gives_what_its_transpose_gives():
+    _, Y, K, new = samples(60)
+    K = K * (1 + 1e-6 * np.random.default_rng(0).uniform(-1, 1, K.shape))
+    one, other = (
+        MultiViewRidge("precomputed", approximation=Exact(), decoder=Scores(label_sets=False))
+        .fit(k, Y)
+        .decision_function(new)
+        for k in (K, K.T.copy())
+    )
+    np.testing.assert_array_equal(one, other)

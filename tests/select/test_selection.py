@@ -1,0 +1,867 @@
+"""A sweep chooses what separate fits choose."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.metrics import (
+    f1_score,
+    jaccard_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+from sklearn.model_selection import StratifiedKFold
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.svm import SVR
+
+import dmo
+import dmo.fit.row_sums
+import dmo.methods.kgha
+import dmo.methods.shared_fits
+import dmo.select.tuning
+from dmo import (
+    JEC,
+    KGHA,
+    LLTSVR,
+    Exact,
+    Meka,
+    MultiViewRidge,
+    NeighborVotes,
+    Nystrom,
+    Prepare,
+    Solver,
+    TagProp,
+    TwoPassKNN,
+)
+from dmo.datasets.writing import Source, write
+from dmo.decoders import Scores
+from dmo.errors import UserError
+from dmo.fit.engine import FOLDS
+from dmo.formats.arff import read_arff, read_label_list
+from dmo.kernels import RBF, Laplacian, Product
+from dmo.kernels.composite import NAMED
+from dmo.kernels.multikernel import MultiKernel
+from dmo.methods.homogeneity_maps import LabelSubspace
+from dmo.methods.shared_fits import HeldOut, SharedViews
+from dmo.metrics import annotation_scores, metric_of
+from dmo.select.sweeps import default_metric, making_sets, stratified_folds
+from dmo.selection import sweep
+from dmo.workflows.evaluation import judge
+
+RNG = np.random.default_rng(0)
+VIEWS = {"a": RNG.standard_normal((160, 6)), "b": RNG.standard_normal((160, 4))}
+LABELS = ((np.hstack(list(VIEWS.values())) @ RNG.standard_normal((10, 7))) > 1.5).astype(np.uint8)
+LOW_RANK = Nystrom(rank=60, random_state=0)
+
+
+def f1_of_two(Y, S):
+    return annotation_scores(Y, S, top=2).f1
+
+
+def separately(model, setting, folds=3, views=VIEWS, metric=f1_of_two):
+    """Cross-validation as anyone would write it."""
+    number = stratified_folds(LABELS, folds, 0)
+    scores = []
+    for fold in range(folds):
+        train, test = number != fold, number == fold
+        fitted = clone(model).set_params(**setting).fit({v: X[train] for v, X in views.items()}, LABELS[train])
+        scored = fitted.decision_function({v: X[test] for v, X in views.items()})
+        scores.append(metric(LABELS[test], scored))
+    return scores
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_fold_has_its_share_of_every_label_which_chance_does_not_give(seed):
+    rng = np.random.default_rng(seed)
+    Y = rng.random((400, 30)) < np.geomspace(0.01, 0.4, 30)
+    spread = lambda fold: (np.stack([Y[fold == i].sum(axis=0) for i in range(4)]) - Y.sum(axis=0) / 4).std()  # noqa: E731
+    fold = stratified_folds(Y, 4, seed)
+    assert spread(fold) < spread(rng.permutation(np.arange(400) % 4)) / 2
+    rare = Y.sum(axis=0) <= 8
+    assert np.ptp([Y[fold == i][:, rare].sum(axis=0) for i in range(4)], axis=0).max() <= 2
+    assert np.abs(np.bincount(fold) - 100).max() <= 10
+    assert (np.bincount(stratified_folds(Y, (0.9, 0.1), seed)) >= [355, 35]).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_folds_are_dealt_one_sample_after_the_other_to_the_part_that_wishes_most(seed):
+    """Algorithm 1 of Sechidis, Tsoumakas, Vlahavas 2011, as it is printed."""
+    rng = np.random.default_rng(seed)
+    n, shares = int(rng.integers(10, 300)), [np.full(3, 1 / 3), np.full(7, 1 / 7), np.array([0.7, 0.2, 0.1])][seed % 3]
+    Y = rng.random((n, 12)) < rng.random(12) / 2
+    rng = np.random.default_rng(seed)
+    order, chance, part = rng.permutation(n), rng.permutation(len(shares)), np.full(n, -1)
+    wanted, room = np.outer(shares, Y.sum(axis=0)), shares * n
+    while (part < 0).any():
+        left = (Y & (part < 0)[:, None]).sum(axis=0)
+        rarest = np.where(left > 0, left, n + 1).argmin() if left.any() else None
+        some = [i for i in order if part[i] < 0 and (rarest is None or Y[i, rarest])]
+        for i in some:
+            wish = room if rarest is None else wanted[:, rarest]
+            to = max(range(len(shares)), key=lambda p: (wish[p].round(9), room[p].round(9), chance[p]))
+            part[i], room[to] = to, room[to] - 1
+            wanted[to] -= Y[i]
+    np.testing.assert_array_equal(stratified_folds(Y.astype(int), tuple(shares), seed), part)
+
+
+def test_folds_of_one_class_a_sample_are_scikit_learns_stratified_folds():
+    y = np.random.default_rng(0).choice(4, 203, p=[0.03, 0.17, 0.3, 0.5])
+    fold = stratified_folds(np.eye(4)[y], 5)
+    split = StratifiedKFold(5).split(np.zeros((203, 1)), y)
+    theirs = np.stack([np.bincount(y[test], minlength=4) for _, test in split])
+    ours = np.stack([np.bincount(y[fold == i], minlength=4) for i in range(5)])
+    np.testing.assert_array_equal(np.sort(ours, axis=0), np.sort(theirs, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"),
+    [
+        (
+            KGHA(),
+            {
+                "ridge": [0.05, 0.5],
+                "balance": [0.01, 0.2],
+                "n_components": [3, 1.0],
+                "decoder__prior_power": [0.0, 0.5],
+            },
+        ),
+        (KGHA(), {"center": [True, False], "intercept": [True, False], "decoder__standardize": [0.0, 1.0]}),
+        (MultiViewRidge(combine="kernels"), {"ridge": [0.05, 0.5], "decoder__standardize": [0.0, 0.5]}),
+        (MultiViewRidge(), {"combine": ["predictions", "product"], "ridge": [0.1, 1.0]}),
+    ],
+    ids=["kgha", "decoder", "ridge", "outer"],
+)
+def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
+    result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2")
+    assert len(result.table) == np.prod([len(values) for values in grid.values()])
+    for row in result.table[:: max(1, len(result.table) // 5)]:
+        np.testing.assert_allclose(row["folds"], separately(model, {key: row[key] for key in grid}), atol=1e-12)
+    assert result.best_score == max(row["mean"] for row in result.table)
+    assert {key: result.best_estimator.get_params()[key] for key in grid} == result.best_params
+    assert result.best_estimator.decision_function(VIEWS).shape == LABELS.shape
+
+
+def separation(Y, S):
+    """A metric that is smooth in the scores: F1 jumps where two labels change places."""
+    return float(S[Y > 0].mean() - S[Y == 0].mean())
+
+
+@pytest.mark.parametrize("approximation", ["exact", LOW_RANK])
+def test_propensities_of_a_fold_are_those_of_its_training_samples(approximation):
+    """Half of the samples are held out: propensities of all of them would be others."""
+    model = MultiViewRidge(decoder=Scores(propensity=True, label_sets=False), approximation=approximation)
+    for row in sweep(model, VIEWS, LABELS, {"ridge": [0.1, 1.0]}, 2, separation, refit=False).table:
+        alone = separately(model, {"ridge": row["ridge"]}, 2, VIEWS, separation)
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # exact solves to 1e-5, factor rows in float32
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"),
+    [
+        (KGHA(approximation=LOW_RANK), {"balance": [0.2, 0.05, 0.01], "ridge": [0.05, 0.5], "n_components": [3, 1.0]}),
+        (MultiViewRidge(combine="kernels", approximation=LOW_RANK), {"ridge": [0.05, 0.5], "center": [True, False]}),
+        (
+            KGHA(approximation=Meka(clusters=2, rank=20, random_state=0)),
+            {"balance": [0.01, 0.05, 0.2], "ridge": [0.05]},
+        ),
+    ],
+    ids=["kgha", "ridge", "meka"],
+)
+@pytest.mark.parametrize("memory", [2**30, 50_000], ids=["", "little memory"])
+def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid, memory, monkeypatch):
+    """Maps are fitted on the training rows of a fold: the oracle gets them as linear kernels of the factor rows. With little
+    memory only some of the unprojected features are kept from one pass to the next, and settings come in groups."""
+    monkeypatch.setattr(dmo.methods.shared_fits, "_MEMORY", memory)
+    monkeypatch.setattr(dmo.methods.shared_fits, "BLOCK", 50)
+    monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 50)
+    result = sweep(model, VIEWS, LABELS, grid, folds=3, metric=separation, refit=False)
+    exact = clone(model).set_params(kernel="linear", approximation="exact", prepare="none")
+    number = stratified_folds(LABELS, 3, 0)
+    for fold in range(3):
+        train, test = number != fold, number == fold
+        maps = {view: model.approximation.feature_map("rbf", X[train], model.random_state) for view, X in VIEWS.items()}
+        old, new = ({v: maps[v](X[part]).astype(float) for v, X in VIEWS.items()} for part in (train, test))
+        for row in result.table:
+            fitted = clone(exact).set_params(**{key: row[key] for key in grid}).fit(old, LABELS[train])
+            score = separation(LABELS[test], fitted.decision_function(new))
+            np.testing.assert_allclose(row["folds"][fold], score, rtol=2e-4)  # feature maps are float32
+    best = max(result.table, key=lambda row: row["mean"])
+    assert result.best_params == {key: best[key] for key in grid}
+
+
+@pytest.mark.parametrize(("scale", "passes"), [("none", 1), ("l2", 1), ("auto", 1), ("standard", 3), ("maxabs", 3)])
+def test_moments_of_linear_kernels_serve_all_folds_where_no_scale_is_learned_from_rows(scale, passes, monkeypatch):
+    made, collect = [], dmo.methods.shared_fits.collect_moments
+    monkeypatch.setattr(dmo.methods.shared_fits, "collect_moments", lambda *given: made.append(1) or collect(*given))
+    views = {view: X * np.geomspace(1, 10, X.shape[1]) + 3.0 for view, X in VIEWS.items()}
+    model = MultiViewRidge("linear", approximation=Nystrom(rank=10), prepare=scale, decoder=Scores(label_sets=False))
+    found = sweep(model, views, LABELS, {"ridge": [0.1, 1.0, 10.0]}, 3, separation, refit=False)
+    assert len(made) == passes
+    for row in found.table:
+        alone = separately(model, {"ridge": row["ridge"]}, 3, views, separation)
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-6)
+
+
+def test_settings_of_one_ridge_share_a_subspace_whatever_the_order_of_the_grid(monkeypatch):
+    made, begin = [], LabelSubspace.of
+    monkeypatch.setattr(LabelSubspace, "of", lambda *args: made.append(1) or begin(*args))
+    grid = {"balance": [0.2, 0.05, 0.01], "ridge": [0.05, 0.5]}
+    sweep(KGHA(approximation=LOW_RANK), VIEWS, LABELS, grid, folds=3, refit=False)
+    assert len(made) == 3 * 2
+
+
+def test_a_label_that_a_training_set_lacks_leaves_its_settings_in_the_subspace(monkeypatch):
+    Y = np.hstack([LABELS, np.eye(len(LABELS), 1, dtype=np.uint8)])
+    alone = []
+    monkeypatch.setattr(dmo.methods.kgha, "homogeneity", lambda *args: alone.append(args))
+    grid = {"balance": [0.01, 0.05], "n_components": [3, 1.0]}
+    found = sweep(KGHA(approximation=LOW_RANK), VIEWS, Y, grid, folds=3, metric="lrap", refit=False)
+    assert not alone
+    assert found.best_score > 0.7
+
+
+class _Counted:
+    """Rows that count how many of them are read."""
+
+    def __init__(self, X):
+        self.X, self.shape, self.dtype, self.read = X, X.shape, X.dtype, 0
+
+    def __getitem__(self, where):
+        found = self.X[where]
+        self.read += len(found)
+        return found
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "exponential"])
+def test_several_bandwidths_read_rows_once_and_score_as_maps_of_the_same_landmarks(kernel, monkeypatch):
+    model = MultiViewRidge(kernel, approximation=Nystrom(rank=20), prepare="none", decoder=Scores(label_sets=False))
+    tried = partial(sweep, model, Y=LABELS, folds=3, metric=separation, refit=False)
+    tables, reads = [], []
+    for widths, kept in (([1.5], 2**29), ([2.5, 0.5, 1.5], 2**29), ([2.5, 0.5, 1.5], 0)):
+        monkeypatch.setattr(dmo.methods.shared_fits, "_EXPONENTS", kept)
+        views = {view: _Counted(X) for view, X in VIEWS.items()}
+        found = tried(views, grid={"bandwidth": widths, "ridge": [0.05, 0.5]})
+        tables.append({(row["bandwidth"], row["ridge"]): row["folds"] for row in found.table})
+        reads.append(views["a"].read)
+    one, several, again = tables
+    assert reads[1] == reads[0] < reads[2]
+    assert all(one[setting] == several[setting] for setting in one)
+    assert list(several) == [(width, ridge) for width in (2.5, 0.5, 1.5) for ridge in (0.05, 0.5)]
+    for setting, folds in several.items():
+        np.testing.assert_allclose(folds, again[setting], rtol=2e-3)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_leading_components_are_decoded_by_the_pseudo_inverse_of_their_loadings(dependent):
+    rng = np.random.default_rng(0)
+    loadings, turn, values, loo = (rng.standard_normal(shape) for shape in ((9, 6), (8, 6), (700, 10), (30, 10)))
+    if dependent:
+        loadings[:, 4] = loadings[:, 1]
+    held = HeldOut({1.0: 6, 0.5: 3, 2: 2, 0.9: 6}, np.full(9, 0.2), values, loadings, loo, turn=turn)
+    seen = []
+    for count, scores, left_out in held.scores([1.0, 0.5, 2, 0.9]):
+        k = held.components[count]
+        D = turn[:, :k] @ np.linalg.pinv(loadings[:, :k], rcond=1e-8)
+        np.testing.assert_allclose(scores, values[:, :8] @ D, atol=1e-12)
+        np.testing.assert_allclose(left_out, loo[:, :8] @ D, atol=1e-12)
+        seen.append(count)
+    assert seen == [2, 0.5, 1.0, 0.9]
+
+
+def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monkeypatch):
+    made, decompose = [], dmo.methods.shared_fits.Spectrum
+    monkeypatch.setattr(dmo.methods.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    X = {"a": np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)}
+    for precision, factorizations, tol, wanted in (
+        ("float32", 16.0, 1e-5, 0),
+        ("float32", 31.0, 1e-5, 1),
+        ("float32", 16.0, 1e-8, 1),
+        ("float64", 16.0, 1e-5, 1),
+    ):
+        model, kernels = MultiViewRidge(approximation=Exact(precision=precision)), {"a": MultiKernel.of("a", RBF())}
+        SharedViews(model, kernels, X, X, factorizations, tol).view("a", 0.1, True)
+        assert len(made) == wanted
+        made.clear()
+
+
+@pytest.mark.parametrize(
+    "model", [KGHA("rbf", solver=Solver(tol=1e-9)), MultiViewRidge("rbf", decoder="calibrated")], ids=str
+)
+def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeypatch):
+    X, Y = make_multilabel_classification(n_samples=80, n_features=6, n_classes=5, random_state=0)
+    grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "decoder__standardize": [0.0, 1.0]}
+    if model.decoder is not None:
+        del grid["decoder__standardize"]
+    decoder = Scores(label_sets=False) if model.decoder is None else model.decoder
+    model = clone(model).set_params(approximation="exact", decoder=decoder)
+    made = []
+    decompose = dmo.methods.shared_fits.Spectrum
+    monkeypatch.setattr(dmo.methods.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
+    assert len(made) == 2 * 2  # of 8 ridges with leave-one-out scores: for each fold and centering
+    monkeypatch.setattr(dmo.methods.shared_fits, "EIGENPAIRS", np.inf)
+    wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
+    assert len(made) == 2 * 2
+    np.testing.assert_allclose([row["folds"] for row in found.table], [row["folds"] for row in wanted.table], rtol=1e-6)
+
+
+def test_bandwidth_factors_and_ridges_of_views_are_swept():
+    grid = {"bandwidth": [0.5, 2.0], "ridge": [0.1, {"a": 0.05, "b": 0.5}]}
+    kernels = [RBF(), Product((Laplacian(scale=3.0), RBF()))]
+    result = sweep(KGHA(kernels), VIEWS, LABELS, grid, folds=3, metric="f1@2")
+    assert len(result.table) == 4
+    for row in result.table:
+        f = row["bandwidth"]
+        scaled = [RBF(scale=f), Product((Laplacian(scale=3 * f), RBF(scale=f)))]
+        np.testing.assert_allclose(row["folds"], separately(KGHA(scaled), {"ridge": row["ridge"]}), atol=1e-12)
+    f = result.best_params["bandwidth"]
+    assert result.best_estimator.kernel[0] == RBF(scale=f)
+
+
+def test_any_estimator_with_a_decision_function_can_be_swept():
+    class Chain(MultiOutputClassifier):
+        def decision_function(self, X):
+            return np.column_stack([part.decision_function(X) for part in self.estimators_])
+
+    result = sweep(
+        Chain(RidgeClassifier()), VIEWS["a"], LABELS, {"estimator__alpha": [0.1, 10.0]}, folds=3, metric="auc-macro"
+    )
+    assert 0.5 < result.best_score <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"grid": {}}, "the grid is empty"),
+        ({"grid": {"rigde": [0.1]}}, "KGHA has no parameter 'rigde'"),
+        ({"grid": {"ridge": 0.1}}, "ridge needs a list of values"),
+        ({"grid": {"ridge": [0.1]}, "metric": "f2@5"}, "unknown metric 'f2@5'"),
+        ({"grid": {"ridge": [0.1]}, "folds": 1}, "folds = 1"),
+        ({"grid": {"kernel": ["linear"], "bandwidth": [2.0]}}, "kernel 'linear' has no bandwidth to scale"),
+    ],
+)
+def test_bad_sweeps(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        sweep(KGHA(), VIEWS, LABELS, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("approximation", "how"),
+    [
+        ("exact", {}),
+        (Nystrom(rank=30), {}),
+        ("exact", {"kernel": "product", "weights": "tagprop"}),
+    ],
+)
+def test_a_decoder_in_a_sweep_learns_in_every_fold_as_a_fit_of_the_fold_does(approximation, how):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 6))
+    Y = (X[:, :4] + 0.5 * rng.normal(size=(80, 4)) > 0.3).astype(np.uint8)
+    model = MultiViewRidge(approximation=approximation, **how)
+    grid = {"ridge": [0.1, 1.0], "decoder": ["probabilities", "f1@2"]}
+    found = sweep(model, X, Y, grid, folds=3, metric="f1@2", refit=False)
+    fold = stratified_folds(Y, 3)
+    for row in found.table:
+        alone = clone(model).set_params(ridge=row["ridge"], decoder=row["decoder"])
+        scores = []
+        for number in range(3):
+            fitted = clone(alone).fit(X[fold != number], Y[fold != number])
+            scores.append(annotation_scores(Y[fold == number], fitted.decision_function(X[fold == number]), top=2).f1)
+        np.testing.assert_allclose(row["folds"], scores, atol=1e-9)
+
+
+NEIGHBORS = {
+    "votes": (NeighborVotes(MultiViewRidge(ridge=0.5)), {"sharpness": [5.0, 30.0], "visual": [0.0, 5.0]}),
+    "votes, two decoders": (NeighborVotes(MultiViewRidge(ridge=0.5)), {"decoder": ["probabilities", "f1@2"]}),
+    "TagProp": (TagProp(decoder="f1@2"), {"n_neighbors": [5, 20], "sigma": [True, False]}),
+    "2PKNN": (TwoPassKNN(), {"sharpness": [1.0, 20.0], "weights": [None, "alignment"]}),
+    "JEC": (JEC(), {"n_neighbors": [3, 7]}),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBORS)
+def test_annotators_by_neighbors_are_tuned_by_fits_of_the_other_folds(name, monkeypatch):
+    model, grid = NEIGHBORS[name]
+    fits = []
+    original = MultiViewRidge.fit
+    monkeypatch.setattr(MultiViewRidge, "fit", lambda self, X, y: fits.append(1) or original(self, X, y))
+    found = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
+    assert len(fits) == (3 * (1 + FOLDS) if "votes" in name else 0)  # of a fold the base once, for all settings
+    for row in found.table:
+        np.testing.assert_allclose(row["folds"], separately(model, {key: row[key] for key in grid}), atol=1e-9)
+
+
+def test_a_tuned_annotator_scores_new_samples_as_its_folds_say():
+    rng = np.random.default_rng(1)
+    new = {"a": rng.standard_normal((400, 6)), "b": rng.standard_normal((400, 4))}
+    mixing = np.random.default_rng(0)
+    mixing.standard_normal((160, 6)), mixing.standard_normal((160, 4))
+    truth = ((np.hstack(list(new.values())) @ mixing.standard_normal((10, 7))) > 1.5).astype(np.uint8)
+    found = sweep(TagProp(decoder="f1@2"), VIEWS, LABELS, {"n_neighbors": [5, 20]}, folds=3, metric="lrap")
+    worth = metric_of("lrap")(truth, found.best_estimator.decision_function(new))
+    deviation = max(found.table, key=lambda row: row["mean"])["std"] / np.sqrt(3)
+    assert abs(worth - found.best_score) < 3 * max(deviation, 0.01)
+
+
+def scattered(seed=0, n=160):
+    """Labels of nonlinear regions, of frequencies .5 to .05."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    S = np.sin(2 * X) @ rng.normal(size=(4, 6)) + 0.5 * rng.normal(size=(n, 6))
+    return X, (S.std(axis=0) * np.linspace(0, 1.6, 6) < S).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", ["ridge", "kgha"])
+def test_tuning_without_options_is_at_least_as_good_as_the_default_on_its_folds(name):
+    X, Y = scattered(n=120)
+    model = dmo.tune(name, X, Y, cv=2)
+    found = model.tuning_
+    assert found.metric == "ranking"
+    assert found.best_estimator_ is model
+    assert found.best_score_ == max(found.cv_results_["mean_test_score"])
+    default = sweep(type(model)(), X, Y, {"ridge": [type(model)().ridge]}, 2, "ranking", refit=False)
+    assert found.best_score_ >= default.best_score
+    assert model.predict(X).shape == Y.shape
+    assert model.predict_proba(X).shape == Y.shape
+
+
+def test_of_many_samples_most_settings_are_tried_on_few(monkeypatch, caplog):
+    monkeypatch.setattr(dmo.select.tuning, "_SIZES", (60, 90, 120))
+    X, Y = scattered()
+    X = {"a": X[:, :2], "b": X[:, 2:]}
+    rows = []
+    monkeypatch.setattr(
+        dmo.select.tuning, "sweep", lambda *given, **more: rows.append(len(given[2])) or sweep(*given, **more)
+    )
+    with caplog.at_level("INFO", logger="dmo"):
+        found = dmo.tune("ridge", X, Y, cv=2).tuning_
+    assert set(rows) == {60, 90, 120}
+    assert rows == sorted(rows)
+    assert "chosen on 120 of 160 samples" in caplog.text
+    default = {"ridge": MultiViewRidge().ridge}
+    assert found.best_score_ == max(row["mean"] for row in found.table)
+    assert default in [{key: row[key] for key in row if key not in ("mean", "std", "folds")} for row in found.table]
+
+
+def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = X @ rng.normal(size=(3, 2))  # without noise: the smaller the ridge the better
+    ridges = [row["ridge"] for row in dmo.tune(MultiViewRidge("linear", prepare="none"), X, Y, cv=3).tuning_.table]
+    assert min(ridges) < 1e-3 * min(ridges[:6])  # of the first round
+    given = {"ridge": [1e-4, 2e-4, 3e-4], "bandwidth": [4.0, 5.0, 6.0]}
+    with caplog.at_level("INFO", logger="dmo"):
+        found = dmo.tune("ridge", X, Y, grid=given, cv=3).tuning_
+    beyond = sorted({row["ridge"] for row in found.table if "bandwidth" in row} - set(given["ridge"]))
+    assert beyond == pytest.approx([1e-4 / 3**step for step in (4, 3, 2, 1)], rel=0.01)
+    assert caplog.text.count("the best ridge was at the edge of its values; tried too: 3.33e-05, 1.11e-05, ") == 1
+    assert {row["bandwidth"] for row in found.table if "bandwidth" in row} > {4.0, 5.0, 6.0}
+
+
+def test_tuning_never_ends_below_the_estimators_own_settings_whatever_the_grid(caplog):
+    X, Y = scattered()
+    for model, grid in (
+        (MultiViewRidge("rbf", ridge=0.1), {"ridge": [1e5, 1e6]}),
+        (dmo.MORP(), {"mixing": [0.999, 0.9999]}),
+    ):
+        own = sweep(model, X, Y, {"random_state": [0]}, 3, "ranking", refit=False)
+        with caplog.at_level("INFO", logger="dmo"):
+            tuned = dmo.tune(model, X, Y, grid=grid, cv=3)
+        assert tuned.tuning_.best_score_ >= own.best_score
+        assert own.best_score in [pytest.approx(row["mean"]) for row in tuned.tuning_.table]
+    assert "no setting was better than those that it came with" in caplog.text
+
+
+def test_what_tuning_found_is_saved_with_the_model(tmp_path):
+    X, Y = scattered(n=60)
+    kernels = ["linear", RBF(bandwidth=2.0)]
+    model = dmo.tune("ridge", X, Y, grid={"kernel": kernels, "ridge": [0.1, 1.0]}, cv=2)
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    assert loaded.tuning_.table == model.tuning_.table
+    assert loaded.tuning_.best_params_ == model.tuning_.best_params_
+    assert loaded.tuning_.best_estimator_ is loaded
+    np.testing.assert_array_equal(
+        loaded.tuning_.cv_results_["rank_test_score"], model.tuning_.cv_results_["rank_test_score"]
+    )
+
+
+FORMS = {
+    "array, 0/1": (lambda X: X, lambda Y: Y),
+    "sparse, classes": (scipy.sparse.csr_array, lambda Y: np.array(["a", "b"])[Y[:, 0]]),
+    "DataFrame, lists": (
+        lambda X: pd.DataFrame(X, columns=[*"abcd"]),
+        lambda Y: [{"sky", "sea"} if row[0] and row[1] else {"sky"} if row[0] else {"sand"} for row in Y],
+    ),
+    "views, targets": (
+        lambda X: {"left": X[:, :2], "right": X[:, 2:]},
+        lambda Y: Y + np.linspace(0.1, 1, len(Y))[:, None],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tune_takes_what_a_fit_takes_and_returns_the_fitted_best(form):
+    X, Y = scattered(n=60)
+    as_views, as_labels = FORMS[form]
+    views, labels, X2 = as_views(X[:50]), as_labels(Y[:50]), as_views(X[50:])
+    model = dmo.tune("ridge", views, labels, cv=2)
+    assert len(model.predict(X2)) == 10
+    assert len(model.tuning_.cv_results_["params"]) > 5
+    if "targets" in form:
+        assert model.predict(X2).shape == (10, Y.shape[1])
+        return
+    L = len(model.classes_)
+    assert (model.predict(X2, top=2).sum(axis=1) == 2).all()
+    assert model.predict_proba(X2).shape == (10, L)
+    assert model.decision_function(X2).shape == ((10,) if L == 2 and not model.multilabel_ else (10, L))
+
+
+@pytest.mark.parametrize("gap", ["view", "cells", "targets"])
+def test_tuning_with_gaps_scores_what_is_known_as_fits_of_the_folds_do(gap):
+    """Fold by fold, by fits of MultiViewRidge on the others; metrics of known entries are tested on their own."""
+    rng = np.random.default_rng(1)
+    X, Y = scattered(n=90)
+    views, seen, metric = {"a": X[:, :2], "b": X[:, 2:].copy()}, Y.astype(float), "ranking"
+    model = MultiViewRidge("rbf", prepare=Prepare(impute="mean" if gap == "cells" else None, scale="none"))
+    if gap == "view":
+        views["b"][rng.random(90) < 0.3] = np.nan
+    if gap == "cells":
+        views["b"][rng.random(90) < 0.3, 0] = np.nan
+    if gap == "targets":
+        seen, metric = seen + X[:, [0]], "r2"
+    if gap == "targets":
+        seen[rng.random(seen.shape) < 0.2] = np.nan
+    found = dmo.tune(model, views, seen, grid={"ridge": [0.1, 3.0]}, cv=3).tuning_
+    assert found.metric == metric
+    fold = stratified_folds(seen, 3)
+    for row in found.table[:2]:
+        for number in range(3):
+            train, test = fold != number, fold == number
+            old, new = ({name: rows[part] for name, rows in views.items()} for part in (train, test))
+            fitted = clone(model).set_params(ridge=row["ridge"]).fit(old, seen[train])
+            scores = fitted.predict(new) if gap == "targets" else fitted.decision_function(new)
+            assert row["folds"][number] == pytest.approx(metric_of(metric)(seen[test], scores), rel=1e-6)
+
+
+def test_the_default_metric_tells_settings_apart_with_few_labels():
+    """With five labels and less the best five are all labels: F1 of them is the same whatever the scores."""
+    X, Y = scattered()
+    Y = Y[:, :4]
+    table = sweep(MultiViewRidge("rbf"), X, Y, {"ridge": [1e-2, 1e4]}, 3, default_metric(Y), refit=False).table
+    assert table[0]["mean"] != table[1]["mean"]
+    assert default_metric(np.eye(3), multilabel=False) == "accuracy"
+    classes = np.array(["a", "b", "c"])[np.arange(160) % 3]
+    X = X + np.eye(3, 4)[np.arange(160) % 3] * 3
+    assert dmo.tune("ridge", X, classes, cv=3).tuning_.metric == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("metric", "oracle"),
+    [
+        ("r2", r2_score),
+        ("rmse", lambda Y, P: -root_mean_squared_error(Y, P)),
+        ("mae", lambda Y, P: -mean_absolute_error(Y, P)),
+    ],
+)
+@pytest.mark.parametrize(
+    "estimator", [MultiViewRidge("linear", prepare="none"), LLTSVR("linear", prepare="none", tol=1e-8)]
+)
+def test_settings_are_compared_by_real_outputs_in_their_units(estimator, metric, oracle):
+    """Fold by fold as scikit-learn's ridge regression, and its support vector regressions of independent outputs."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = (X @ rng.normal(size=(3, 2)) + 0.3 * rng.normal(size=(60, 2))) * [10.0, 2.0] + [100.0, 0.0]
+    ridge = isinstance(estimator, MultiViewRidge)
+    grid = {"ridge": [0.1, 10.0]} if ridge else {"C": [0.1, 1.0], "frame": ["identity"], "target_scale": ["none"]}
+    fold = stratified_folds(Y, 3)
+    for row in sweep(estimator, X, Y, grid, 3, metric, refit=False).table:
+        theirs = Ridge(row["ridge"]) if ridge else MultiOutputRegressor(SVR(kernel="linear", C=row["C"], tol=1e-8))
+        for number in range(3):
+            fitted = theirs.fit(X[fold != number], Y[fold != number])
+            expected = oracle(Y[fold == number], fitted.predict(X[fold == number]))
+            assert row["folds"][number] == pytest.approx(expected, rel=1e-6 if ridge else 1e-3)
+
+
+@pytest.mark.parametrize("name", ["kgha", "lltsvr"])
+def test_real_outputs_are_tuned_without_options(name):
+    X, _ = scattered(n=60)
+    Y = np.column_stack([np.sin(X[:, 0]) * 100, X[:, 1]]) + 0.2 * np.random.default_rng(1).normal(size=(60, 2))
+    model = dmo.tune(name, X, Y, cv=2)
+    assert model.tuning_.metric == "r2"
+    default = sweep(type(model)(), X, Y, {"random_state": [0]}, 2, "r2", refit=False)
+    assert model.tuning_.best_score_ >= default.best_score
+    assert r2_score(Y, model.predict(X)) > 0.7
+
+
+@pytest.mark.parametrize("name", ["scene", "yeast"])
+def test_tuning_picks_the_ridge_that_macro_auc_picks(name, dmo_data):
+    folder = dmo_data / "mulan" / name
+    X, Y = read_arff(folder / f"{name}-train.arff.xz", read_label_list(folder / f"{name}.xml.xz"))
+    some = np.random.default_rng(0).permutation(len(Y))[:300]
+    grid = {"ridge": [1e-2, 0.1, 1.0, 10.0, 1e4]}
+    found, by_auc = (
+        dmo.tune(MultiViewRidge(decoder=Scores(label_sets=False)), X[some], Y[some], grid, metric).tuning_
+        for metric in (None, "auc-macro")
+    )
+    assert found.metric == "ranking"
+    assert found.best_params_ == by_auc.best_params_
+    spread = [row["mean"] for row in by_auc.table]
+    assert max(spread) > min(spread) + 0.02  # the ridge matters
+
+
+@pytest.mark.parametrize("estimator", [MultiViewRidge("rbf"), KGHA("rbf", n_components=2)])
+def test_settings_are_compared_by_known_labels_alone(estimator):
+    X, Y = scattered()
+    given = np.where(np.random.default_rng(3).random(Y.shape) < 0.3, np.nan, Y)
+    result = sweep(estimator, X, given, {"ridge": [0.1, 3.0]}, 2, "auc-macro")
+    fold = stratified_folds(np.nan_to_num(given), 2, 0)
+    for row in result.table:
+        for number, score in enumerate(row["folds"]):
+            old, new = fold != number, fold == number
+            fitted = (
+                clone(estimator)
+                .set_params(ridge=row["ridge"], decoder=Scores(label_sets=False))
+                .fit(X[old], given[old])
+            )
+            scores, areas = fitted.decision_function(X[new]), []
+            for y, s in zip(given[new].T, scores.T):
+                known = ~np.isnan(y)
+                if len(np.unique(y[known])) == 2:
+                    areas.append(roc_auc_score(y[known], s[known]))
+            assert score == pytest.approx(np.mean(areas), abs=1e-6)
+    alone = clone(estimator).set_params(**result.best_params).fit(X, given).decision_function(X)
+    np.testing.assert_allclose(result.best_estimator.decision_function(X), alone, atol=1e-8)
+    assert np.isfinite(dmo.tune(estimator, X[:60], given[:60], {"ridge": [0.1, 1.0]}, cv=2).tuning_.best_score_)
+
+
+def test_tuning_takes_names_of_labels():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    names = [["sky"] if i % 2 else ["sea", "boat"] for i in range(30)]
+    assert set(dmo.tune("ridge", X, names, grid={"ridge": [0.1, 1.0]}).classes_) == {"sky", "sea", "boat"}
+
+
+@pytest.mark.parametrize("metric", ["f1-micro", "f1-macro", "f1-samples", "jaccard", "psp@2", "f1-samples@2"])
+def test_a_model_that_is_tuned_by_a_metric_is_scored_by_it(metric):
+    X, Y = make_multilabel_classification(120, 6, n_classes=4, random_state=0)
+    found = dmo.tune("ridge", X, Y, {"ridge": [0.1, 10.0]}, metric, cv=3)
+    worth = found.tuning_.best_score_
+    if "@" not in metric:
+        fold = stratified_folds(Y, 3, 0)
+        sets = np.empty(Y.shape, np.uint8)
+        for number in range(3):
+            model = clone(found).fit(X[fold != number], Y[fold != number])
+            sets[fold == number] = model.predict(X[fold == number])
+        oracle = {
+            "f1-micro": partial(f1_score, average="micro"),
+            "f1-macro": partial(f1_score, average="macro"),
+            "f1-samples": partial(f1_score, average="samples", zero_division=0),
+            "jaccard": partial(jaccard_score, average="samples", zero_division=1),
+        }[metric]
+        expected = np.mean([oracle(Y[fold == number], sets[fold == number]) for number in range(3)])
+        assert worth == pytest.approx(expected, abs=1e-6)
+    assert 0.3 < worth <= 1
+    assert found.decoder == (None if "@" in metric else metric)
+
+
+def test_an_estimator_without_a_decoder_is_not_tuned_by_label_sets():
+    with pytest.raises(UserError, match=r"MultiSetCCA has no decoder, .* 'f1-macro@5'"):
+        making_sets(dmo.MultiSetCCA(), "f1-macro")
+
+
+def small_problem(kind, views):
+    """40 samples in as many views of positive numbers; labels, classes or real outputs that the first of them tells."""
+    rng = np.random.default_rng(0)
+    X = rng.gamma(2.0, 1.0, size=(40, 3, 3))
+    z = X[:, 0, :2] - 2 + 0.3 * rng.normal(size=(40, 2))
+    Y = {"labels": (z > 0).astype(int), "classes": np.array(["a", "b"])[(z[:, 0] > 0).astype(int)], "real": z}[kind]
+    return X[:, 0] if views == 1 else {f"v{i}": X[:, i] for i in range(views)}, Y
+
+
+@pytest.mark.parametrize("kind", ["labels", "classes", "real"])
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("kernel", sorted({*NAMED, "product"} - {"precomputed"}))
+def test_tuning_ends_with_an_answer_whatever_the_kernel(kernel, views, kind):
+    X, Y = small_problem(kind, views)
+    found = dmo.tune(MultiViewRidge(kernel), X, Y, cv=2)
+    assert np.isfinite([row["mean"] for row in found.tuning_.table]).all()
+    assert found.tuning_.best_score_ > (0 if kind == "real" else 0.5)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "polynomial", {"v0": "rbf", "v1": "cosine"}])
+def test_a_product_of_kernels_with_negative_values_is_refused_and_its_cure_works(kernel):
+    X, Y = small_problem("labels", 2)
+    X = {view: rows - rows.mean(axis=0) for view, rows in X.items()}
+    with pytest.raises(UserError, match="has negative ones; take kernels without, such as 'rbf', or combine='kernels'"):
+        MultiViewRidge(kernel, combine="product").fit(X, Y)
+    for cure in ({"kernel": "rbf", "combine": "product"}, {"kernel": kernel, "combine": "kernels"}):
+        assert np.isfinite(MultiViewRidge(**cure).fit(X, Y).decision_function(X)).all()
+
+
+def test_a_setting_that_fails_is_left_out_with_a_warning_that_names_it_and_where_all_fail_there_is_an_error():
+    X, Y = small_problem("labels", 2)
+    X = {view: rows - rows.mean(axis=0) for view, rows in X.items()}
+    model, grid = MultiViewRidge("linear"), {"ridge": [1.0], "combine": ["product", "kernels"]}
+    with pytest.warns(UserWarning, match=r"\{'combine': 'product'\} is left out: .* has negative ones"):
+        found = sweep(model, X, Y, grid, folds=2, metric="lrap")
+    assert [row["combine"] for row in found.table] == ["kernels"]
+    with pytest.warns(UserWarning, match="is left out"):
+        assert dmo.tune(model, X, Y, grid, cv=2).combine == "kernels"
+    for tried in (sweep, dmo.tune):
+        with pytest.raises(UserError, match="has negative ones"):
+            tried(model, X, Y, {"combine": ["product"]})
+
+
+def drawn_by_lot(how, n=120, seed=0):
+    """Rows of which labels know nothing: labels by chance, or those of other rows in an order by chance."""
+    rng = np.random.default_rng(seed)
+    if how == "permuted":
+        X, Y = scattered(seed, n)
+        return X, rng.permutation(Y[:, :3])
+    return rng.normal(size=(n, 4)), (rng.random((n, 3)) < 0.4).astype(np.uint8)
+
+
+def chance(Y, parts):
+    """Deviation of the mean AUC of chance over the labels and parts of equal size: Mann and Whitney's for each."""
+    m, ones = len(Y) / parts, Y.sum(axis=0) / parts
+    return float(np.sqrt(((m + 1) / (12 * ones * (m - ones))).mean() / (parts * Y.shape[1])))
+
+
+WITHOUT_SIGNAL = {
+    "ridge": (MultiViewRidge(), {"ridge": [0.01, 1.0], "decoder__standardize": [0.0, 1.0]}),
+    "ridge, scaled": (MultiViewRidge("linear", prepare="standard"), {"ridge": [1.0], "decoder": [None, "calibrated"]}),
+    "ridge, weights": (MultiViewRidge("product", weights="alignment"), {"decoder": ["calibrated", "probabilities"]}),
+    "ridge, low rank": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.01, 1.0]}),
+    "KGHA": (KGHA(), {"n_components": [1, 1.0], "decoder": [None, "calibrated"]}),
+    "KGHA, low rank": (KGHA(approximation=Nystrom(rank=20)), {"balance": [0.01, 1.0]}),
+    "votes": (NeighborVotes(MultiViewRidge(ridge=0.1), decoder="calibrated"), {"visual": [0.0, 5.0]}),
+    "votes, linear": (NeighborVotes(MultiViewRidge("linear"), visual=0.0), {"sharpness": [5.0, 60.0]}),
+    "TagProp": (TagProp(decoder="calibrated"), {"n_neighbors": [5, 40]}),
+    "2PKNN": (TwoPassKNN(decoder="probabilities"), {"weights": [None, "alignment"]}),
+    "JEC": (JEC(decoder="calibrated"), {"n_neighbors": [3, 10]}),
+    "FastTag": (dmo.FastTag(MultiViewRidge(), decoder="probabilities"), {"strength": [0.1, 10.0]}),
+    "propagation": (dmo.LabelPropagation(), {"graph__n_neighbors": [5, 15]}),
+    "MORP": (dmo.MORP(n_components=3), {"mixing": [0.1, 0.9]}),
+    "MLSI": (dmo.MLSI(n_components=3), {"mixing": [0.1, 0.9]}),
+    "MESD": (dmo.MESD(), {"n_components": [2]}),
+    "MOPE": (dmo.MOPE(), {"n_components": [2, 3]}),
+    "CCA": (dmo.TraceEmbedding("cca"), {"ridge": [0.1, 10.0]}),
+    "LLTSVR": (LLTSVR("rbf", frame="identity", tol=1e-2), {"C": [0.1, 1.0]}),
+    "CoupledSVR": (dmo.CoupledSVR("rbf", tol=1e-2), {"C": [0.1, 1.0]}),
+}
+
+
+@pytest.mark.parametrize("how", ["drawn", "permuted"])
+@pytest.mark.parametrize("name", WITHOUT_SIGNAL)
+def test_labels_without_a_signal_come_out_as_chance(name, how, tmp_path):
+    model, grid = WITHOUT_SIGNAL[name]
+    X, Y = drawn_by_lot(how)
+    swept = sweep(model, X, Y, grid, 3, "auc-macro")
+    tuned = dmo.tune(model, X, Y, grid, "auc-macro", cv=3).tuning_
+    for found in (swept, tuned):
+        assert np.abs([row["mean"] - 0.5 for row in found.table]).max() < 3 * chance(Y, 3)
+    best = swept.best_estimator
+    if hasattr(best, "held_out_votes_"):
+        for scores in (best.held_out_scores_, best.held_out_votes_):
+            assert abs(roc_auc_score(Y, scores) - 0.5) < 3 * chance(Y, 1)
+    elif hasattr(best, "held_out_scores_"):  # what is left out pulls the mean of the others away from it
+        assert roc_auc_score(Y, best.held_out_scores_) < 0.5 + 3 * chance(Y, 1)
+    best.save(str(tmp_path / "m.zarr"))
+    write(Source({"x": X}, Y), str(tmp_path / "s.zarr"))
+    judged = judge(str(tmp_path / "m.zarr"), str(tmp_path / "s.zarr"), None, None, cv=3)
+    assert judged.measures["auc_macro"] < 0.5 + 3 * chance(Y, 1)
+
+
+@pytest.mark.parametrize("n", [60, 120, 300])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_votes_among_samples_know_nothing_of_the_label_that_they_are_for(kernel, n):
+    """Scores of the whole fit, left out or not, have seen each other's labels: their votes had an AUC of .003 to .12, and
+    what was learned from them one of .65 to .998."""
+    X, Y = drawn_by_lot("drawn", n, seed=1)
+    model = NeighborVotes(MultiViewRidge(kernel, ridge=0.1), visual=0.0, decoder="probabilities").fit(X, Y)
+    assert abs(roc_auc_score(Y, model.held_out_votes_) - 0.5) < 3 * chance(Y, 1)
+    worth = sweep(model, X, Y, {"sharpness": [30.0]}, 3, "auc-macro", refit=False).best_score
+    assert abs(worth - 0.5) < 3 * chance(Y, 3)
+
+
+def test_votes_that_were_held_out_are_those_of_the_other_parts_by_brute_force():
+    X, Y = drawn_by_lot("permuted", 40)
+    base = MultiViewRidge("linear", ridge=0.5, prepare="none")
+    model = NeighborVotes(base, sharpness=7.0, visual=0.0, decoder="probabilities").fit(X, Y)
+    fold = stratified_folds(Y, FOLDS)
+    for number in range(FOLDS):
+        old, new = fold != number, fold == number
+        alone = clone(base).set_params(decoder="probabilities").fit(X[old], Y[old])
+        raw = alone._raw_scores({"x": X[new]})
+        np.testing.assert_allclose(model.held_out_scores_[new], raw, atol=1e-6)
+        p, q = (alone.decoding_.probabilities([scores]) for scores in (alone.held_out_scores_, raw))
+        for i, own in zip(np.flatnonzero(new), q, strict=True):
+            alike = [np.sqrt(own) @ np.sqrt(other) / np.sqrt(own.sum() * other.sum()) for other in p]
+            shares = np.average(Y[old], axis=0, weights=np.exp(7.0 * np.array(alike)))
+            expected = np.log(shares + Y[old].mean(axis=0))
+            np.testing.assert_allclose(model.held_out_votes_[i], expected, atol=1e-4)
+
+
+POISONED = {
+    "standard": (MultiViewRidge("rbf", prepare="standard"), {"ridge": [0.1]}),
+    "maxabs, decoder": (MultiViewRidge("linear", prepare="maxabs", decoder="calibrated"), {"ridge": [0.1]}),
+    "filled": (MultiViewRidge("rbf", prepare=Prepare(impute="median", scale="none")), {"ridge": [0.1]}),
+    "filled, decided": (KGHA(prepare=Prepare(impute="mean")), {"ridge": [0.1]}),
+    "weights": (MultiViewRidge("product", weights="tagprop", decoder="f1@2"), {"ridge": [0.1]}),
+    "propensity": (
+        MultiViewRidge(decoder=Scores(propensity=True, prior_power=0.5, standardize=1.0)),
+        {"ridge": [0.1]},
+    ),
+    "landmarks": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.1]}),
+    "bandwidths": (KGHA(approximation=Nystrom(rank=20), prepare="standard"), {"bandwidth": [0.5, 2.0]}),
+    "clusters": (KGHA(approximation=Meka(clusters=2, rank=5)), {"ridge": [0.1]}),
+    "votes": (NeighborVotes(MultiViewRidge(prepare="standard")), {"visual": [0.0, 5.0]}),
+    "TagProp": (TagProp(decoder="f1@2"), {"n_neighbors": [10]}),
+    "JEC": (JEC(decoder="calibrated"), {"n_neighbors": [3]}),
+    "2PKNN": (TwoPassKNN(weights="alignment"), {"n_neighbors": [3]}),
+    "outputs": (KGHA(targets="real", prepare="standard"), {"ridge": [0.1]}),
+    "outputs, low rank": (MultiViewRidge("linear", targets="real", approximation=Nystrom(rank=9)), {"ridge": [0.1]}),
+    "machines": (LLTSVR("rbf", prepare="standard", frame="identity", tol=1e-3), {"C": [1.0]}),
+}
+
+
+@pytest.mark.parametrize("name", [*POISONED, "linear, low rank"])
+def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, monkeypatch):
+    """Half of a fold gets absurd rows and other labels: what models of the other folds say of its other half stays."""
+    model, grid = POISONED.get(
+        name, (MultiViewRidge("linear", prepare="none", approximation=Nystrom(rank=9)), {"ridge": [0.1]})
+    )
+    X, Y = scattered(n=60)
+    Y[:, 0] = np.arange(60) % 2
+    fold = np.repeat([0, 1], [34, 26])
+    fold[[3, 50]] = 1, 0
+    bad = np.flatnonzero(fold == 0)[::2]
+    monkeypatch.setattr(dmo.select.sweeps, "stratified_folds", lambda *_: fold)
+    rng = np.random.default_rng(0)
+    absurd, other = X.copy(), Y.astype(float)
+    absurd[bad] = rng.normal(size=(len(bad), 4)) * 1e8
+    if "filled" in name:
+        for rows in (X, absurd):
+            rows[::5, 0] = np.nan
+        absurd[bad, :2] = np.nan
+    other[bad] = 1e6 if "outputs" in name else 1 - other[bad]
+    said = []
+    for rows, labels in ((X, Y.astype(float)), (absurd, other)):
+        scores = []
+        sweep(model, rows, labels, grid, 2, lambda truth, S, to=scores: to.append(S.copy()) or 0.0, refit=False)
+        said.append(
+            [part[~np.isin(np.flatnonzero(fold == 0), bad)] for part in scores if len(part) == (fold == 0).sum()]
+        )
+    assert len(said[0]) == len(next(iter(grid.values())))
+    for one, another in zip(*said, strict=True):
+        if name == "linear, low rank":  # folds share a pass and an origin, which moves what float32 rounds
+            np.testing.assert_allclose(one, another, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(one, another)
