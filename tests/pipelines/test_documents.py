@@ -1,9 +1,13 @@
 """What the documents show runs as it stands."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pandas as pd
+from shell import run
 
 from dmo.methods.catalog import markdown
 
@@ -29,6 +33,22 @@ def test_the_examples_run(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert float(re.search(r"F1 ([\d.]+)", done.stdout).group(1)) > 0.8
+
+
+def test_the_commands_of_the_front_page_lead_from_a_table_to_predictions(tmp_path, monkeypatch):
+    made, commands = re.findall(r"```sh\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.S)
+    monkeypatch.chdir(tmp_path)
+    program, flag, script = shlex.split(made)
+    assert (program, flag) == ("python", "-c")
+    subprocess.run([sys.executable, flag, script], check=True)
+    for line in commands.splitlines():
+        program, *words = shlex.split(line)
+        assert program == "dmo"
+        run(*words)
+    predicted = pd.read_csv("predictions.csv")
+    truth = pd.read_csv("wine.csv")["target"].loc[predicted["sample"]]
+    assert (predicted["label 1"].to_numpy() == truth.to_numpy()).mean() > 0.9
+    assert "MultiViewRidge" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_the_example_is_that_of_the_front_page():
