@@ -33,7 +33,7 @@ from dmo.inputs import (
     prepare_views,
     preparing,
 )
-from dmo.inputs.real_outputs import RealOutputs, refuse_for_real
+from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.lowrank import FeatureMap
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
 from dmo.metrics import rated, top_label_sets

@@ -23,7 +23,7 @@ from dmo.inputs import (
     named,
     sample_count,
 )
-from dmo.inputs.real_outputs import Targets, read_real
+from dmo.inputs.outputs import Targets, read_real
 from dmo.methods.base import Inputs, Outputs, RowWeights
 from dmo.parameters import Part
 from dmo.persistence import with_prefix, without_prefix

@@ -34,7 +34,7 @@ from dmo.inputs import (
     one_of,
     optional,
 )
-from dmo.inputs.real_outputs import Targets
+from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.linalg.smoothers import LinearSmoother

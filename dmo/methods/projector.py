@@ -17,8 +17,14 @@ from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
 from dmo.fit.functions import Expansion
 from dmo.fit.krylov import Krylov, subspaces
 from dmo.fit.moments import LABELS, ROWS, Moments
-from dmo.fit.relations import relation_features
-from dmo.fit.view_moments import FactorColumns, FeatureColumns, SubspaceColumns, ViewColumns, collect_view
+from dmo.fit.one_view import (
+    FactorColumns,
+    FeatureColumns,
+    SubspaceColumns,
+    ViewColumns,
+    collect_view,
+    relation_features,
+)
 from dmo.graphs.distances import read
 from dmo.kernels import Linear, parse
 from dmo.kernels.composite import is_pairwise

@@ -55,7 +55,7 @@ from dmo.inputs import (
     one_of,
     per_view,
 )
-from dmo.inputs.real_outputs import Targets
+from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.solve import COEFFICIENTS, SCORES
