@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -16,7 +16,7 @@ from dmo.cluster import current_client
 from dmo.errors import UserError, amount
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
 from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
-from dmo.fit.krylov import RowMap, ShiftedRows, Subspace, SubspaceCoordinates
+from dmo.fit.krylov import ShiftedRows, Subspace, SubspaceCoordinates
 from dmo.fit.moments import ROWS, WEIGHTED, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
@@ -109,25 +109,6 @@ def relation_bytes(n: int, p: int) -> int:
 _SOME = 256  # rows whose mean stands near the others
 
 
-class ViewColumns(Protocol):
-    """What a projection needs of a view that a pass over the rows turns into columns."""
-
-    @property
-    def row_map(self) -> RowMap:
-        """What the pass makes of the rows."""
-
-    @property
-    def trace(self) -> float | None:
-        """Trace of the kernel, where the columns lack some of it; else None."""
-
-    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """Make the function of new rows.
-
-        coefficients (r, k); offset (k,)
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class FeatureColumns:
     """The features themselves, less a shift near their mean."""
@@ -217,6 +198,10 @@ class FactorColumns:
         coefficients (r, k); offset (k,)
         """
         return FactorExpansion.of(self.view, self.row_map, coefficients, offset)
+
+
+ViewColumns: TypeAlias = FeatureColumns | SubspaceColumns | FactorColumns
+"""What a projection needs of a view that a pass over the rows turns into columns."""
 
 
 def collect_view(

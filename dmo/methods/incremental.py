@@ -146,10 +146,6 @@ class Incremental:
     ) -> None:
         """Learn label sets from some rows that are in the pass, where the estimator can."""
 
-    def _forget_pass(self) -> None:
-        """What a `fit` begins with."""
-        self.__dict__.pop("pass_", None)
-
     def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The folds' moments for a model store; empty where there are none."""
         if not hasattr(self, "pass_"):

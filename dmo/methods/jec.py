@@ -56,7 +56,7 @@ class DistanceAnnotator(Annotator):
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
         if held_out is not None and learned_columns(self):
-            held_out = out_of_fold_scores(self, views, self.labels_)
+            held_out = out_of_fold_scores(self, views, self.labels_)[0]
         if held_out is not None:
             self._learn_decoder(self.decoder, [held_out], self.labels_)
         else:
