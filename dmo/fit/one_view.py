@@ -48,7 +48,8 @@ def relation_features(
     plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None
     if isinstance(approximation, str) and approximation == "auto":
         free = plain or n_landmarks is not None or isinstance(similarity, Euclidean)
-        approximation = "exact" if free else _relation_engine(source.shape[0])
+        n = source.shape[0]
+        approximation = "exact" if free else exact_or_best(f"similarities of {n} x {n}", relation_bytes(n, n), _SHARE)
     if not is_exact(approximation):
         feature_map = fit_maps(approximation, kernel, {view: source}, random_state, False)[view]
         return RelationFeatures(feature_map(source).astype(np.float64), partial(FactorExpansion.of, view, feature_map))
@@ -69,11 +70,6 @@ def _similarities(
         return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)
 
     return RelationFeatures(_relations(fitted, view, source, landmarks), function)
-
-
-def _relation_engine(n: int) -> Any:
-    """The exact engine where similarities of n samples to all of them fit in memory, else a low rank."""
-    return exact_or_best(f"similarities of {n} x {n}", relation_bytes(n, n), _SHARE)
 
 
 def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:

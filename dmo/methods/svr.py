@@ -290,7 +290,7 @@ class OutputSVR(Annotator):
 
     def _with_loss(self, problem: Problem) -> Problem:
         check_parameters(self)
-        return problem.with_loss(loss_named(self.loss, self.epsilon), float(self.C))
+        return replace(problem, loss=loss_named(self.loss, self.epsilon), C=float(self.C))
 
     def _read(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Outputs as they are learned (n x q), and labels of 0 and 1 (n x L); of two classes q is 1."""

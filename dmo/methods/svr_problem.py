@@ -15,7 +15,7 @@ with the same A: its rows a_i are the dual coefficients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -168,10 +168,6 @@ class Problem:
         M (n, L)
         """
         return M if self._metric[1] is None else M @ self._metric[1].T
-
-    def with_loss(self, loss: Loss, C: float) -> Problem:
-        """Take another loss and C for the same samples and frames."""
-        return replace(self, loss=loss, C=C)
 
 
 @dataclass(frozen=True)

@@ -251,11 +251,3 @@ def solve_moments(
         mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
     return fit, offset, decoder
-
-
-def solve_operator(
-    task: Task, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
-) -> EmbeddingFit:
-    """Solve a task from products with the kernel, whose trace it may need."""
-    seen = replace(samples, trace=float(K.diagonal().sum()))
-    return task.operator(seen, K, k, tol, max_steps, random_state)

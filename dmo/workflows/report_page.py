@@ -178,7 +178,9 @@ def write_page(
                 for figure in sweep_figures(found["table"], found["metric"], f"sweep-{number}")
             ),
             _per_label(evidence),
-            *_about(evidence),
+            *_parameters(evidence.models),
+            *_views(evidence),
+            *_costs(evidence),
         ]
         kept = [part for part in parts if not isinstance(part, Table) or part.rows]
         files = report.write_report(out, heading, kept, _facts(evidence) | made)
@@ -251,11 +253,6 @@ def _differences(
         "2 hits / (labels given + true labels)."
     )
     return [Table(f"Differences from {judged[0].name}", columns, rows, note=note)]
-
-
-def _about(evidence: Evaluation) -> list[Table]:
-    """What the models were made of, folded."""
-    return [*_parameters(evidence.models), _views(evidence), _costs(evidence)]
 
 
 def _parameters(judged: Sequence[EvaluatedModel]) -> list[Table]:
