@@ -179,8 +179,8 @@ def write_page(
             ),
             _per_label(evidence),
             *_parameters(evidence.models),
-            *_views(evidence),
-            *_costs(evidence),
+            _views(evidence),
+            _costs(evidence),
         ]
         kept = [part for part in parts if not isinstance(part, Table) or part.rows]
         files = report.write_report(out, heading, kept, _facts(evidence) | made)
