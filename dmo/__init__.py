@@ -6,23 +6,6 @@ import lazy_loader
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 del lazy_loader
 
-_SYNONYMS = {
-    **dict.fromkeys(
-        ("krr", "kernelridge", "ridge", "ridgeclassifier", "logisticregression", "logistic"), "MultiViewRidge"
-    ),
-    **dict.fromkeys(("cca", "kcca", "gcca", "mcca", "kgcca"), "MultiSetCCA"),
-    **dict.fromkeys(("svr", "svm", "svc"), "CoupledSVR"),
-    **dict.fromkeys(("knn", "kneighborsclassifier", "mlknn"), "TagProp"),
-    **dict.fromkeys(("pca", "lda", "embedding"), "TraceEmbedding"),
-    **dict.fromkeys(("lsi", "lsa", "truncatedsvd"), "MLSI"),
-    **dict.fromkeys(("mca", "correspondenceanalysis"), "HomogeneityAnalysis"),
-    **dict.fromkeys(("gridsearchcv", "gridsearch", "search"), "tune"),
-    **dict.fromkeys(("loadmodel", "openmodel", "read"), "load"),
-    **dict.fromkeys(("rbf", "parse", "linear", "polynomial"), "kernels"),
-    **dict.fromkeys(("readsamples", "ingest", "ingestfiles"), "datasets"),
-}
-"""What people call things elsewhere, in small letters and without marks between words."""
-
 
 def __getattr__(name: str) -> object:
     """A public name, loaded when asked for; of an unknown one what is near to it."""
@@ -35,10 +18,8 @@ def __getattr__(name: str) -> object:
     except AttributeError:
         if name.startswith("_"):
             raise
-    from difflib import get_close_matches
+    from dmo.errors import meant
 
-    known = {one.lower(): one for one in __all__}
-    word = name.lower().replace("_", "")
-    meant = _SYNONYMS.get(word) or next((known[one] for one in get_close_matches(word, known, n=1)), None)
-    hint = "" if meant is None else f"; did you mean dmo.{meant}?"
+    near = meant(name, __all__)
+    hint = "" if near is None else f"; did you mean dmo.{near}?"
     raise AttributeError(f"module 'dmo' has no attribute {name!r}{hint}", name=name)

@@ -1,6 +1,8 @@
 """The error that means: what was given is wrong, and the message says how to put it right; text that can be shown."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 _HIDDEN = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufffe\\uffff]"
@@ -39,3 +41,39 @@ def amount(size: float) -> str:
         if size < 1024:
             return f"{size:.1f} {unit}"
     return f"{size / 1024:.1f} TiB"
+
+
+_SYNONYMS = {
+    **dict.fromkeys(("krr", "kernelridge", "ridge", "ridgeregression", "regression"), ("multiviewridge", "ridge")),
+    **dict.fromkeys(
+        ("ridgeclassifier", "logistic", "logisticregression", "multiviewridge"), ("multiviewridge", "ridge")
+    ),
+    **dict.fromkeys(("cca", "kcca", "gcca", "mcca", "kgcca"), ("multisetcca",)),
+    **dict.fromkeys(("svr", "svm", "svc"), ("coupledsvr",)),
+    **dict.fromkeys(("knn", "neighbors", "kneighbors", "kneighborsclassifier", "mlknn"), ("tagprop",)),
+    **dict.fromkeys(("pca", "lda", "projection", "embedding", "traceembedding"), ("traceembedding", "embedding")),
+    **dict.fromkeys(("lsi", "lsa", "truncatedsvd"), ("mlsi",)),
+    **dict.fromkeys(("mca", "correspondenceanalysis"), ("homogeneityanalysis",)),
+    **dict.fromkeys(("rbf", "parse", "polynomial"), ("kernels",)),
+    "linear": ("kernels", "ridge"),
+    **dict.fromkeys(("gridsearch", "gridsearchcv", "search", "cv", "crossvalidate", "optimize"), ("tune",)),
+    **dict.fromkeys(("load", "read", "loadmodel", "openmodel"), ("load", "ingest")),
+    **dict.fromkeys(("import", "convert", "download"), ("ingest",)),
+    **dict.fromkeys(("readsamples", "ingest", "ingestfiles"), ("datasets", "ingest")),
+    **dict.fromkeys(("train", "learn", "build"), ("fit",)),
+    **dict.fromkeys(("classify", "label", "tag", "infer", "apply"), ("annotate",)),
+    **dict.fromkeys(("score", "test", "eval", "validate", "metrics"), ("evaluate",)),
+    **dict.fromkeys(("describe", "images", "features"), ("extract",)),
+    **dict.fromkeys(("embed", "project", "encode"), ("transform",)),
+    **dict.fromkeys(("show", "inspect", "ls"), ("info",)),
+    **dict.fromkeys(("check", "audit"), ("verify",)),
+    **dict.fromkeys(("plot", "html", "page"), ("report",)),
+}
+"""What people call names and commands elsewhere, in small letters and without marks -> what is meant: the first known one."""
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """Find which of the known names may be meant by another."""
+    names, plain = {name.lower(): name for name in known}, word.lower().replace("-", "").replace("_", "")
+    found = [name for name in _SYNONYMS.get(plain, ()) if name in names] or get_close_matches(plain, names, 1)
+    return names[found[0]] if found else None

@@ -71,6 +71,8 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
     """
     if not items:
         return []
+    if _threads.get() == 1:  # in a thread, or under `single_blas`, that has no other beside it
+        return [task(item) for item in items]
     threads = min(thread_count(n_threads), len(items))
 
     def alone(item: Item) -> Found:

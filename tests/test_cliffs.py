@@ -83,7 +83,7 @@ CLIFFS = {
         1e-5,
     ),
     "fit.exact._SMALL": ("float64 entries below, float32 above", N, lambda: ridge(), 1e-5),
-    "fit.kernel_operator._DOUBLE": (
+    "methods.svr._DOUBLE": (
         "float64 kernels of regressions below, float32 above",
         N,
         lambda: dmo.LLTSVR(tol=1e-7).fit(X, 2.0 * Y - 1).predict(NEW),
@@ -198,7 +198,7 @@ BLOCKS = {
     "fit.row_sums.TASK_BLOCKS": lambda: ridge(approximation=Nystrom(rank=20)),
     "fit.moments._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),
     "fit.fitted_views._RUN": lambda: ridge(approximation=TILES),
-    "fit.relations._BLOCK": lambda: MESD("fda", kernel="rbf").fit(X, Y).transform(NEW),
+    "fit.one_view._BLOCK": lambda: MESD("fda", kernel="rbf").fit(X, Y).transform(NEW),
     "kernels.composite._STRIP": lambda: _matrix(),
     "linalg.linear._STRIP": lambda: ridge(kernel="linear"),
     "linalg.linear._BLOCK": lambda: ridge(),
@@ -228,7 +228,7 @@ BLOCKS = {
 # all other numbers, by why they are no line of the tables above
 OTHERS = {
     "coefficients of a formula or a description": """
-        demo.digits.N_TRAIN demo.digits._ATTRIBUTES fit.kernel_operator._RIDGE features.colors.BANDS
+        demo.digits.N_TRAIN demo.digits._ATTRIBUTES methods.svr._RIDGE features.colors.BANDS
         features.colors.BINS features.colors.DISTANCES features.embedding.DEVIATION features.embedding.MEAN
         features.embedding.SIDE features.images.LEAST features.images.SIDE features.points.HUES
         features.points.LEAST_CORNER features.points.MAX_CORNERS features.points.PATCHES
@@ -248,14 +248,14 @@ OTHERS = {
         cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.SEED cli.demo.TOP cli.search.LABELS_SHOWN
         cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.curves._BINS report.curves._STEPS
         report.explorer.IMAGE_BYTES report.explorer.IMAGE_SIDE report.explorer.MOST_LABELS
-        report.explorer.MOST_SAMPLES report.explorer.MOST_SCORES report.samples.THUMBNAIL report.targets._DOTS
-        workflows.comparison._RESAMPLES workflows.images._SHOWN workflows.report_figures._SPREAD
+        report.explorer.MOST_SAMPLES report.explorer.MOST_SCORES report.samples.THUMBNAIL report.curves._DOTS
+        workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
         workflows.tuning._CURVE
     """,
     "limits and parts of files and requests": """
         blocks._REST cli.serve._CONNECTIONS cli.serve._HEAD cli.serve._PATIENCE datasets.ingest_files._LARGE
-        datasets.sources._LARGEST datasets.sources._LONGEST features.embedding.LARGEST features.images.LARGEST
+        datasets.ingest._LARGEST datasets.ingest._LONGEST features.embedding.LARGEST features.images.LARGEST
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
@@ -267,7 +267,7 @@ OTHERS = {
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN
     """,
     "seconds, tries and shares of time": """
-        cluster.limits._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
+        cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
         cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
         stores._lock.TORN stores._folder._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
         stores.checkpoints._SHARE stores.checkpoints._SPEED
@@ -277,12 +277,12 @@ OTHERS = {
         workflows.exits.INTERRUPTED workflows.exits.TERMINATED workflows.exits.WRONG
     """,
     "estimates of memory and of work": """
-        fit.engine._SAMPLES fit.relations._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
+        fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
         fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY
         graphs.search._PAIRS threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.tiles._FAN_IN linalg.tiles._PER_THREAD methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
-        workflows.resources.LARGEST workflows.resources.MOST_WORKERS workflows.resources.SCHEDULER
-        workflows.resources.WORKER workflows.resources._OTHERS workflows.resources._TALL workflows.resources._TASK
+        workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
+        workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
     """,
     "tolerances, and steps up to one": """
@@ -316,17 +316,17 @@ OTHERS = {
     "rows or entries at a time": """
         methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.gaps._BLOCK decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
+        datasets.writing._BLOCK decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
         methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
-        inputs.needs._ROWS workflows.comparison._ENTRIES workflows.images.BATCH
+        inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """
         decide.out_of_fold.SOME_ROWS decide.out_of_fold.SOLVED_SOME decide.out_of_fold._RUN
-        decide.decoders._POOLED fit.view_moments._SOME features.extraction.SAMPLE_DESCRIPTORS
+        decide.decoders._POOLED fit.one_view._SOME features.extraction.SAMPLE_DESCRIPTORS
         features.extraction.SAMPLE_IMAGES fit.functions._SAMPLE labels.label_kernels._DIRECTIONS lowrank.approximations._HELD
         lowrank.landmarks._LEAST lowrank.landmarks._PER_CLUSTER lowrank.landmarks._LOOK lowrank.landmarks._PER_CENTER
         kernels.composite._TRIED lowrank.landmarks._SKETCH_COLUMNS

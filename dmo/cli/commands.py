@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +11,8 @@ from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from dmo.errors import meant
 
 
 @dataclass(frozen=True)
@@ -32,29 +33,6 @@ class Lazy:
 
 ALIASES = {"predict": "annotate"}
 """Second names of commands."""
-_SYNONYMS = {
-    **dict.fromkeys(("train", "learn", "build"), "fit"),
-    **dict.fromkeys(("classify", "label", "tag", "infer", "apply"), "annotate"),
-    **dict.fromkeys(("score", "test", "eval", "validate", "metrics"), "evaluate"),
-    **dict.fromkeys(("import", "load", "read", "convert", "download"), "ingest"),
-    **dict.fromkeys(("describe", "images", "features"), "extract"),
-    **dict.fromkeys(("embed", "project", "encode"), "transform"),
-    **dict.fromkeys(("gridsearch", "cv", "crossvalidate", "optimize"), "tune"),
-    **dict.fromkeys(("show", "inspect", "ls"), "info"),
-    **dict.fromkeys(("check", "audit"), "verify"),
-    **dict.fromkeys(("plot", "html", "page"), "report"),
-    **dict.fromkeys(
-        ("logistic", "logisticregression", "ridgeregression", "ridgeclassifier", "kernelridge", "krr"), "ridge"
-    ),
-    **dict.fromkeys(("linear", "regression", "multiviewridge"), "ridge"),
-    **dict.fromkeys(("cca", "kcca", "gcca", "mcca"), "multisetcca"),
-    **dict.fromkeys(("svm", "svr", "svc"), "coupledsvr"),
-    **dict.fromkeys(("knn", "neighbors", "kneighbors"), "tagprop"),
-    **dict.fromkeys(("pca", "projection", "traceembedding"), "embedding"),
-    **dict.fromkeys(("lsi", "lsa"), "mlsi"),
-    "mca": "homogeneityanalysis",
-}
-"""What people call commands and methods elsewhere, without marks between words."""
 
 
 class CommandFirst(TyperGroup):
@@ -68,11 +46,9 @@ class CommandFirst(TyperGroup):
         if args and args[0] not in self.commands and ALIASES.get(args[0]) in self.commands:
             args = [ALIASES[args[0]], *args[1:]]
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            word = args[0].lower().replace("-", "").replace("_", "")
-            near = difflib.get_close_matches(word, self.commands, n=1)
-            meant = _SYNONYMS[word] if _SYNONYMS.get(word) in self.commands else near[0] if near else None
-            known = "" if meant is None else f"; did you mean {meant!r}?"
-            ctx.fail(f"No such command {args[0]!r}{known or '; known are ' + ', '.join(self.commands)}")
+            near = meant(args[0], self.commands)
+            known = f"known are {', '.join(self.commands)}" if near is None else f"did you mean {near!r}?"
+            ctx.fail(f"No such command {args[0]!r}; {known}")
         return super().resolve_command(ctx, args)
 
 

@@ -15,9 +15,8 @@ from dmo.cli.options import Features, Json, Scheduler, Split
 from dmo.cli.session import grid, show
 from dmo.cluster import connect
 from dmo.workflows.fitting import prepare
-from dmo.workflows.plan import compare_engines
+from dmo.workflows.plan import compare_engines, markdown, resource_table
 from dmo.workflows.program import quiet, session
-from dmo.workflows.resources import markdown, resource_table
 
 
 def plan_command(name: str) -> Callable[..., None]:

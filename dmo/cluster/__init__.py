@@ -1,8 +1,7 @@
 """The one place that makes or finds a Dask client: this process, this machine, an address, a batch queue, a cloud."""
 
 from dmo.cluster.connection import Connection, WorkerMemoryError, connect, current_client
-from dmo.cluster.limits import usable_cores, usable_memory
-from dmo.cluster.settings import BACKENDS, Backend, setting, tls
+from dmo.cluster.settings import BACKENDS, Backend, setting, tls, usable_cores, usable_memory
 
 __all__ = [
     "BACKENDS",

@@ -17,8 +17,7 @@ import dask.config
 import psutil
 from dask.utils import parse_bytes
 
-from dmo.cluster.limits import usable_cores, usable_memory
-from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls
+from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls, usable_cores, usable_memory
 from dmo.errors import UserError
 
 log = logging.getLogger("dmo")

@@ -2,19 +2,190 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from dmo.datasets.cards import Card, ViewCard, read_card
+from dmo.blocks import Subset, rows
+from dmo.datasets.cards import Card, File, Files, ViewCard, by_split, read_card
 from dmo.datasets.ingest_files import check_known, ingest_files, read_description
-from dmo.datasets.sources import find, read
 from dmo.datasets.writing import Source, write
-from dmo.formats.files import DataError, sha256
+from dmo.errors import UserError
+from dmo.formats.arff import read_label_list
+from dmo.formats.arrays import open_npz
+from dmo.formats.delimited import read_names
+from dmo.formats.files import COMPRESSED, DataError, dense, sha256, suffix
+from dmo.formats.tables import Table, open_rows, open_table
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
+
+log = logging.getLogger("dmo")
+_LARGEST = 1 << 30  # bytes of a file that is fetched; the largest of a card has a thirtieth of them
+_LONGEST = 3600.0  # seconds that a file may take in all
+
+
+def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
+    """Where the files of a card lie in a folder: file name -> path."""
+    # A file may also lie without the sub-folder of its name, or decompressed. With `download`, those that are missing
+    # and have an address are fetched. Raises FileNotFoundError with every missing file and where it can be had.
+    found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
+    missing, reason = [file for file in files if file.name not in found], ""
+    while download and not reason and (fetchable := [file for file in missing if file.url is not None]):
+        try:
+            found[fetchable[0].name] = fetch(card, folder, fetchable[0])
+        except OSError as error:
+            reason = f" (it could not be fetched: {str(error).splitlines()[0][:160]})"
+        missing = [file for file in files if file.name not in found]
+    if missing:
+        cure = f"put what can be had there into {folder}"
+        if not download and any(file.url is not None for file in missing):
+            cure += ", or pass --fetch (fetch=True) where there is a network"
+        listed = "; ".join(f"{file.name} ({file.url or file.source})" for file in missing)
+        raise FileNotFoundError(f"{card.name}: {folder} lacks {listed}{reason}; {cure}")
+    return found
+
+
+def _place(folder: str | os.PathLike[str], file: File) -> Path | None:
+    name = Path(file.name)
+    plain = name.with_suffix("") if name.suffix in COMPRESSED else name
+    candidates = [Path(folder, part) for part in (name, plain, name.name, plain.name)]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
+    """Download a file of a card into a folder, where it lies once its checksum is right.
+
+    Raises OSError where it cannot be had, DataError where its bytes are others than the card says.
+    """
+    try:
+        import pooch  # an optional package
+    except ImportError:
+        raise UserError("fetching files needs pooch; install dmo-learn[fetch], or download them yourself") from None
+    pooch.get_logger().setLevel("WARNING")
+    name = Path(file.url or "").name
+    log.warning("%s: fetching %s", card.name, file.url)
+    counted, answer, target, opened = _Bounded(), Future[str](), Path(folder, name), list[Any]()
+    noted = {"response": lambda response, **_: opened.append(response)}
+    plain = pooch.HTTPDownloader(progressbar=counted, hooks=noted)
+
+    def retrieve(place: str) -> None:
+        try:
+            answer.set_result(pooch.retrieve(file.url, f"sha256:{file.sha256}", name, place, downloader=plain))
+        except BaseException as error:
+            answer.set_exception(error.with_traceback(None))
+        for response in opened:
+            response.close()
+
+    os.makedirs(folder, exist_ok=True)
+    try:
+        # in a thread, since every byte renews the time limit of a connection, and one of a header reaches nobody here
+        with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
+            Thread(target=retrieve, args=[place], name="dmo-fetch", daemon=True).start()
+            os.replace(answer.result(_LONGEST), target)
+        return target
+    except OSError as error:
+        if answer.done():
+            raise
+        counted.seen = _LARGEST  # ends the thread with the next bytes
+        raise OSError(f"it was not there after {_LONGEST:g} s") from error
+    except ValueError as error:  # what pooch says of a checksum
+        raise DataError(f"{card.name}: {file.url} has other bytes than the card says, nothing is kept") from error
+
+
+class _Bounded:
+    """Counts what comes in the place of a display of progress: a server may send without end."""
+
+    seen, total = 0, 0
+
+    def update(self, count: int) -> None:
+        self.seen += count
+        if self.seen > _LARGEST:
+            raise OSError(f"more than {_LARGEST} bytes came")
+
+    def reset(self) -> None:
+        self.seen = self.total = 0
+
+    def close(self) -> None:
+        pass
+
+
+def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Source:
+    """The views, labels and names of a set, read from its files as the card says; not yet checked."""
+
+    def open_files(name: str, files: Files, columns: Sequence[str] | int | None = None) -> Table:
+        return open_table(name, {split: _placed(spec, paths) for split, spec in by_split(files).items()}, columns)
+
+    labels = card.labels
+    listing = labels.files if isinstance(labels.files, str) and suffix(labels.files) == ".xml" else None
+    declared = labels.columns if listing is None else read_label_list(paths[listing])
+    tables = {view.name: open_files(view.name, view.files, declared) for view in views}
+    Y, names = next(((t.Y, t.label_names) for t in tables.values() if t.Y is not None), (None, None))
+    if labels.files is not None and listing is None:
+        Y, names = dense(rows(open_files("labels", labels.files).X)), None
+    if labels.names is not None and "{}" in labels.names:
+        names = [labels.names.format(j + 1) for j in range(labels.number)]
+    elif labels.names is not None:
+        names = _texts(_placed(labels.names, paths))
+    source = Source({}, Y, names)
+    if card.ids is not None:
+        source.sample_ids = [text for spec in by_split(card.ids).values() for text in _texts(_placed(spec, paths))]
+    for view in views:
+        X = tables[view.name].X
+        if view.order is not None:
+            X = Subset(rows(X), _order(view, paths, Y))
+        if view.kind == "sparse" and not scipy.sparse.issparse(rows(X, slice(0, 0))):
+            X = scipy.sparse.csr_array(rows(X))
+        source.views[view.name] = X
+    return source
+
+
+def _placed(spec: str, paths: Mapping[str, Path]) -> str:
+    """ "PATH::ARRAY" of a card with the place of the file."""
+    name, colons, array = spec.partition("::")
+    return f"{paths[name]}{colons}{array}"
+
+
+def _array(spec: str) -> np.ndarray:
+    """An array of one axis of an .npz archive."""
+    path, _, name = spec.partition("::")
+    members = open_npz(path)
+    if name not in members:
+        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(members) or 'none'}")
+    return rows(members[name])
+
+
+def _texts(spec: str) -> list[str]:
+    return [str(text) for text in _array(spec)] if "::" in spec else read_names(spec)
+
+
+def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None) -> np.ndarray:
+    """The rows of a view's files in the order of the set; DataError where `match` has other labels than the set."""
+    parts = [_array(_placed(spec, paths)) for spec in by_split(view.order or {}).values()]
+    if view.match is None or labels is None:
+        return np.concatenate(parts)
+    where = _placed(view.match, paths)
+    found, ends, order = rows(open_rows(where)), np.cumsum([len(part) for part in parts]), np.empty(0, np.intp)
+    if ends[-1] == len(labels):
+        order = np.concatenate([_match(found, *pair) for pair in zip(parts, np.split(labels, ends[:-1]))])
+    if not np.array_equal(found[order], labels):
+        raise DataError(f"{where}: has other labels than the set, expected the same in both")
+    return order
+
+
+def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The rows `chosen` of `found`, in an order in which they equal `wanted`; equal rows keep their order."""
+    by_found = chosen[np.lexsort(found[chosen].T[::-1])]
+    order = np.empty(len(wanted), dtype=np.intp)
+    order[np.lexsort(wanted.T[::-1])] = by_found
+    return order
 
 
 def ingest(

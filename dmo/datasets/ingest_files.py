@@ -14,9 +14,8 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import rows
-from dmo.datasets.gaps import note_gaps
 from dmo.datasets.samples import read_samples, share_out
-from dmo.datasets.writing import ALL, Source, write
+from dmo.datasets.writing import ALL, Source, note_gaps, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import open_csv, read_names

@@ -13,9 +13,8 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import rows
-from dmo.datasets.gaps import gaps_of, note_gaps
 from dmo.datasets.text import Vocabulary
-from dmo.datasets.writing import Source, write
+from dmo.datasets.writing import Source, gaps_of, note_gaps, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.files import DataError, check_memory, dense, suffix

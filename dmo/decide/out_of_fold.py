@@ -34,36 +34,21 @@ def out_of_fold_scores(
     estimator: Any,
     views: Mapping[str, Rows],
     Y: np.ndarray,
-    folds: int = FOLDS,
-    gaps: LabelGaps | None = None,
-    model: Any = None,
-    rows: np.ndarray | None = None,
-    fold: np.ndarray | None = None,
-) -> np.ndarray:
-    """Score the labels of every sample, or of `rows`, by the fit on the other folds of these.
-
-    views (n, d), as the estimator prepared them; Y (n, L) -> (n, L)
-    """
-    return out_of_fold_matrices(estimator, views, Y, folds, gaps, model, rows, fold)[0]
-
-
-def out_of_fold_matrices(
-    estimator: Any,
-    views: Mapping[str, Rows],
-    Y: np.ndarray,
-    folds: int = FOLDS,
     gaps: LabelGaps | None = None,
     model: Any = None,
     rows: np.ndarray | None = None,
     fold: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """All the score matrices (n x L each) that the estimator's decoder takes, by the fits on the other folds."""
+    """Score the labels of every sample, or of `rows`, by the fits on the other folds of these: all that a decoder takes.
+
+    views (n, d), as the estimator prepared them; Y (n, L) -> (n, L) each
+    """
     scores: dict[int, np.ndarray] = {}
     views = _given(estimator, views)
     index = rows
     if index is None:
         index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
-    fold = stratified_folds(Y[index], min(folds, len(index))) if fold is None else fold
+    fold = stratified_folds(Y[index], min(FOLDS, len(index))) if fold is None else fold
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = index[fold != number], index[fold == number]
@@ -152,7 +137,7 @@ def held_out_part(
         known = None if gaps is None else gaps.rows(train)
         if few:
             fold = folds_of_rows(read, Y[train])
-            scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], gaps=known, model=model, fold=fold)
+            scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], known, model, fold=fold)[0]
         else:
             _fit(model, _part(read, places[0]), Y[train], known)
             scores = _scored(model, _part(read, places[1]))[0]

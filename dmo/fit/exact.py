@@ -200,7 +200,10 @@ def build(
     sources (n, d); weights (n,)
     """
     used = {name: sources[name] for name in kernel.kernels}
-    if is_linear(kernel) and _rows_fit(used):
+    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (  # as float64, with a copy to work on
+        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= psutil.virtual_memory().available / 2
+    )
+    if is_linear(kernel) and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
@@ -291,15 +294,6 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
 def is_linear(kernel: MultiKernel) -> bool:
     """Whether the kernel is x'y of (normalized) rows, or a weighted sum of such over views."""
     return kernel.combine == "sum" and all(isinstance(part, Linear) for part in kernel.kernels.values())
-
-
-def _rows_fit(sources: Mapping[str, Rows]) -> bool:
-    """Whether the rows fit in this process's memory as float64, with a copy to work on."""
-    if all(scipy.sparse.issparse(source) for source in sources.values()):
-        return True
-    return (
-        16.0 * sum(float(np.prod(source.shape)) for source in sources.values()) <= psutil.virtual_memory().available / 2
-    )
 
 
 def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:

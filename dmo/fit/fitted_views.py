@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -25,63 +25,6 @@ SOLVED_ROWS = 2048
 """Rows up to which entries of the inverse are solved for one by one where there is no factor; above, scores of rows that a fit
 has not seen are those of folds, or of some rows."""
 _RUN = 128  # ... so many at a time: a worker holds some blocks of n rows and so many columns
-
-
-class FittedView(Protocol):
-    """One view of the exact engine under its ridge."""
-
-    @property
-    def n(self) -> int:
-        """Samples, those without weight among them."""
-
-    @property
-    def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
-        """B -> K (K + c I)^-1 B, for blocks B of shape (n, k)."""
-
-    def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Work out the coefficients of the function that smooths the columns of B; they are linear in B.
-
-        B (n, k) -> (n, k)
-        """
-
-    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Make the function of new rows, as a sum of expansions by name.
-
-        coefficients (n, k)
-        """
-        ...
-
-    def leave_one_out(
-        self,
-        B: np.ndarray,
-        coefficients: np.ndarray,
-        where: np.ndarray | None = None,
-        part: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Work out the function's values at training rows, had each of them been left out.
-
-        B, coefficients (n, k); where (m,); part (n,) -> (n, k)
-        """
-        ...
-
-
-class ViewOperator(Protocol):
-    """What a projection needs of a view that is known by products."""
-
-    @property
-    def operator(self) -> Operator:
-        """The n x n kernel."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Precision of the operator's entries."""
-
-    def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Make the function of new rows.
-
-        coefficients (n, k) -> values (n, k)
-        """
-        ...
 
 
 @dataclass
@@ -252,6 +195,10 @@ class DualView:
         return LinearExpansion(self.view, W, offset), factor.dot(W)
 
 
+ViewOperator: TypeAlias = KernelProducts | DualView
+"""What a projection needs of a view that is known by products."""
+
+
 @dataclass
 class WeightedView:
     """A view whose samples have weights, those of weight 0 left out: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
@@ -305,6 +252,10 @@ class WeightedView:
         values = self.inner.leave_one_out(self._scaled(B), coefficients, place, part)
         found[has] = values / np.sqrt(self.weights[place])[:, None]
         return found
+
+
+FittedView: TypeAlias = KernelView | LinearView | WeightedView
+"""One view of the exact engine under its ridge."""
 
 
 def fit_view(

@@ -120,7 +120,8 @@ class _MomentPass:
                 dict(found) if self.n_folds == 1 else {k: _taken(F, picked) for k, F in found.items()}
             )
             if Y is not None:
-                part[LABELS] = _label_rows(Y[picked])
+                # bytes as float32, which holds them and joins the factor rows in one product
+                part[LABELS] = np.ascontiguousarray(Y[picked], dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
             old = Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) if old is None else old
             new.append(old.absorb(part, None if roots is None else roots[picked]))
         return FoldMoments(new)
@@ -162,11 +163,6 @@ def _taken(F: Any, picked: Any) -> Any:
 def _narrow(Y: np.ndarray) -> np.ndarray:
     """Labels of 0 and 1 as bytes, others as they are."""
     return Y if Y.itemsize == 1 or not ((Y == 0) | (Y == 1)).all() else Y.astype(np.uint8)
-
-
-def _label_rows(Y: np.ndarray) -> np.ndarray:
-    """Labels ready for products: bytes as float32, which holds them and joins the factor rows in one product."""
-    return np.ascontiguousarray(Y, dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
 
 
 _CARRIED = 1024  # labels whose products are dense at a time

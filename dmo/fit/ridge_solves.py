@@ -28,7 +28,7 @@ from dmo.inputs import (
     with_class_weights,
     with_label_weights,
 )
-from dmo.inputs.real_outputs import read_real
+from dmo.inputs.outputs import read_real
 from dmo.labels.label_kernels import label_directions
 from dmo.linalg.linear import Equilibrated, positive_solve
 from dmo.linalg.tall import LinearMap

@@ -168,7 +168,7 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
         return dict(given.views)
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
         return {str(key): plain(view) for key, view in X.items()}
-    if is_list_of_arrays(X):
+    if isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X):
         return {f"view{i}": plain(view) for i, view in enumerate(given)}
     if getattr(getattr(X, "columns", None), "nlevels", 1) == 2:
         return {str(name): given[name] for name in dict.fromkeys(given.columns.get_level_values(0))}
@@ -197,11 +197,6 @@ def is_rows(dataset: Any, array: Any) -> bool:
     """Tell whether a variable of an xarray Dataset is a view: numbers, samples x features, and no labels."""
     samples = "sample" if "sample" in dataset.dims else next(iter(dataset.dims))
     return array.ndim == 2 and array.dims[0] == samples and array.name != "labels" and array.dtype.kind in "biuf"
-
-
-def is_list_of_arrays(X: object) -> bool:
-    """Tell whether X is a list of which a member is a matrix: views without names."""
-    return isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X)
 
 
 def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:

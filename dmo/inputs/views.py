@@ -158,7 +158,7 @@ def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, b
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X) or _is_lazy_table(X):
+    if is_lazy(X) or hasattr(X, "to_dask_array"):  # of a dask DataFrame
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
@@ -194,14 +194,9 @@ def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, 
     return known
 
 
-def _is_lazy_table(X: Inputs) -> bool:
-    """A dask DataFrame."""
-    return hasattr(X, "to_dask_array")
-
-
 def _counted(view: Any) -> Any:
     """A dask array of known shape, of a dask DataFrame or of an array whose rows are not counted yet; others as they are."""
-    if _is_lazy_table(view):
+    if hasattr(view, "to_dask_array"):
         return view.to_dask_array(lengths=True)
     if hasattr(view, "compute_chunk_sizes") and np.isnan(view.shape[0]):
         return view.copy().compute_chunk_sizes()

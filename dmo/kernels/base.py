@@ -279,6 +279,7 @@ class RowKernel(Kernel[Prepared]):
     pair: ClassVar[str]
     portable: ClassVar[bool] = True
     non_negative: ClassVar[bool] = False
+    _offset: ClassVar[np.ndarray | None] = None  # what rows are taken less
 
     def __post_init__(self) -> None:
         rows.check_normalization(self.normalize, self.name)
@@ -301,11 +302,11 @@ class RowKernel(Kernel[Prepared]):
         squared = self.pair in ("dot", "l2")
         needs = self.non_negative or self.normalize == "hellinger"
         if foreign(X) is not None:
-            made = portable.ready(X, self.normalize, self._offset(), dtype, squared, needs, self.name)
-            return Prepared(*made, rows.origin(self.pair, self.normalize, self._offset()))
+            made = portable.ready(X, self.normalize, self._offset, dtype, squared, needs, self.name)
+            return Prepared(*made, rows.origin(self.pair, self.normalize, self._offset))
         block = pairs.go_sparse(self.pair, rows.read(X, self.name))
-        values, norms = rows.ready(block, self.normalize, self._offset(), dtype, squared, needs, self.name, names)
-        return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset()))
+        values, norms = rows.ready(block, self.normalize, self._offset, dtype, squared, needs, self.name, names)
+        return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset))
 
     def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
         self._check(x, y)
@@ -338,17 +339,13 @@ class RowKernel(Kernel[Prepared]):
             raise UserError(f"{self.name}: x has {x.shape[1]} columns, y has {y.shape[1]}; pass the same features")
         if x.dtype != y.dtype:
             raise UserError(f"{self.name}: x is {x.dtype}, y is {y.dtype}; prepare both with the same dtype")
-        mine = rows.origin(self.pair, self.normalize, self._offset())
+        mine = rows.origin(self.pair, self.normalize, self._offset)
         if x.origin != mine or y.origin != mine:
             raise UserError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
     def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         """Parameters that come from the rows `index` (all when None) without distances; errors name row i `names[i]`."""
         return self
-
-    def _ruled(self) -> bool:
-        """Whether a parameter waits for distances."""
-        return False
 
     def _resolved(
         self,
@@ -360,9 +357,6 @@ class RowKernel(Kernel[Prepared]):
     ) -> Self:
         """The kernel with that parameter, from the pair values in the lower triangle of K."""
         return self
-
-    def _offset(self) -> np.ndarray | None:
-        return None
 
     def _map(self) -> pairs.EntryMap:
         return pairs.EntryMap()
@@ -455,7 +449,7 @@ class BandwidthKernel(RowKernel):
         index = pairs.counted(X.shape[0], random_state, sample_weight)
         X = rows.read(X if index is None else blocks.sampled(X, index), self.name)
         kernel = self._prefit(X, None, index)
-        if not kernel._ruled():
+        if not isinstance(kernel.bandwidth, str):
             return kernel
         p = kernel._prepare(X, np.float32, index)
         K = np.empty((len(p), len(p)), p.dtype)
@@ -464,11 +458,8 @@ class BandwidthKernel(RowKernel):
         weights = sample_weight if sample_weight is None or index is None else sample_weight[index]
         return kernel._resolved(p, K, None, None, weights)
 
-    def _ruled(self) -> bool:
-        return isinstance(self.bandwidth, str)
-
     def _needs_fit(self) -> bool:
-        return self._ruled()
+        return isinstance(self.bandwidth, str)
 
     def _resolved(
         self,
@@ -521,11 +512,8 @@ class CenteredKernel(BandwidthKernel):
         return replace(self, offset=tuple(pairs.central_row(X, index, self.normalize, self.name, names).tolist()))
 
     @cached_property
-    def _shift(self) -> np.ndarray | None:
+    def _offset(self) -> np.ndarray | None:  # type: ignore[override]
         return None if self.offset is None else np.asarray(self.offset)
-
-    def _offset(self) -> np.ndarray | None:
-        return self._shift
 
 
 def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owner: str) -> np.ndarray:

@@ -54,7 +54,7 @@ class RBF(CenteredKernel):
 
     def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
         p = super()._prepare(X, dtype, names)
-        if not self._ruled():
+        if not isinstance(self.bandwidth, str):
             self._check_digits(p)
         return p
 

@@ -65,7 +65,7 @@ class _Direct(CheckedSolver):
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
         found = self._found(B, check, tol)
         if found.residuals is not None and not found.converged:
-            self._judge(float(found.residuals.max(initial=0.0)))
+            warn_of_error(f"a solve by {self.method}", self.ridge, float(found.residuals.max(initial=0.0)))
         return found
 
     def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
@@ -105,9 +105,6 @@ class _Direct(CheckedSolver):
         signs *= np.divide(growth, np.linalg.norm(X, axis=0), out=np.zeros_like(growth), where=growth > 0)[:, None]
         whole = np.linalg.norm(self._residual(B @ signs, X @ signs), axis=0).max()
         return float(whole * growth.max() / np.linalg.norm(growth))
-
-    def _judge(self, error: float) -> None:
-        warn_of_error(f"a solve by {self.method}", self.ridge, error)
 
     def _refine(self, B: np.ndarray, X: np.ndarray, check: bool, tol: float) -> Solution:
         """Add corrections until all residuals have converged, or, without `check`, a probe says so."""

@@ -286,21 +286,6 @@ class LandmarkMap(FeatureMap):
         prepared = self.kernel.prepare(self.landmarks, np.dtype(dtype))
         return self.kernel.tile(prepared, prepared).T
 
-    def of_landmarks(self, index: np.ndarray) -> LandmarkMap:
-        """Take some of the landmarks.
-
-        Parameters
-        ----------
-        index : ndarray of int
-            Their numbers.
-
-        Returns
-        -------
-        LandmarkMap
-            Of these.
-        """
-        return LandmarkMap(self.kernel, self.dtype, self.landmarks[index])
-
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"landmarks": self.landmarks} | ({} if self.shift is None else {"shift": self.shift}), {}
 

@@ -33,7 +33,7 @@ from dmo.inputs import (
     prepare_views,
     preparing,
 )
-from dmo.inputs.real_outputs import RealOutputs, refuse_for_real
+from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.lowrank import FeatureMap
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
 from dmo.metrics import rated, top_label_sets
@@ -318,7 +318,7 @@ class Annotator(Estimator):
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Numbers of the `whole` or some of the rows and their raw scores by fits on others; None where there are too few."""
         if whole:
-            return rows, out_of_fold_scores(self, views, Y, gaps=gaps, rows=rows)[rows]
+            return rows, out_of_fold_scores(self, views, Y, gaps, rows=rows)[0][rows]
         return held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
 
     def _decision_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

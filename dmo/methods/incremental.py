@@ -23,7 +23,7 @@ from dmo.inputs import (
     named,
     sample_count,
 )
-from dmo.inputs.real_outputs import Targets, read_real
+from dmo.inputs.outputs import Targets, read_real
 from dmo.methods.base import Inputs, Outputs, RowWeights
 from dmo.parameters import Part
 from dmo.persistence import with_prefix, without_prefix
@@ -145,10 +145,6 @@ class Incremental:
         self, done: LowRankPass, views: Mapping[str, Any], Y: np.ndarray, weights: np.ndarray | None = None
     ) -> None:
         """Learn label sets from some rows that are in the pass, where the estimator can."""
-
-    def _forget_pass(self) -> None:
-        """What a `fit` begins with."""
-        self.__dict__.pop("pass_", None)
 
     def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The folds' moments for a model store; empty where there are none."""

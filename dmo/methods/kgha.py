@@ -34,11 +34,10 @@ from dmo.inputs import (
     one_of,
     optional,
 )
-from dmo.inputs.real_outputs import Targets
+from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.linalg.smoothers import LinearSmoother
-from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.filling import filled_labels
@@ -239,7 +238,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
-        self._forget_pass()
+        self.__dict__.pop("pass_", None)
         return Y, gaps
 
     def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[np.ndarray, int]:
@@ -266,15 +265,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             self.decoder_ = self.decoder_ @ V.T
         if self._by_scores.standardize and held_out is None:
             rows = gaps.labeled
-            loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
+            loo, counts = out_of_fold_scores(self, views, Y, gaps)[0][rows], gaps.decided(rows, Y.shape[1])
             held_out = mean_and_deviation(loo, row_counts(counts))
         self._learn_rule(gaps.frequency(Y), gaps.n_labeled, held_out)
         if isinstance(Y, np.ndarray):  # scores in the sample have seen its labels through the embedding
-            self._learn_decisions(views, Y, gaps, maps=self._fitted_maps() if gaps.complete else None)
-
-    def _fitted_maps(self) -> dict[str, FeatureMap]:
-        """The low-rank kernels of the views; empty of exact kernels."""
-        return {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
+            maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
+            self._learn_decisions(views, Y, gaps, maps=maps if gaps.complete else None)
 
     def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.

@@ -325,7 +325,7 @@ def landmark_regression(
             raise
         factors = LandmarkFactors(values.square(), values.drop, c * r / n)
     if len(factors.keep) < r or (factors.keep != np.arange(r)).any():
-        values = values.of_landmarks(factors.keep)
+        values = LandmarkMap(values.kernel, values.dtype, values.landmarks[factors.keep])
         own = _Values.of(values, source)
     right = own.right(Y, center, wide=tol < _WELL)
     return values, *landmark_ridge(factors, own.products, right, n, c, center, tol)

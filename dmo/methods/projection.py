@@ -18,7 +18,7 @@ from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
 from dmo.inputs import Prepare, check_one_view
-from dmo.inputs.real_outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
 from dmo.methods.projector import Projected

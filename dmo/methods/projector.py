@@ -17,14 +17,20 @@ from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
 from dmo.fit.functions import Expansion
 from dmo.fit.krylov import Krylov, subspaces
 from dmo.fit.moments import LABELS, ROWS, Moments
-from dmo.fit.relations import relation_features
-from dmo.fit.view_moments import FactorColumns, FeatureColumns, SubspaceColumns, ViewColumns, collect_view
+from dmo.fit.one_view import (
+    FactorColumns,
+    FeatureColumns,
+    SubspaceColumns,
+    ViewColumns,
+    collect_view,
+    relation_features,
+)
 from dmo.graphs.distances import read
 from dmo.kernels import Linear, parse
 from dmo.kernels.composite import is_pairwise
 from dmo.linalg.eigen import fix_signs
 from dmo.methods.quadratic_forms import Samples, TraceProblem
-from dmo.methods.tasks import Decoder, FormTask, Learner, Task, decode_rows, solve_moments, solve_operator
+from dmo.methods.tasks import Decoder, FormTask, Learner, Task, decode_rows, solve_moments
 from dmo.methods.trace_solvers import EmbeddingFit, solve_projected
 
 _SINGLE = 1e-5  # residual that products in float32 can reach
@@ -145,7 +151,8 @@ def _by_dual(
 def _by_products(
     task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
-    fit = solve_operator(task, samples, built.operator, k, options.tol, options.max_iter, options.random_state)
+    seen = replace(samples, trace=float(built.operator.diagonal().sum()))
+    fit = task.operator(seen, built.operator, k, options.tol, options.max_iter, options.random_state)
     roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
     if samples.weights is not None:  # the signs that repeated samples would have
         fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)

@@ -55,7 +55,7 @@ from dmo.inputs import (
     one_of,
     per_view,
 )
-from dmo.inputs.real_outputs import Targets
+from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.solve import COEFFICIENTS, SCORES
@@ -272,7 +272,7 @@ class MultiViewRidge(Incremental, Annotator):
             "a product of kernels": self.kernel == "product" or self.combine == "product",
         }
         Y, gaps = read_labels(self, views, y, sample_weight, dense)
-        self._forget_pass()
+        self.__dict__.pop("pass_", None)
         self._check_label_ridges(gaps)
         if learned and not gaps.complete:
             raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
@@ -456,7 +456,7 @@ class MultiViewRidge(Incremental, Annotator):
             left.rows, left.scores = found or (left.rows[:0], np.zeros((0, Y.shape[1])))
         elif left.how == "folds":
             left.rows, left.seen = np.arange(len(Y)), 1.0 * gaps.any_weight[:, None]
-            left.scores = out_of_fold_scores(self, views, Y, gaps=gaps)
+            left.scores = out_of_fold_scores(self, views, Y, gaps)[0]
         rows, loo, counts = left.rows, left.scores, None
         if left.how in ("left out", "folds"):
             has = left.seen[:, 0] > 0

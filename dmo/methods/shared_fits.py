@@ -23,8 +23,8 @@ from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.fit.row_sums import BLOCK
 from dmo.inputs import label_rank, per_view, prepare_views
+from dmo.inputs.outputs import RealOutputs
 from dmo.inputs.preparation import learn_preparations
-from dmo.inputs.real_outputs import RealOutputs
 from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.multikernel import MultiKernel

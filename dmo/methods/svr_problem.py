@@ -15,9 +15,9 @@ with the same A: its rows a_i are the dual coefficients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -32,27 +32,6 @@ LossName = Literal["epsilon-insensitive", "l1", "l4/3", "l3/2"]
 EPSILON_INSENSITIVE: LossName = "epsilon-insensitive"
 
 
-class Loss(Protocol):
-    """A convex, even loss l(r) of one number; arrays are taken entry by entry."""
-
-    @property
-    def bounded(self) -> bool:
-        """Whether (C l)* is finite on [-C, C] only, that is, whether dual coefficients are in a box."""
-        ...
-
-    def value(self, R: np.ndarray, C: Cost) -> float:
-        """The sum of C l over the entries."""
-        ...
-
-    def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
-        """argmin_t weight l(t) + (t - r)^2 / 2, entry by entry."""
-        ...
-
-    def conjugate(self, W: np.ndarray, C: Cost) -> float:
-        """The sum of (C l)*(w) = max_t w t - C l(t) over the entries, which are within the box where `bounded`."""
-        ...
-
-
 @dataclass(frozen=True)
 class EpsilonInsensitive:
     """max(|r| - epsilon, 0). Source: Vapnik 1995."""
@@ -61,17 +40,21 @@ class EpsilonInsensitive:
 
     @property
     def bounded(self) -> bool:
+        """Whether (C l)* is finite on [-C, C] only, that is, whether dual coefficients are in a box."""
         return True
 
     def value(self, R: np.ndarray, C: Cost) -> float:
+        """The sum of C l over the entries."""
         return float((C * np.maximum(np.abs(R) - self.epsilon, 0.0)).sum())
 
     def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
+        """argmin_t weight l(t) + (t - r)^2 / 2, entry by entry."""
         size = np.abs(R)
         shrunk = np.where(size <= self.epsilon, size, np.maximum(size - weight, self.epsilon))
         return np.copysign(shrunk, R)
 
     def conjugate(self, W: np.ndarray, C: Cost) -> float:
+        """The sum of (C l)*(w) = max_t w t - C l(t) over the entries, which are within the box where `bounded`."""
         return self.epsilon * float(np.abs(W).sum())
 
 
@@ -106,6 +89,10 @@ class Power:
         if p == 1.0:
             return 0.0
         return float(((p - 1) * C * (np.abs(W) / (C * p)) ** (p / (p - 1))).sum())
+
+
+Loss: TypeAlias = EpsilonInsensitive | Power
+"""A convex, even loss l(r) of one number; arrays are taken entry by entry."""
 
 
 def loss_named(name: str, epsilon: float) -> Loss:
@@ -181,10 +168,6 @@ class Problem:
         M (n, L)
         """
         return M if self._metric[1] is None else M @ self._metric[1].T
-
-    def with_loss(self, loss: Loss, C: float) -> Problem:
-        """Take another loss and C for the same samples and frames."""
-        return replace(self, loss=loss, C=C)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -100,37 +100,8 @@ Decoder = tuple[np.ndarray, np.ndarray]
 """Least squares of the label columns on coordinates: coefficients (k x q) and offset (q)."""
 
 
-class Task(Protocol):
-    """What is to be solved of a projection, whatever the engine."""
-
-    decodes: ClassVar[bool]
-
-    @property
-    def center(self) -> bool:
-        """Whether rows and labels are taken less their means."""
-
-    @property
-    def ridge(self) -> float:
-        """The smallest ridge that is solved with; infinite where nothing is."""
-
-    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Say what a pass over the rows needs.
-
-        -> labels (n, q); diagonal (n,)
-        """
-        ...
-
-    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
-        """Solve it from moments."""
-
-    def operator(
-        self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
-    ) -> EmbeddingFit:
-        """Solve it from products with the kernel."""
-
-
 @dataclass(frozen=True)
-class MethodTask(Task):
+class MethodTask:
     """A method of the catalog as a task."""
 
     decodes: ClassVar[bool] = False
@@ -144,9 +115,11 @@ class MethodTask(Task):
 
     @property
     def ridge(self) -> float:
+        """The smallest ridge that is solved with; infinite where nothing is."""
         return self.options.ridge if "ridge" in self.entry.parameters else np.inf
 
     def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Say what a pass over the rows needs: labels (n, q), a diagonal (n,)."""
         form = self.entry.problem(samples, self.options).A
         return form.factor, form.diagonal
 
@@ -161,7 +134,7 @@ class MethodTask(Task):
 
 
 @dataclass(frozen=True)
-class FormTask(Task):
+class FormTask:
     """A form of multi-output regularized projection as a task."""
 
     decodes: ClassVar[bool] = True
@@ -198,6 +171,10 @@ class FormTask(Task):
     ) -> EmbeddingFit:
         fit = morp_operator(self.form, samples, self.options, K, k, tol, max_steps, random_state)
         return fit if self.scaled else fit.unscaled()
+
+
+Task: TypeAlias = MethodTask | FormTask
+"""What is to be solved of a projection, whatever the engine."""
 
 
 def decode(moments: Moments) -> Decoder | None:
@@ -274,11 +251,3 @@ def solve_moments(
         mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
     return fit, offset, decoder
-
-
-def solve_operator(
-    task: Task, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
-) -> EmbeddingFit:
-    """Solve a task from products with the kernel, whose trace it may need."""
-    seen = replace(samples, trace=float(K.diagonal().sum()))
-    return task.operator(seen, K, k, tol, max_steps, random_state)

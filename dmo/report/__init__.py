@@ -1,6 +1,13 @@
 """Images of data, scores and fits, and a self-contained HTML report."""
 
-from dmo.report.curves import calibration_curves, label_counts, label_differences, threshold_curves
+from dmo.report.curves import (
+    calibration_curves,
+    label_counts,
+    label_differences,
+    predicted_against_true,
+    residuals,
+    threshold_curves,
+)
 from dmo.report.explorer import Samples
 from dmo.report.figures import (
     annotated_samples,
@@ -14,7 +21,6 @@ from dmo.report.figures import (
 )
 from dmo.report.page import PageFigure, Table, write_report
 from dmo.report.samples import label_cooccurrence, thumbnail_map
-from dmo.report.targets import predicted_against_true, residuals
 
 __all__ = [
     "PageFigure",

@@ -35,7 +35,7 @@ from dmo.inputs import (
     per_view,
     sample_count,
 )
-from dmo.inputs.real_outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs
 from dmo.kernels import rescaled
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.methods.annotator import label_scores, targets

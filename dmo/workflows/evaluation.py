@@ -141,7 +141,9 @@ def judge(
     made = found["provenance"]["parameters"]
     asked = None if real else checked_top(top, applied.model)
     if cv is None:
-        decided, trained = rows_of(applied, lambda views: _row(applied.model.decide(views, asked))), [_trained(applied)]
+        decided = rows_of(applied, lambda views: _row(applied.model.decide(views, asked)))
+        rule = applied.model.rule_
+        trained = [Trained(rule.frequency, rule.n_train, np.arange(applied.n))]
     else:
         decided, trained = _cross_validated(applied, Y, cv, asked)
     scores, sets = np.split(decided, [Y.shape[1]], axis=1)
@@ -276,12 +278,6 @@ class Trained:
     frequency: np.ndarray
     n: float
     scored: np.ndarray
-
-
-def _trained(applied: AppliedModel) -> Trained:
-    """What a stored model was trained on, whatever store it is applied to."""
-    rule = applied.model.rule_
-    return Trained(rule.frequency, rule.n_train, np.arange(applied.n))
 
 
 def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:

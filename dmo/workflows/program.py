@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 import time
@@ -11,18 +12,69 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import dask.config
 import psutil
 from rich.console import Console
 
 from dmo.errors import visible
-from dmo.progress import bars
+from dmo.progress import bars, listen
 from dmo.stores.checkpoints import checkpoints
-from dmo.workflows.exits import ending
-from dmo.workflows.jsonlog import json_log
+from dmo.workflows.exits import ending, sentence
+
+
+@contextmanager
+def json_log(path: str | None, program: str) -> Iterator[None]:
+    """Append what happens in this block to `path` (None: nowhere)."""
+    # Every line has time (UTC, ISO 8601) and event: "start" (program, arguments, dmo), "message" (level, text),
+    # "stage" (see `dmo.progress.listen`), "end" (seconds, error: null or one sentence). Raises OSError where the file
+    # cannot be written.
+    if path is None:
+        yield
+        return
+    with open(path, "a", encoding="utf-8") as file:
+        lines = _Lines(file)
+        log, level, start = logging.getLogger("dmo"), logging.getLogger("dmo").level, time.perf_counter()
+        log.addHandler(lines)
+        log.setLevel(min(level, logging.INFO) if level else logging.INFO)
+        lines.write("start", {"program": program, "arguments": sys.argv[1:], "dmo": _version()})
+        problem: str | None = None
+        try:
+            with listen(lambda event: lines.write("stage", event)):
+                yield
+        except BaseException as error:
+            problem = sentence(error)
+            raise
+        finally:
+            lines.write("end", {"seconds": round(time.perf_counter() - start, 3), "error": problem})
+            log.removeHandler(lines)
+            log.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    """Writes events to an open file, each line at once."""
+
+    def __init__(self, file: TextIO):
+        super().__init__()
+        self.file = file
+
+    def write(self, event: str, fields: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.file.write(json.dumps({"time": now, "event": event, **fields}) + "\n")
+        self.file.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.write("message", {"level": record.levelname.lower(), "text": record.getMessage()})
+
+
+def _version() -> str:
+    import dmo
+
+    return dmo.__version__
+
 
 HELP = {
     "workers": "Workers to start (jobs of a batch queue), and to wait for; default: the setting of the backend.",

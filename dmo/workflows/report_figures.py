@@ -64,10 +64,6 @@ def draw(evidence: Evaluation) -> list[PageFigure]:
     ]
 
 
-def _who(evidence: Evaluation) -> str:
-    return evidence.first.name if len(evidence.models) == 1 else "the models"
-
-
 def _precision_recall(evidence: Evaluation) -> PageFigure:
     scores = {each.name: each.scores for each in evidence.models}
     figure = report.precision_recall_per_label(evidence.known, scores, evidence.names)
@@ -79,9 +75,8 @@ def _precision_recall(evidence: Evaluation) -> PageFigure:
         f"({evidence.names[best.label]}), lowest {worst.average_precision:.2f} ({evidence.names[worst.label]}), "
         f"mean {np.mean([curve.average_precision for curve in ranked]):.2f}."
     )
-    caption = (
-        f"Precision and recall of the labels with most samples ({_who(evidence)}); AP: average precision; dashed: "
-    )
+    who = evidence.first.name if len(evidence.models) == 1 else "the models"
+    caption = f"Precision and recall of the labels with most samples ({who}); AP: average precision; dashed: "
     return PageFigure("precision-recall", figure, caption + "chance.", alt)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from dmo.decide.out_of_fold import out_of_fold_matrices
+from dmo.decide.out_of_fold import out_of_fold_scores
 from dmo.errors import UserError, visible
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.formats.labels import SEPARATORS
@@ -68,7 +68,7 @@ def suggestions(
             own = model._checked(applied.some(rows))
             known = ~unknown[rows] if unknown[rows].any() else None
             gaps = LabelGaps.of(known, None, list(own), len(rows))
-            scores = model._calibrated(out_of_fold_matrices(model, own, Y[rows], gaps=gaps))
+            scores = model._calibrated(out_of_fold_scores(model, own, Y[rows], gaps=gaps))
             held = model._shared(model.decoding_.probabilities(scores))
             off = np.where(unknown[rows], 0.0, np.abs(Y[rows] - held))
             rows, off = rows[~looked_at[rows]], off[~looked_at[rows]]

@@ -30,7 +30,7 @@ from rich.table import Table
 from dmo import KGHA, Nystrom
 from dmo.cluster import connect
 from dmo.progress import bars
-from dmo.workflows.resources import pass_graph
+from dmo.workflows.plan import pass_graph
 
 PASS = "pass over the rows"
 

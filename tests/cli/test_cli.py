@@ -1108,6 +1108,7 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
         (("fit", "KGH"), "kgha"),
         (("plan", "CCA"), "multisetcca"),
         (("tune", "knn"), "tagprop"),
+        (("fit", "TruncatedSVD"), "mlsi"),
     ],
 )
 def test_names_that_people_guess_end_in_the_right_one(command, meant):
@@ -1128,6 +1129,7 @@ def test_predict_is_another_name_of_annotate_and_an_odd_name_lists_what_there_is
         ("KRR", "MultiViewRidge"),
         ("kgha", "KGHA"),
         ("load_model", "load"),
+        ("gcca", "MultiSetCCA"),
     ],
 )
 def test_python_names_that_people_guess_end_in_the_right_one(name, meant):

@@ -16,11 +16,10 @@ from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, regression_scores, top_label_sets
 from dmo.selection import sweep
 from dmo.workflows.apply import AppliedModel
-from dmo.workflows.comparison import annotation_measures, paired_differences, target_measures
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
 from dmo.workflows.fitting import Training
 from dmo.workflows.report_figures import learning_figures, sweep_figures
-from dmo.workflows.report_page import read_sweep
+from dmo.workflows.report_page import annotation_measures, paired_differences, read_sweep, target_measures
 from dmo.workflows.tuning import learning_curve
 
 

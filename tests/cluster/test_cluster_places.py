@@ -29,8 +29,8 @@ from dmo.kernels import parse
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.tiles import Tiles
 from dmo.stores import StoreError, ViewSpec, create_features, create_results, open_results
+from dmo.workflows.plan import markdown, pass_graph, resource_table, tile_graph
 from dmo.workflows.program import RunOptions, running
-from dmo.workflows.resources import markdown, pass_graph, resource_table, tile_graph
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 

@@ -35,7 +35,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from zarr.core.sync import sync
 
 from dmo.blocks import rows
-from dmo.datasets import CARDS, ingest, ingest_files, read_card, read_description, sources
+from dmo.datasets import CARDS, ingest, ingest_files, read_card, read_description
 from dmo.formats.arff import open_arff, read_arff, read_label_list
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv, read_csv, read_names
@@ -1452,8 +1452,9 @@ class HostileHandler(BaseHTTPRequestHandler):
 def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
     Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(sources, "_LARGEST", 1 << 20)
-    monkeypatch.setattr(sources, "_LONGEST", 0.5 if kind == "slow" else 60)
+    module = sys.modules[ingest.__module__]
+    monkeypatch.setattr(module, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(module, "_LONGEST", 0.5 if kind == "slow" else 60)
     name = read_card("scene").files[0].name
     text = Path(CARDS["scene"]).read_text(encoding="utf-8")
     card = put(

@@ -467,7 +467,7 @@ def test_weights_of_a_projection_are_repeated_samples(name: str, monkeypatch: py
         model.set_params(tol=1e-10)
     if "low rank" in name:  # whose landmarks would be others
         maps = fit_maps(model.approximation, model.kernel, {"x": X}, 0, True)
-        monkeypatch.setattr("dmo.fit.view_moments.fit_maps", lambda *given: maps)
+        monkeypatch.setattr("dmo.fit.one_view.fit_maps", lambda *given: maps)
     weighted, wanted = model.fit(X, Y, sample_weight=WEIGHTS), clone(model).fit(X[repeated], Y[repeated])
     signs = np.sign((weighted.transform(new) * wanted.transform(new)).sum(axis=0))
     scale = np.abs(wanted.transform(new)).max()

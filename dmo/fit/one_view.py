@@ -1,0 +1,226 @@
+"""The one view of a projection: its columns in moments, its relations to seed samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import psutil
+import scipy.sparse
+
+from dmo.blocks import Rows, row_blocks, sampled
+from dmo.cluster import current_client
+from dmo.errors import UserError, amount
+from dmo.fit.engine import exact_or_best, fit_maps, is_exact
+from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
+from dmo.fit.krylov import ShiftedRows, Subspace, SubspaceCoordinates
+from dmo.fit.moments import ROWS, WEIGHTED, Moments
+from dmo.fit.passes import FeatureRows, collect_moments
+from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
+from dmo.kernels.multikernel import MultiKernel
+from dmo.lowrank import FeatureMap
+
+_SHARE = 0.5  # of the free memory that similarities may take: beside them stands a problem of p x p, and the rows
+_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class RelationFeatures:
+    """`values`: n x p, dense or CSR; `function`: coefficients (p x k) on them and their offset (k) as a function of new
+    rows."""
+
+    values: Any
+    function: Callable[[np.ndarray, np.ndarray], Expansion]
+
+
+def relation_features(
+    view: str, source: Any, kernel: Any, approximation: Any, n_landmarks: int | None, random_state: int | None
+) -> RelationFeatures:
+    """Take the features of rows in memory, or their similarities to samples.
+
+    source (n, d)
+    """
+    # Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
+    similarity = parse_relation(kernel)
+    plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None
+    if isinstance(approximation, str) and approximation == "auto":
+        free = plain or n_landmarks is not None or isinstance(similarity, Euclidean)
+        n = source.shape[0]
+        approximation = "exact" if free else exact_or_best(f"similarities of {n} x {n}", relation_bytes(n, n), _SHARE)
+    if not is_exact(approximation):
+        feature_map = fit_maps(approximation, kernel, {view: source}, random_state, False)[view]
+        return RelationFeatures(feature_map(source).astype(np.float64), partial(FactorExpansion.of, view, feature_map))
+    if plain:
+        values = source if scipy.sparse.issparse(source) else source.astype(np.float64)
+        return RelationFeatures(values, partial(LinearExpansion, view))
+    return _similarities(view, source, similarity, n_landmarks, random_state)
+
+
+def _similarities(
+    view: str, source: Rows, similarity: Kernel, n_landmarks: int | None, random_state: int | None
+) -> RelationFeatures:
+    """To some of the samples, or to all."""
+    fitted = MultiKernel.of(view, similarity.fit(source, random_state))
+    landmarks = similarity.part(source, _landmarks(source.shape[0], n_landmarks, random_state))
+
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)
+
+    return RelationFeatures(_relations(fitted, view, source, landmarks), function)
+
+
+def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
+    if wanted is None:
+        return np.arange(n)
+    if wanted > n:
+        raise UserError(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
+    return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
+
+
+def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
+    """Similarities (n x p, float64) of all rows to the landmarks; UserError where they do not fit in memory."""
+    n, p = source.shape[0], landmarks.shape[0]
+    needed, free = relation_bytes(n, p), psutil.virtual_memory().available
+    if needed > _SHARE * free:
+        raise UserError(
+            f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
+            f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
+        )
+    # float64: small eigenvalues of what is made of them tell rank from rounding, as they do for features
+    old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
+    out = np.empty((n, p))
+    for where in row_blocks(n, _BLOCK):
+        out[where] = kernel.tile(kernel.prepare({view: source}, where, np.float64), old)
+    return out
+
+
+def relation_bytes(n: int, p: int) -> int:
+    """Count the bytes of a problem of features, or of similarities to some samples."""
+    return 8 * p * (n + 4 * p)
+
+
+_SOME = 256  # rows whose mean stands near the others
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """The features themselves, less a shift near their mean."""
+
+    view: str  # name of the view
+    row_map: ShiftedRows  # what takes the shift off
+    trace: None = None  # the columns lack nothing
+
+    @classmethod
+    def of(cls, view: str, X: Rows, center: bool) -> FeatureColumns:
+        """Take the features of some rows.
+
+        X (n, d)
+        """
+        needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
+        if needed > free / 2:
+            raise UserError(
+                f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
+                f"take the dual problem, or approximation=Nystrom(...)"
+            )
+        return cls(view, ShiftedRows(_amid(X) if center else None))
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """Make the function of new rows.
+
+        coefficients (r, k); offset (k,)
+        """
+        shift = self.row_map.shift
+        return LinearExpansion(self.view, coefficients, offset if shift is None else offset - shift @ coefficients)
+
+
+@dataclass(frozen=True)
+class SubspaceColumns:
+    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
+
+    view: str  # name of the view
+    subspace: Subspace  # basis, mean and trace
+
+    @property
+    def row_map(self) -> SubspaceCoordinates:
+        """Of the pass."""
+        return SubspaceCoordinates(self.subspace)
+
+    @property
+    def trace(self) -> float:
+        """Of the linear kernel of all directions."""
+        return self.subspace.trace
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """Make the function of new rows.
+
+        coefficients (r, k); offset (k,)
+        """
+        W = self.subspace.basis @ coefficients
+        return LinearExpansion(self.view, W, offset - self.subspace.mean @ W)
+
+
+@dataclass(frozen=True)
+class FactorColumns:
+    """Factor rows of a low-rank kernel."""
+
+    view: str  # name of the view
+    row_map: FeatureMap  # fitted
+    trace: None = None  # the columns lack nothing
+
+    @classmethod
+    def fit(
+        cls,
+        approximation: Any,
+        view: str,
+        X: Rows,
+        kernel: Any,
+        center: bool,
+        random_state: int | None,
+        weights: np.ndarray | None = None,
+    ) -> FactorColumns:
+        """Fit the feature map on the rows.
+
+        X (n, d); weights (n,)
+        """
+        counts = None if weights is None else {view: weights}
+        return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center, counts)[view])
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """Make the function of new rows.
+
+        coefficients (r, k); offset (k,)
+        """
+        return FactorExpansion.of(self.view, self.row_map, coefficients, offset)
+
+
+ViewColumns: TypeAlias = FeatureColumns | SubspaceColumns | FactorColumns
+"""What a projection needs of a view that a pass over the rows turns into columns."""
+
+
+def collect_view(
+    columns: ViewColumns,
+    X: Rows,
+    labels: np.ndarray | None,
+    diagonal: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> Moments:
+    """Collect moments of a view's columns and label columns in one pass over the rows.
+
+    X (n, d); labels (n, q); diagonal, weights (n,)
+    """
+    twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
+    passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)
+    moments = collect_moments(passed, labels, client=current_client(), weights=weights)[0]
+    mixing = getattr(columns.row_map, "mixing", None)
+    if mixing is None:
+        return moments
+    return moments.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in moments.widths})
+
+
+def _amid(X: Rows) -> np.ndarray | None:
+    """The mean (d) of the first rows, which keeps the digits of features far from the origin; None for sparse rows."""
+    some = sampled(X, np.arange(min(X.shape[0], _SOME)))
+    return None if scipy.sparse.issparse(some) else some.mean(axis=0, dtype=np.float64)
