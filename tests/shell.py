@@ -39,7 +39,7 @@ import importlib, json, os, sys
 from dmo.cli.app import app
 
 commands, folder = json.loads(sys.argv[1]), sys.argv[2]
-for name in {"dmo.cli." + command[0] for command in commands}:
+for name in sys.argv[3:]:
     importlib.import_module(name)
 wait, go = os.pipe()
 children = []
@@ -58,11 +58,20 @@ print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child i
 """
 
 
+def loaded():
+    """The modules that commands have imported here, for a program that imports them once and then runs copies of itself."""
+    return sorted(
+        name for name in sys.modules if name.startswith(("dmo.cli.", "dmo.workflows.", "dmo.features.", "dmo.report."))
+    )
+
+
 def at_once(folder, *commands):
     """(exit code, standard error) of `dmo` commands that start at the same moment, each in a process of its own."""
     given = json.dumps([[str(part) for part in command] for command in commands])
-    done = subprocess.run(
-        [sys.executable, "-c", TOGETHER, given, str(folder)], capture_output=True, text=True, timeout=300
+    own = {f"dmo.cli.{name}" for name, *_ in commands} | (
+        {"dmo.workflows.report_figures"} if commands[0][0] == "report" else set()
     )
+    program = [sys.executable, "-c", TOGETHER, given, str(folder), *sorted(own.union(loaded()))]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return [(code, (folder / f"{i}.err").read_text()) for i, code in enumerate(json.loads(done.stdout))]

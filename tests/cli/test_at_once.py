@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scenes import draw_images
-from shell import at_once, run
+from shell import at_once, loaded, run
 
 from dmo import stores
 from dmo.features.extraction import Extractor
@@ -81,14 +81,15 @@ def test_two_reports_on_one_page_leave_one_of_them_whole(work, tmp_path):
 
 
 REPLACED = """
-import json, os, sys
+import importlib, json, os, sys
 import numpy as np
 from dmo import load, stores
 from dmo.workflows.fitting import attached_recipe
-import dmo.cli.apply
 from dmo.cli.app import app
 
-work, out = sys.argv[1:]
+work, out, *modules = sys.argv[1:]
+for name in modules:
+    importlib.import_module(name)
 known = {name: load(f"{work}/{name}.zarr") for name in "ab"}
 origin = stores.describe(f"{work}/a.zarr")["provenance"]
 origin = stores.Provenance(origin["parents"], origin["parameters"], origin["seed"])
@@ -133,7 +134,7 @@ def test_annotations_while_the_model_is_replaced_are_each_of_one_model(work, tmp
     assert text != other_text
     out = tmp_path / "out"
     out.mkdir()
-    command = [sys.executable, "-c", REPLACED, str(work), str(out)]
+    command = [sys.executable, "-c", REPLACED, str(work), str(out), *loaded()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     turns, codes = json.loads(done.stdout)

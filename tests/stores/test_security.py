@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from PIL import Image
 from sklearn.base import clone
 
 from dmo import KGHA, LLTSVR, MORP, LabelPropagation, MultiViewRidge, Nystrom, stores
+from dmo.cluster import Backend, connect
 from dmo.cluster.settings import defaults
+from dmo.cluster.targets import batch_cluster, temporary_tls
 from dmo.datasets import open_zarr, read_csv
 from dmo.errors import UserError
 from dmo.features import Embedding, Recipe
@@ -556,25 +558,12 @@ def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
         stores.open_results(path)[:]
 
 
-LOCAL = """
-from dmo.cluster import connect
-with connect("local", workers=1, memory_limit="1GiB"):
-    print("there", flush=True)
-    input()
-"""
-QUEUE = """
-from dmo.cluster import Backend
-from dmo.cluster.targets import batch_cluster, temporary_tls
-cluster = batch_cluster(Backend("slurm"), temporary_tls("slurm"))
-print(cluster.scheduler_address, flush=True)
-input()
-"""
 GUIDES = Path(__file__).resolve().parents[2] / "cluster"
 
 
-def listening(process: "subprocess.Popen[str]") -> dict[tuple[str, int], int]:
+def listening(number: int) -> dict[tuple[str, int], int]:
     """(address, port) that a process and its children listen at -> its process."""
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    family = [psutil.Process(number), *psutil.Process(number).children(recursive=True)]
     found = {}
     for member in family:
         for end in member.net_connections("inet"):
@@ -614,9 +603,9 @@ def until(found: Callable[[], Any]) -> Any:
     return found()
 
 
-def workers(process: "subprocess.Popen[str]") -> dict[tuple[str, int], int]:
-    """What a worker and its nanny listen at, once both do: for tasks, for the nanny, and for pages."""
-    found = listening(process)
+def workers(number: int, before: Iterable[tuple[str, int]] = ()) -> dict[tuple[str, int], int]:
+    """What a worker and its nanny listen at, once both do, beside those before: for tasks, for the nanny, and for pages."""
+    found = {end: member for end, member in listening(number).items() if end not in before}
     assert len(set(found.values())) == 2
     assert len(found) >= 3
     return found
@@ -631,25 +620,24 @@ def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_t
     with started(sys.executable, "-m", "dmo", "serve", annotated / "r.zarr", "--no-browser") as page:
         assert page.stdout is not None
         address = urlsplit(page.stdout.readline().strip())
-        assert set(listening(page)) == {("127.0.0.1", address.port)}
-    with started(sys.executable, "-c", LOCAL) as local:
-        assert local.stdout is not None
-        local.stdout.readline()
-        assert {ip for ip, _ in workers(local)} == {"127.0.0.1"}
-    with started(sys.executable, "-c", QUEUE) as queue:
-        assert queue.stdout is not None
-        scheduler = urlsplit(queue.stdout.readline().strip())
-        assert scheduler.scheme == "tls"
-        assert {port for ip, port in listening(queue) if ip != "127.0.0.1"} == {scheduler.port}
-        refuses_plain("127.0.0.1", scheduler.port)
+        assert set(listening(page.pid)) == {("127.0.0.1", address.port)}
+    me, before = os.getpid(), listening(os.getpid())
+    with connect("local", workers=1, memory_limit="1GiB"):
+        assert {ip for ip, _ in until(lambda: workers(me, before))} == {"127.0.0.1"}
+    before = listening(me)
+    with batch_cluster(Backend("slurm"), temporary_tls("slurm")) as queue:
+        address = urlsplit(queue.scheduler_address)
+        assert address.scheme == "tls"
+        assert {port for ip, port in listening(me).keys() - before if ip != "127.0.0.1"} == {address.port}
+        refuses_plain("127.0.0.1", address.port)
     with (
         started(
             *guide("local", "scheduler", **{"127.0.0.1:8787": "127.0.0.1:0", "--host": "--port 0 --host"}), cwd=tmp_path
         ) as scheduler,
         started(*waiting(tmp_path, guide("local", "worker", auto="1")), cwd=tmp_path) as worker,
     ):
-        assert {ip for ip, _ in until(lambda: workers(worker))} == {"127.0.0.1"}
-        assert {ip for ip, _ in listening(scheduler)} == {"127.0.0.1"}
+        assert {ip for ip, _ in until(lambda: workers(worker.pid))} == {"127.0.0.1"}
+        assert {ip for ip, _ in listening(scheduler.pid)} == {"127.0.0.1"}
     subprocess.run(["bash", GUIDES / "tls" / "make.sh", tmp_path, "127.0.0.1"], check=True, capture_output=True)
     (tmp_path / "scheduler.json").unlink(missing_ok=True)
     files = "--tls-ca-file ca.pem --tls-cert dmo.pem --tls-key dmo.key"
@@ -659,7 +647,7 @@ def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_t
         started(*guide("tls", "scheduler", node0="127.0.0.1 --port 0", **tls), cwd=tmp_path) as scheduler,
         started(*waiting(tmp_path, guide("tls", "worker", auto="1", **tls)), cwd=tmp_path) as worker,
     ):
-        for ip, port in {**until(lambda: workers(worker)), **listening(scheduler)}:
+        for ip, port in {**until(lambda: workers(worker.pid)), **listening(scheduler.pid)}:
             if ip != "127.0.0.1":
                 refuses_plain("127.0.0.1" if ip == "0.0.0.0" else ip, port)
 
