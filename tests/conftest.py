@@ -50,12 +50,12 @@ def dmo_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _copied_workers() -> Iterator[None]:
-    """Workers of a LocalCluster are copies of a process that has imported what they need, which takes seconds each."""
+    """Workers of a LocalCluster, and commands, are copies of a process that has imported what takes them seconds."""
     import dask
     from distributed.utils import get_mp_context
 
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(["distributed", "dmo.methods.kgha", "dmo.methods.ridge"])
+        get_mp_context().set_forkserver_preload(["distributed", "dmo.cli.app", "dmo.methods.kgha", "dmo.methods.ridge"])
         yield
 
 

@@ -376,7 +376,7 @@ dmo.progress._EVERY, row_sums.BLOCK, row_sums.TASK_BLOCKS, row_sums._SEGMENT = 0
 
 def work(folder):
     store = write(digits_source(), folder / "features.zarr", block=300)
-    index = np.arange(400)
+    index = np.arange(200)
     views = {name: Subset(store.views[name], index) for name in ("pixels", "gradients")}
     engines = {"exact": Exact("stored", "float64", 100, str(folder / "kernels")), "nystrom": Nystrom(rank=30)}
     for name, engine in engines.items():
@@ -384,7 +384,7 @@ def work(folder):
             model = KGHA({view: "rbf" for view in views}, approximation=engine, n_components=6, random_state=0)
             scores = model.fit(views, store.labels[index]).decision_function(views).astype("float32")
         model.save(folder / f"{name}-model.zarr")
-        writer = stores.create_results(folder / f"{name}-scores.zarr", 400, scores.shape[1], kind="scores", block=50)
+        writer = stores.create_results(folder / f"{name}-scores.zarr", 200, scores.shape[1], kind="scores", block=50)
         with dmo.progress.stage("scores", 8) as advance:
             for block in writer.missing():
                 writer.write(block, scores[writer.rows(block)])
@@ -436,7 +436,7 @@ def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, 
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     total, first, codes, last = json.loads(done.stdout)
-    assert total > 100
+    assert total > 60
     assert (first, last) == (0, 0), done.stderr
     assert set(codes) <= {-signal.SIGKILL, 0}, done.stderr
     assert codes.count(-signal.SIGKILL) > 1  # one that went on for long has fewer events left than its moment
