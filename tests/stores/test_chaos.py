@@ -311,7 +311,7 @@ def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
     out, log = tmp_path / "rows.zarr", tmp_path / "log.jsonl"
-    command = [BIN / "dmo", "transform", applied["model"], applied["features"], out, "--block", "2"]
+    command = [BIN / "dmo", "transform", applied["model"], applied["features"], out, "--block", "4"]
     driver = subprocess.Popen(
         [*map(str, command), "--scheduler", str(scheduler.file), "--log", str(log)],
         env=ENVIRONMENT,
