@@ -19,7 +19,7 @@ demo: venv
 
 test: lint
 	# small matrices: one BLAS thread is faster, and sums are in one order
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # kernels of OpenBLAS that sum in orders of their own and that this machine can run (none where it is no x86), and the tests that
 # see it

@@ -1,5 +1,6 @@
 """Fixtures that every test module shares."""
 
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a job in the backgro
 _STATES: dict[int, dict[str, Any]] = {}
 
 
+gc.disable()  # until all is imported
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage among what tests make alone: what thousands of them import is never looked through again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give a module's generators the state that its import left: no test draws what depends on those before it."""
@@ -35,6 +46,17 @@ def dmo_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets at {folder}; set DMO_DATA to a folder that has them")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _copied_workers() -> Iterator[None]:
+    """Workers of a LocalCluster, and commands, are copies of a process that has imported what takes them seconds."""
+    import dask
+    from distributed.utils import get_mp_context
+
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(["distributed", "dmo.cli.app", "dmo.methods.kgha", "dmo.methods.ridge"])
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import dask
@@ -101,10 +102,12 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
     A request that fails is asked again at once: by the client itself up to so many `attempts`, then by dmo.
     """
     import fsspec
+    from botocore.loaders import JSONFileLoader
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
     service = Service(DomainDispatcherApplication(create_backend_app))
+    loaded = cache(JSONFileLoader().load_file)  # a megabyte that every client reads
     server = make_server("127.0.0.1", 0, service, threaded=True, ssl_context="adhoc" if ssl else None)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     service.url = f"{'https' if ssl else 'http'}://127.0.0.1:{server.server_port}"
@@ -116,6 +119,7 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
             leads_to(patch, service.url)
             patch.setenv("AWS_MAX_ATTEMPTS", str(attempts))
             patch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.0)
+            patch.setattr(JSONFileLoader, "load_file", lambda _, path: loaded(path))
             patch.setattr(logging.getLogger("werkzeug"), "disabled", True)
             patch.setattr(fsspec.get_filesystem_class("s3"), "retries", 1)
             if not ssl:

@@ -1,14 +1,15 @@
 """The `dmo` command as the tests call it, and a disk that is full."""
 
 import json
+import os
 import resource
-import subprocess
 import sys
 from contextlib import contextmanager
+from multiprocessing import get_context
 
 from typer.testing import CliRunner
 
-from dmo.cli.app import app
+from dmo.cli.app import COMMANDS, app
 
 
 def run(*arguments, code=0):
@@ -34,35 +35,27 @@ def disk_full(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-TOGETHER = """
-import importlib, json, os, sys
-from dmo.cli.app import app
-
-commands, folder = json.loads(sys.argv[1]), sys.argv[2]
-for name in {"dmo.cli." + command[0] for command in commands}:
-    importlib.import_module(name)
-wait, go = os.pipe()
-children = []
-for number, command in enumerate(commands):
-    child = os.fork()
-    if not child:
-        os.close(go)
-        os.read(wait, 1)  # until all are there
-        os.dup2(os.open(f"{folder}/{number}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.argv = ["dmo", *command]
-        app()
-    children.append(child)
-os.close(go)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
-"""
+def _command(arguments, said, waiting):
+    """`dmo ARGUMENTS` in a process of its own, once all are there; standard error goes to the file `said`."""
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    COMMANDS[arguments[0]].load()
+    waiting.wait(300)
+    sys.argv = ["dmo", *arguments]
+    app()
 
 
 def at_once(folder, *commands):
     """(exit code, standard error) of `dmo` commands that start at the same moment, each in a process of its own."""
-    given = json.dumps([[str(part) for part in command] for command in commands])
-    done = subprocess.run(
-        [sys.executable, "-c", TOGETHER, given, str(folder)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return [(code, (folder / f"{i}.err").read_text()) for i, code in enumerate(json.loads(done.stdout))]
+    processes = get_context("forkserver")
+    waiting = processes.Barrier(len(commands))
+    files = [folder / f"{number}.err" for number in range(len(commands))]
+    children = [
+        processes.Process(target=_command, args=([str(part) for part in command], file, waiting))
+        for command, file in zip(commands, files)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(300)
+    return [(child.exitcode, file.read_text()) for child, file in zip(children, files)]

@@ -1,10 +1,8 @@
 """Commands that run at the same moment, onto one output or over a model that is replaced; stores that are moved."""
 
-import json
 import re
 import shutil
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,9 +12,11 @@ from shell import at_once, run
 
 from dmo import stores
 from dmo.features.extraction import Extractor
+from dmo.persistence import load
 from dmo.workflows import images
 from dmo.workflows.apply import open_applied
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation
+from dmo.workflows.fitting import attached_recipe
 
 
 @pytest.fixture(scope="module")
@@ -80,47 +80,6 @@ def test_two_reports_on_one_page_leave_one_of_them_whole(work, tmp_path):
     assert pictures
 
 
-REPLACED = """
-import json, os, sys
-import numpy as np
-from dmo import load, stores
-from dmo.workflows.fitting import attached_recipe
-import dmo.cli.apply
-from dmo.cli.app import app
-
-work, out = sys.argv[1:]
-known = {name: load(f"{work}/{name}.zarr") for name in "ab"}
-origin = stores.describe(f"{work}/a.zarr")["provenance"]
-origin = stores.Provenance(origin["parents"], origin["parameters"], origin["seed"])
-recipe = attached_recipe(stores.open_features(f"{work}/f.zarr"))
-
-def replace(name):
-    known[name].save(f"{out}/m.zarr", origin, attached=recipe)
-
-replace("a")
-children = {}
-for number in range(4):
-    what = [f"{work}/f.zarr", f"{out}/{number}.zarr", "--split", "all", "--block", "3"]
-    if number % 2:
-        what = [f"{work}/pics", f"{out}/{number}.csv"]
-    child = os.fork()
-    if not child:
-        os.dup2(os.open(f"{out}/{number}.err", os.O_WRONLY | os.O_CREAT), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.argv = ["dmo", "annotate", f"{out}/m.zarr", *what, "--top", "2"]
-        app()
-    children[child] = number
-codes, turn = {}, 0
-while children:
-    turn += 1
-    replace("ba"[turn % 2])
-    child, status = os.waitpid(-1, os.WNOHANG)
-    if child:
-        codes[children.pop(child)] = os.waitstatus_to_exitcode(status)
-print(json.dumps([turn, [codes[number] for number in range(4)]]))
-"""
-
-
 def test_annotations_while_the_model_is_replaced_are_each_of_one_model(work, tmp_path):
     expected = {}
     for name in "ab":
@@ -133,12 +92,28 @@ def test_annotations_while_the_model_is_replaced_are_each_of_one_model(work, tmp
     assert text != other_text
     out = tmp_path / "out"
     out.mkdir()
-    command = [sys.executable, "-c", REPLACED, str(work), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    turns, codes = json.loads(done.stdout)
+    models = {name: load(str(work / f"{name}.zarr")) for name in "ab"}
+    known = stores.describe(work / "a.zarr")["provenance"]
+    origin = stores.Provenance(known["parents"], known["parameters"], known["seed"])
+    recipe = attached_recipe(stores.open_features(work / "f.zarr"))
+
+    def replace(name):
+        models[name].save(str(out / "m.zarr"), origin, attached=recipe)
+
+    replace("a")
+    what = [(work / "f.zarr", out / "{}.zarr", "--split", "all", "--block", 3), (work / "pics", out / "{}.csv")]
+    commands = [
+        ["annotate", out / "m.zarr", *(str(part).format(number) for part in what[number % 2]), "--top", 2]
+        for number in range(4)
+    ]
+    turns = 0
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(at_once, out, *commands)
+        while not ended.done():
+            turns += 1
+            replace("ba"[turns % 2])
+    assert [code for code, _ in ended.result()] == [0] * 4, ended.result()
     assert turns > 4
-    assert codes == [0] * 4, [(out / f"{i}.err").read_text() for i in range(4)]
     for number in (0, 2):
         found = stores.open_results(out / f"{number}.zarr")
         np.testing.assert_array_equal(found[:], expected[found.provenance["parameters"]["contents"]["the model"]][0])

@@ -51,8 +51,8 @@ def label_lists(folder):
 
 
 def photos(folder):
-    """60 photographs and a table of their labels with commas between them."""
-    table = draw_images(folder / "pics", N)
+    """24 photographs and a table of their labels with commas between them."""
+    table = draw_images(folder / "pics", 24)
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
     named = pd.DataFrame(

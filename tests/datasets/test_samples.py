@@ -328,7 +328,7 @@ def test_tables_with_other_samples_are_joined_as_asked():
 
 
 def test_many_rows_are_joined_by_their_ids_and_a_half_empty_column_is_half_unknown():
-    n, order = 100_000, RNG.permutation(100_000)
+    n, order = 20_000, RNG.permutation(20_000)
     names = np.array([f"s{i}" for i in range(n)])
     table = pd.DataFrame({"id": names, "width": np.arange(n)})
     words = [None if i % 2 else ("sea", "sky")[i // 2 % 2] for i in range(n)]
@@ -344,7 +344,7 @@ def test_many_rows_are_joined_by_their_ids_and_a_half_empty_column_is_half_unkno
 
 
 def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
-    names = [f"gene{j}" for j in range(30_000)]
+    names = [f"ENSG{j:020}" for j in range(6000)]  # more than the 128 KiB that csv takes in a cell
     rows = RNG.integers(0, 9, (2, len(names)))
     lines = [f"s{i}," + ",".join(map(str, row)) for i, row in enumerate(rows)]
     (tmp_path / "genes.csv").write_text("\n".join(["id," + ",".join(names), *lines]))
@@ -357,7 +357,7 @@ def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
     assert read.views["text"].toarray().astype(bool).tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 1]]
     (tmp_path / "labels.csv").write_text("id;tags\ns0;" + "|".join(names) + "\ns1;sea\n")
     tags = read_samples(pd.DataFrame({"id": ["s0", "s1"], "w": [1, 2]}), labels="labels.csv", id="id", separator="|")
-    assert tags.labels.sum(axis=1).tolist() == [30_000, 1]
+    assert tags.labels.sum(axis=1).tolist() == [6000, 1]
 
 
 def test_lines_may_end_as_on_any_machine(tmp_path):

@@ -157,7 +157,8 @@ def test_a_label_is_given_above_the_threshold_of_the_best_f1(pipeline):
     assert found.tolist() == [0.3, np.inf]
 
 
-def test_the_papers_second_experiment(pipeline, data, tmp_path):
+def test_the_papers_second_experiment(pipeline, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline("mope_text"), "SHARES", (0.4,))
     command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "2"]
     assert pipeline("mope_text").main(command) == 0
     written = json.loads((tmp_path / "mope_text_table4.json").read_text(encoding="utf-8"))

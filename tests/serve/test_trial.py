@@ -128,9 +128,10 @@ def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, t
     scipy.sparse.save_npz(tmp_path / "s.npz", scipy.sparse.csr_array(np.ones((2_000_000, 5))))
     with pytest.raises(UserError, match="has 2000000 rows"):
         trial.rows([Upload("s.npz", tmp_path / "s.npz")], 60)
-    texts = repeating_parquet(tmp_path / "t.parquet", 40, 1 << 26)
+    texts = repeating_parquet(tmp_path / "t.parquet", 40, 1 << 24)
     assert texts.stat().st_size < 1 << 20
-    with pytest.raises(UserError, match="the files need more than 3072 MiB of memory to be read; send less"):
+    monkeypatch.setattr("dmo.workflows.trial._MEMORY", 1 << 28)
+    with pytest.raises(UserError, match="the files need more than 256 MiB of memory to be read; send less"):
         trial.rows([Upload("t.parquet", texts)], 60)
     monkeypatch.setattr("dmo.workflows.trial._MEMORY", 1 << 26)
     with pytest.raises(UserError, match="the files need more than 64 MiB of memory to be read; send less"):

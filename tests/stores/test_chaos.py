@@ -35,7 +35,7 @@ from dmo.cli.app import app
 from dmo.cluster import WorkerMemoryError, connect
 from dmo.demo.digits import digits
 from dmo.progress import listen
-from dmo.workflows.exits import WRONG, code
+from dmo.workflows.exits import FAILED, WRONG, code
 
 pytestmark = pytest.mark.chaos
 BIN = Path(sys.executable).parent
@@ -76,19 +76,20 @@ def until(true: Callable[[], Any]) -> Any:
 
 
 class Scheduler:
-    """A scheduler and two workers, each started from the command line in processes of their own."""
+    """A scheduler and a worker, each started from the command line in processes of their own."""
 
     def __init__(self, folder: Path):
         self.file = folder / "scheduler.json"
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> "Scheduler":
+        self.stop()
         self.file.unlink(missing_ok=True)
-        common = ["--scheduler-file", str(self.file), "--dashboard-address", "127.0.0.1:0"]
+        common = ["--scheduler-file", str(self.file), "--no-dashboard"]
         self._run("scheduler", "--host", "127.0.0.1", "--port", "0", *common)
         until(self.file.is_file)
         self._run(
-            "worker", "--nworkers", "2", "--nthreads", "1", "--host", "127.0.0.1", "--death-timeout", "60", *common
+            "worker", "--nworkers", "1", "--nthreads", "1", "--host", "127.0.0.1", "--death-timeout", "60", *common
         )
         return self
 
@@ -112,16 +113,23 @@ class Scheduler:
 
 
 @pytest.fixture(scope="module")
-def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
-    running = Scheduler(tmp_path_factory.mktemp("scheduler")).start()
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
+    """A scheduler that may have been started, and killed."""
+    running = Scheduler(tmp_path_factory.mktemp("scheduler"))
     yield running
     running.stop()
 
 
+@pytest.fixture
+def scheduler(begun: Scheduler) -> Scheduler:
+    """A scheduler that runs: that of the test before, where it lives."""
+    return begun if begun.processes and begun.processes[0].poll() is None else begun.start()
+
+
 @contextmanager
-def killing(client: Client, stage: str, steps: int) -> Iterator[list[int]]:
+def killing(client: Client, stage: str, steps: int, workers: int = 2) -> Iterator[list[int]]:
     """SIGKILL one worker when `stage` has made so many steps; yields the numbers of the killed processes."""
-    client.wait_for_workers(2, timeout=PATIENCE)
+    client.wait_for_workers(workers, timeout=PATIENCE)
     victim = min(client.run(os.getpid).values())
     killed: list[int] = []
 
@@ -153,15 +161,12 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "LocalCluster") for name in STAGES), ("a pass", "scheduler process")]
-)
+@pytest.mark.parametrize("name", STAGES)
 def test_a_worker_killed_changes_nothing(
     name: str,
-    kind: str,
     samples: Any,
     tmp_path: Path,
-    request: pytest.FixtureRequest,
+    small_workers: LocalCluster,
     monkeypatch: pytest.MonkeyPatch,
     table: list[Any],
 ) -> None:
@@ -169,12 +174,8 @@ def test_a_worker_killed_changes_nothing(
     monkeypatch.setattr(dmo.fit.row_sums, "TASK_BLOCKS", 1)
     monkeypatch.setattr(dmo.fit.row_sums, "_SEGMENT", 4)
     engine, stage, steps = STAGES[name]
-    if kind == "LocalCluster":
-        address = request.getfixturevalue("own_cluster").scheduler_address
-    else:
-        address = str(request.getfixturevalue("scheduler").file)
     views = samples[0]
-    with connect(address, timeout=PATIENCE) as place:
+    with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
         place.client.wait_for_workers(2, timeout=PATIENCE)
         expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
         with killing(place.client, stage, steps):
@@ -184,14 +185,12 @@ def test_a_worker_killed_changes_nothing(
     for calm in sorted((tmp_path / "calm").glob("*.zarr")):
         assert digest(calm) == digest(tmp_path / "killed" / calm.name)
     table.append(
-        (f"SIGKILL of a worker ({kind})", name, "survived, the same values (to rounding), kernel stores the same bits")
+        (
+            "SIGKILL of a worker (LocalCluster)",
+            name,
+            "survived, the same values (to rounding), kernel stores the same bits",
+        )
     )
-
-
-@pytest.fixture(scope="module")
-def own_cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +200,7 @@ def small_workers() -> Iterator[LocalCluster]:
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="600MiB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+            n_workers=2, threads_per_worker=1, memory_limit="600MiB", host="127.0.0.1", dashboard_address=None
         ) as cluster,
     ):
         yield cluster
@@ -221,6 +220,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
         return model.decision_function(X[:100])
 
     with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
+        restarts = len(place.client.get_events("worker-restart-memory"))
 
         def watch(event: dict[str, Any]) -> None:
             if event["stage"] == "eigenpairs (block steps)" and not most[0]:
@@ -228,7 +228,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
 
         with listen(watch):
             found = fitted()
-        assert not place.client.get_events("worker-restart-memory")
+        assert len(place.client.get_events("worker-restart-memory")) == restarts
     assert most[0] > 4 << 20
     np.testing.assert_allclose(found, fitted(), rtol=1e-6, atol=1e-10)
     what = f"survived, {most[0] >> 20} MiB of tiles on the workers' disks, the same values"
@@ -299,7 +299,7 @@ def test_a_worker_killed_while_it_writes_costs_its_block(
     where = ("--block", 50, "--scheduler", scheduler.file)
     with (
         Client(scheduler_file=str(scheduler.file), timeout=PATIENCE, set_as_default=False) as client,
-        killing(client, "blocks of samples", 4),
+        killing(client, "blocks of samples", 4, workers=1),
     ):
         done = dmo_run("transform", applied["model"], applied["features"], out, *where)
     assert done.exit_code == 0, done.stderr
@@ -308,23 +308,20 @@ def test_a_worker_killed_while_it_writes_costs_its_block(
 
 
 def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
-    applied: dict[str, Path], tmp_path: Path, table: list[Any]
+    applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
-    running, out, log = Scheduler(tmp_path).start(), tmp_path / "rows.zarr", tmp_path / "log.jsonl"
-    command = [BIN / "dmo", "transform", applied["model"], applied["features"], out, "--block", "2"]
-    try:
-        driver = subprocess.Popen(
-            [*map(str, command), "--scheduler", str(running.file), "--log", str(log)],
-            env=ENVIRONMENT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        until(lambda: out.is_dir() and len(list((out / "embedding").glob("c.*"))) > 20)
-        running.kill_scheduler()
-        _, errors = driver.communicate(timeout=PATIENCE)
-    finally:
-        running.stop()
-    assert driver.returncode == 3, errors
+    out, log = tmp_path / "rows.zarr", tmp_path / "log.jsonl"
+    command = [BIN / "dmo", "transform", applied["model"], applied["features"], out, "--block", "4"]
+    driver = subprocess.Popen(
+        [*map(str, command), "--scheduler", str(scheduler.file), "--log", str(log)],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: out.is_dir() and len(list((out / "embedding").glob("c.*"))) > 20)
+    scheduler.kill_scheduler()
+    _, errors = driver.communicate(timeout=PATIENCE)
+    assert driver.returncode == FAILED, errors
     said = errors.splitlines()[-1]
     assert said.startswith("dmo: the cluster was lost (")
     assert said.endswith("what is finished is kept, the same command goes on or starts again")
@@ -337,33 +334,29 @@ def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
 
 
 def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goes_on(
-    applied: dict[str, Path], tmp_path: Path, table: list[Any]
+    applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
-    running, out, log = Scheduler(tmp_path).start(), tmp_path / "model.zarr", tmp_path / "log.jsonl"
+    out, kept = tmp_path / "model.zarr", tmp_path / "kept"
     command = ["fit", "kgha", applied["features"], out, "--views", "pixels", "--n-components", "5"]
     command += ["--approximation", "exact", "--storage", "resident", "--block", "100", "--ridge", "10"]
-    where = ["--scheduler", running.file, "--checkpoint", tmp_path / "kept", "--log", log]
-    try:
-        driver = subprocess.Popen(
-            [BIN / "dmo", *map(str, command + where)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
-        )
-        until(lambda: log.is_file() and '"stage": "eigenpairs (block steps)"' in log.read_text(encoding="utf-8"))
-        running.kill_scheduler()
-        _, errors = driver.communicate(timeout=PATIENCE)
-        assert driver.returncode == 3, errors
-        said = errors.splitlines()[-1]
-        assert said.startswith("dmo: the cluster was lost (")
-        assert said.endswith("what is finished is kept, the same command goes on or starts again")
-        assert f'File "{Path(dmo.__file__).parent}' not in errors  # distributed may log a traceback of its own
-        assert not out.exists() or not stores.describe(out)["complete"]
-    finally:
-        running.stop()
-    assert dmo_run(*command, "--checkpoint", tmp_path / "kept").exit_code == 0
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["stage"] == "eigenpairs (block steps)" and event["state"] != "failed":
+            scheduler.kill_scheduler()
+
+    with listen(watch):
+        stopped = dmo_run(*command, "--scheduler", scheduler.file, "--checkpoint", kept)
+    assert stopped.exit_code == FAILED, stopped.stderr
+    said = stopped.stderr.splitlines()[-1]
+    assert said.startswith("dmo: the cluster was lost (")
+    assert said.endswith("what is finished is kept, the same command goes on or starts again")
+    assert not out.exists() or not stores.describe(out)["complete"]
+    assert dmo_run(*command, "--checkpoint", kept).exit_code == 0
     assert dmo_run(*command[:3], tmp_path / "calm.zarr", *command[4:]).exit_code == 0
     views = {"pixels": stores.open_features(applied["features"]).views["pixels"][:50]}
     found, expected = (dmo.load(str(path)).decision_function(views) for path in (out, tmp_path / "calm.zarr"))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
-    assert list(tmp_path.glob("kept/*")) == []
+    assert list(kept.glob("*")) == []
     table.append(("SIGKILL of the scheduler", "an exact fit with resident tiles", f'exit code 3, resumed: "{said}"'))
 
 
@@ -383,7 +376,7 @@ dmo.progress._EVERY, row_sums.BLOCK, row_sums.TASK_BLOCKS, row_sums._SEGMENT = 0
 
 def work(folder):
     store = write(digits_source(), folder / "features.zarr", block=300)
-    index = np.arange(400)
+    index = np.arange(200)
     views = {name: Subset(store.views[name], index) for name in ("pixels", "gradients")}
     engines = {"exact": Exact("stored", "float64", 100, str(folder / "kernels")), "nystrom": Nystrom(rank=30)}
     for name, engine in engines.items():
@@ -391,7 +384,7 @@ def work(folder):
             model = KGHA({view: "rbf" for view in views}, approximation=engine, n_components=6, random_state=0)
             scores = model.fit(views, store.labels[index]).decision_function(views).astype("float32")
         model.save(folder / f"{name}-model.zarr")
-        writer = stores.create_results(folder / f"{name}-scores.zarr", 400, scores.shape[1], kind="scores", block=50)
+        writer = stores.create_results(folder / f"{name}-scores.zarr", 200, scores.shape[1], kind="scores", block=50)
         with dmo.progress.stage("scores", 8) as advance:
             for block in writer.missing():
                 writer.write(block, scores[writer.rows(block)])
@@ -429,7 +422,7 @@ def drive(folder, most=None):
 calm, killed = sys.argv[1:]
 total, code = drive(calm)
 chance = random.Random(0)
-moments = [chance.randrange(total // 20, total) for _ in range(5)]
+moments = [chance.randrange(total // 20, total) for _ in range(3)]
 codes = [drive(killed, moment)[1] for moment in moments]
 print(json.dumps([total, code, codes, drive(killed)[1]]))
 """
@@ -443,10 +436,10 @@ def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, 
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     total, first, codes, last = json.loads(done.stdout)
-    assert total > 100
+    assert total > 60
     assert (first, last) == (0, 0), done.stderr
     assert set(codes) <= {-signal.SIGKILL, 0}, done.stderr
-    assert codes.count(-signal.SIGKILL) > 2  # one that went on for long has fewer events left than its moment
+    assert codes.count(-signal.SIGKILL) > 1  # one that went on for long has fewer events left than its moment
     names = sorted(path.name for path in calm.iterdir())
     assert sorted(path.name for path in killed.iterdir()) == names
     for name in names:
@@ -584,10 +577,7 @@ COMMANDS = {
     "annotate": ("annotate", "{s3}/m.zarr", "{s3}/f.zarr", "{s3}/a.zarr"),
     "transform": ("transform", "{s3}/m.zarr", "{s3}/f.zarr", "{s3}/z.zarr", "--block", "8"),
     "evaluate": ("evaluate", "{s3}/m.zarr", "{s3}/f.zarr"),
-    "search": ("search", "{s3}/m.zarr", "{s3}/f.zarr", "--labels", "sun"),
-    "report": ("report", "{s3}/m.zarr", "{s3}/f.zarr", "{here}/page.html"),
     "verify": ("verify", "{s3}/a.zarr"),
-    "tune": ("tune", "ridge", "{s3}/f.zarr", "{s3}/t.zarr", "--ridge", "1,10", "--folds", "2"),
 }
 
 
@@ -603,7 +593,7 @@ def test_commands_outlast_an_object_store_that_fails_one_request_in_ten(tmp_path
             with service.trouble(**SOME):
                 found = run(*(part.format(s3="s3://chaos", here=tmp_path) for part in command))
             faults.append(service.faults)
-            if name not in ("report", "verify", "tune"):
+            if name != "verify":
                 calm = run(*(part.format(s3=tmp_path, here=tmp_path) for part in command))
                 assert without_costs(found.stdout) == without_costs(calm.stdout)
             table.append(
@@ -624,52 +614,47 @@ MIDWAY = {
     "ingest": ("ingest", "files", "{s3}/{kind}f.zarr", "--view", "x={here}/x.csv", "--label-columns", "y"),
     "fit": ("fit", "ridge", "{s3}/f.zarr", "{s3}/{kind}m.zarr"),
     "transform": ("transform", "{s3}/p.zarr", "{s3}/f.zarr", "{s3}/{kind}z.zarr", "--block", "8"),
-    "info": ("info", "{s3}/f.zarr"),
     "verify": ("verify", "{s3}/f.zarr"),
 }
+MIDST = [
+    ("denied", "ingest", {2}),
+    ("denied", "transform", {2}),
+    ("silent", "fit", {3}),
+    ("reset", "transform", {3}),
+    ("flipped", "fit", {2, 3, 4}),
+    ("flipped", "verify", {3, 4}),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "codes"), [("denied", {2}), ("silent", {3}), ("reset", {3}), ("flipped", {0, 2, 3, 4})]
-)
 def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_the_command_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: list[Any], kind: str, codes: set[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: list[Any]
 ) -> None:
     pytest.importorskip("moto.server", reason="moto is not installed")
-    bucket = f"midway-{kind}"
     rows = np.random.default_rng(0).standard_normal((40, 3)).round(3).tolist()
     lines = [f"{a},{b},{c},{'sun' if a > 0 else 'sea'}" for a, b, c in rows]
     (tmp_path / "x.csv").write_text("\n".join(["a,b,c,y", *lines]), encoding="utf-8")
 
     def command(name: str, kind: str) -> list[str]:
-        return [part.format(s3=f"s3://{bucket}", here=tmp_path, kind=kind) for part in MIDWAY[name]]
+        return [part.format(s3="s3://midway", here=tmp_path, kind=kind) for part in MIDWAY[name]]
 
-    with object_store(bucket) as service:
-        for first in (
-            command("ingest", ""),
-            command("fit", ""),
-            ["fit", "kgha", f"s3://{bucket}/f.zarr", f"s3://{bucket}/p.zarr"],
-        ):
-            run(*first)
-        for name in MIDWAY:
+    with object_store("midway") as service:
+        run(*command("ingest", ""))
+        run("fit", "kgha", "s3://midway/f.zarr", "s3://midway/p.zarr")
+        for kind, name, codes in MIDST:
             with monkeypatch.context() as patch, dask.config.set({"dmo.stores.tries": 2}):
-                patch.setattr(fsspec.get_filesystem_class("s3"), "read_timeout", 2)
+                patch.setattr(fsspec.get_filesystem_class("s3"), "read_timeout", 1)
                 fsspec.get_filesystem_class("s3").clear_instance_cache()
-                began = time.monotonic()
                 with service.trouble(range(5, 1 << 60), **{kind: 1.0}):
                     found = CliRunner().invoke(app, command(name, kind))
-                took = time.monotonic() - began
             fsspec.get_filesystem_class("s3").clear_instance_cache()
-            assert found.exit_code in codes, (name, found.stderr, found.exception)
+            assert found.exit_code in codes, (kind, name, found.stderr, found.exception)
             assert service.faults
-            assert took < 60, name
             if found.exit_code in (2, 3):
-                assert re.match(f"dmo: s3://{bucket}/.*[^\n]*\n$", found.stderr.splitlines(keepends=True)[-1])
-            if not (name in ("ingest", "fit", "transform") and found.exit_code == 0):
-                run(*command(name, kind))
+                assert re.match("dmo: s3://midway/.*[^\n]*\n$", found.stderr.splitlines(keepends=True)[-1])
+            run(*command(name, kind))
             table.append((f"S3: {kind} from the midst on", f"dmo {name}", f"exit code {found.exit_code}, then goes on"))
-        for store in ("f", "p", f"{kind}f", f"{kind}m", f"{kind}z"):
-            assert stores.verify(f"s3://{bucket}/{store}.zarr") == []
+        for store in ("f", "p", "deniedf", "deniedz", "silentm", "resetz", "flippedm"):
+            assert stores.verify(f"s3://midway/{store}.zarr") == []
 
 
 def without_costs(text: str) -> list[str]:
