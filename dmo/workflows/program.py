@@ -8,19 +8,17 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import dask.config
-import psutil
 from rich.console import Console
 
+import dmo
 from dmo.errors import visible
 from dmo.progress import bars
-from dmo.stores.checkpoints import checkpoints
 from dmo.workflows.exits import ending
 from dmo.workflows.jsonlog import json_log
 
@@ -70,7 +68,16 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
     """Apply the options of a run to what is inside this block."""
     token = _verbose.set(options.verbose)
     try:
-        with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
+        with ExitStack() as stack:  # a command that is given no such option starts without Dask and stores
+            if settings := options.settings():
+                import dask.config
+
+                stack.enter_context(dask.config.set(settings))
+            stack.enter_context(json_log(options.log, program))
+            if options.checkpoint is not None:
+                from dmo.stores.checkpoints import checkpoints
+
+                stack.enter_context(checkpoints(options.checkpoint))
             yield
     finally:
         _verbose.reset(token)
@@ -101,6 +108,15 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
             work(run)
 
     return ending(name, all_of_it)
+
+
+def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
+    """Refuse an output path that cannot be written, or that holds what may not be replaced."""
+    complete = dmo.stores.existing_store(path, kind)
+    if complete and not overwrite:
+        raise dmo.stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+    dmo.stores.check_output(path)
+    return complete is False
 
 
 @dataclass
@@ -195,6 +211,8 @@ class _Notes(logging.Handler):
 def peak_memory() -> int:
     """Largest resident memory of this process so far, in bytes."""
     if sys.platform == "win32":
+        import psutil
+
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 
