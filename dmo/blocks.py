@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dmo.errors import UserError
 
@@ -43,7 +43,7 @@ class Rows(RowSource, Protocol):
         """Type of the entries."""
 
 
-Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
+Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Rows in memory."""
 _REST = 1 << 28  # bytes of a chunk that are kept for the next block
 

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dmo.blocks import Rows, Subset, iterate
 

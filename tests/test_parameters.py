@@ -44,9 +44,9 @@ def test_every_parameter_of_an_object_is_reached_by_its_nested_and_its_flat_name
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shell_has_the_flat_names(kind: Any) -> None:
     unsaid = {name for name in places(kind) if name in ("views",)}
-    assert set(places(kind)) - unsaid <= set(options_of(kind))
+    assert set(places(kind)) - unsaid <= set(options_of(kind.__name__))
     assert not {part.parameter for part in parts_of(kind) if part.kind._short} & {
-        o.place for o in options_of(kind).values()
+        o.place for o in options_of(kind.__name__).values()
     }
 
 

@@ -71,7 +71,7 @@ def demo(
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save models and labels", 3) as advance:
             for name in ("votes", "KGHA"):
-                save(runs[name].model, str(out / f"{name.lower()}.zarr"), open_training(store.url), overwrite=True)
+                save(runs[name].model, str(out / f"{name.lower()}.zarr"), open_training(store), overwrite=True)
                 advance(1)
             _write_labels(out, store, runs["votes"])
             advance(1)

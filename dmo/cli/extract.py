@@ -17,9 +17,8 @@ from dmo.errors import UserError, amount
 from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, append_images, extract, list_images
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
-from dmo.workflows.apply import free
 from dmo.workflows.images import model_extractor
-from dmo.workflows.program import Session, say_unreadable, session
+from dmo.workflows.program import Session, free, say_unreadable, session
 
 SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
 Unreadable = Annotated[

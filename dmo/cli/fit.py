@@ -10,15 +10,11 @@ from typing import Annotated, Any
 import typer
 
 import dmo
-from dmo import stores
-from dmo.cli.estimator_options import engine, engine_options, options_of
+from dmo import workflows
+from dmo.cli.estimator_options import engine, engine_options, options_of, surfaces
 from dmo.cli.options import DryRun, Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, in_a_line, show
-from dmo.cluster import connect
-from dmo.workflows.apply import free
-from dmo.workflows.fitting import Training, fit, learned, open_training, prepare
-from dmo.workflows.plan import plan_fit
-from dmo.workflows.program import quiet, session
+from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
 Views = Annotated[list[str] | None, typer.Option("--views", help="Views to use, comma-separated (default: all).")]
@@ -27,7 +23,6 @@ View = Annotated[str | None, typer.Option("--view", help="The view to use (defau
 
 def fit_command(name: str) -> Callable[..., None]:
     """The command that fits the estimator of this name."""
-    kind: type = getattr(dmo, name)
 
     def command(
         store: Features,
@@ -40,13 +35,14 @@ def fit_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite or dry_run, "model")
-        reserved = nullcontext() if dry_run else stores.reserve_model(model, overwrite)  # from before the work
-        with session(json) as run, reserved, connect(scheduler) as backend:
-            training = training_of(kind, store, split, given)
-            estimator, chosen = prepare(estimator_of(kind, given, training), training)
+        reserved = nullcontext() if dry_run else dmo.stores.reserve_model(model, overwrite)  # from before the work
+        opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
+        with session(json) as run, reserved, dmo.cluster.connect(scheduler) as backend:
+            training = training_of(name, opened, split, given)
+            estimator, chosen = workflows.fitting.prepare(estimator_of(name, given, training), training)
             run.note(chosen)
             with quiet():
-                plan = plan_fit(estimator, training.views, training.n_labels)
+                plan = workflows.plan.plan_fit(estimator, training.views, training.n_labels)
             record: dict[str, Any] = {"store": store, "split": training.split, "n_samples": training.n}
             record |= {"estimator": name, "kernels": _kernels(estimator, training)}
             rows = [("samples", training.samples), (training.targets, str(training.n_labels))]
@@ -57,29 +53,29 @@ def fit_command(name: str) -> Callable[..., None]:
                 return
             for what, value in [("runs", backend.where), *(plan.rows() if plan is not None else [])]:
                 run.detail(f"  {what}: {value}")
-            fit(run, estimator, training, model, overwrite, plan)
-            record |= {"model": model, **learned(estimator), **run.costs()}
+            workflows.fitting.fit(run, estimator, training, model, overwrite, plan)
+            record |= {"model": model, **workflows.fitting.learned(estimator), **run.costs()}
             views, rest = _rows(record)
             table = [*rows, *views, *rest, *cost_rows(record, run.verbose), ("model", f"{record['model']}")]
             parts = [f"{name} of {training.n_labels} {training.targets}" if training.n_labels else name]
             parts += [f"{view} ({value})" for view, value in views[:3]] + [f"{len(views)} views"][: len(views) > 3]
             show(record, table, f"{name} on {store}", json, in_a_line(record, run.verbose, model, *parts))
 
-    return with_options(command, kind, inspect.getdoc(kind), several=False)
+    return with_options(command, name, surfaces()[name].text, several=False)
 
 
-def with_options(command: Callable[..., None], kind: type, text: str | None, several: bool) -> Callable[..., None]:
+def with_options(command: Callable[..., None], name: str, text: str, several: bool) -> Callable[..., None]:
     """`command` with an option for its **given: for every parameter of the estimator, and of its engines."""
-    own = [option.parameter(several) for option in options_of(kind).values()]
-    engines = [option.parameter(False, "Approximation") for option in engine_options(kind).values()]
-    return with_parameters(command, kind, [*own, *engines], text)
+    own = [option.parameter(several) for option in options_of(name).values()]
+    engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
+    return with_parameters(command, name, [*own, *engines], text)
 
 
 def with_parameters(
-    command: Callable[..., None], kind: type, added: Sequence[inspect.Parameter], text: str | None
+    command: Callable[..., None], name: str, added: Sequence[inspect.Parameter], text: str
 ) -> Callable[..., None]:
-    """`command` with these parameters and the choice of views for its **given, and the first line of `text` as help."""
-    one = getattr(kind, "one_view", False)
+    """`command` with these parameters and the choice of views for its **given, and `text` as help."""
+    one = surfaces()[name].one_view
     views = inspect.Parameter(
         "view" if one else "views", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=View if one else Views
     )
@@ -89,35 +85,37 @@ def with_parameters(
     every = [*arguments, *added, views, *options]
     command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in every}
-    command.__doc__ = (text or "").partition("\n")[0]
+    command.__doc__ = text
     return command
 
 
-def training_of(kind: type, store: str, split: str | None, given: Mapping[str, Any]) -> Training:
+def training_of(
+    name: str, store: dmo.stores.FeatureStore, split: str | None, given: Mapping[str, Any]
+) -> workflows.fitting.Training:
     """The samples that the options ask for."""
     views = [given["view"]] if given.get("view") is not None else given.get("views")
-    return open_training(store, views, split, kind.__name__ if getattr(kind, "one_view", False) else None)
+    return workflows.fitting.open_training(store, views, split, name if surfaces()[name].one_view else None)
 
 
-def estimator_of(kind: type, given: Mapping[str, Any], training: Training) -> Any:
+def estimator_of(name: str, given: Mapping[str, Any], training: workflows.fitting.Training) -> Any:
     """The estimator that the options describe; what they leave out is as in Python, but a kernel is chosen by view."""
-    options, views = options_of(kind), list(training.views)
+    options, views = options_of(name), list(training.views)
     chosen: dict[str, Any] = {}
-    for name, option in options.items():
-        value = given[name]
-        if name == "approximation":
+    for parameter, option in options.items():
+        value = given[parameter]
+        if parameter == "approximation":
             chosen[option.place] = engine(
-                kind, value, {key: given[key] for key in engine_options(kind) if given[key] is not None}
+                name, value, {key: given[key] for key in engine_options(name) if given[key] is not None}
             )
         elif isinstance(value, bool):
             chosen[option.place] = value
-        elif value is not None or (option.default == "auto" and option.place == name):
+        elif value is not None or (option.default == "auto" and option.place == parameter):
             entries = [] if value is None else [value] if isinstance(value, str) else value
             chosen[option.place] = option.value(entries, views)
-    return kind().set_params(**chosen)
+    return getattr(dmo, name)().set_params(**chosen)
 
 
-def _kernels(estimator: Any, training: Training) -> dict[str, str]:
+def _kernels(estimator: Any, training: workflows.fitting.Training) -> dict[str, str]:
     """View -> kernel, of an estimator that has kernels."""
     kernel = getattr(estimator, "kernel", None)
     if kernel is None:

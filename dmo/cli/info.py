@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from dmo import stores
+import dmo
 from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
@@ -25,9 +25,9 @@ def info(
     json: Json = False,
 ) -> None:
     """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
-    found = stores.describe(path)
+    found = dmo.stores.describe(path)
     if found["kind"] == "features" and found["complete"]:
-        found |= contents_of(stores.open_features(path))
+        found |= contents_of(dmo.stores.open_features(path))
     show(found, _common(found) + DETAILS[found["kind"]](found) + _provenance(found), str(found["path"]), json)
 
 
@@ -76,7 +76,7 @@ def _features(found: Mapping[str, Any]) -> Rows:
     return rows
 
 
-def contents_of(store: stores.FeatureStore) -> dict[str, Any]:
+def contents_of(store: dmo.stores.FeatureStore) -> dict[str, Any]:
     """Of the labels: number, names, per sample, rarest, never used; of the views: gaps, and how far columns are apart."""
     views = {name: dict(view) for name, view in store.configuration["views"].items()}
     for name, view in views.items():
@@ -217,8 +217,8 @@ def verify(
 ) -> None:
     """Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong."""
     with session(json):
-        problems = stores.verify(path)
-        reopened = stores.reopen(path) if repair and problems else None
+        problems = dmo.stores.verify(path)
+        reopened = dmo.stores.reopen(path) if repair and problems else None
     record = {"path": path, "whole": not problems, "problems": problems, "reopened_blocks": reopened}
     if json or not problems:
         show(record, [("state", "whole: every block is there and has its checksum")], path, json)

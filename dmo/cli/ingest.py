@@ -18,8 +18,7 @@ from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits_source
 from dmo.errors import UserError, amount
-from dmo.workflows.apply import free
-from dmo.workflows.program import Session, session
+from dmo.workflows.program import Session, free, session
 
 
 class _Ingest(CommandFirst):

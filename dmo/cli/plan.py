@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 import dmo
-from dmo.cli.estimator_options import options_of
+from dmo import workflows
+from dmo.cli.estimator_options import options_of, surfaces
 from dmo.cli.fit import training_of, with_parameters
 from dmo.cli.options import Features, Json, Scheduler, Split
 from dmo.cli.session import grid, show
-from dmo.cluster import connect
-from dmo.workflows.fitting import prepare
-from dmo.workflows.plan import compare_engines, markdown, resource_table
 from dmo.workflows.program import quiet, session
 
 
 def plan_command(name: str) -> Callable[..., None]:
     """The command that compares the engines of the estimator of this name."""
-    kind: type = getattr(dmo, name)
-    kernels = options_of(kind).get("kernel")
+    kernels = options_of(name).get("kernel")
 
     def command(
         store: Features,
@@ -39,18 +35,22 @@ def plan_command(name: str) -> Callable[..., None]:
         json: Json = False,
         **given: Any,
     ) -> None:
-        with session(json) as run, connect(scheduler) as backend:
-            training = training_of(kind, store, split, given)
+        opened = dmo.stores.open_features(store)
+        with session(json) as run, dmo.cluster.connect(scheduler) as backend:
+            training = training_of(name, opened, split, given)
             chosen = {}
             if kernels is not None:
                 chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))
-            estimator, _ = prepare(kind(**chosen), training)
+            estimator, _ = workflows.fitting.prepare(getattr(dmo, name)(**chosen), training)
             if resources:
-                print(markdown(resource_table(len(training.views), training.n_labels, rank)), end="")
+                table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)
+                print(workflows.plan.markdown(table), end="")
                 return
             n = samples or training.n
             with quiet():
-                plans, auto = compare_engines(estimator, training.views, training.n_labels, n, rank, clusters)
+                plans, auto = workflows.plan.compare_engines(
+                    estimator, training.views, training.n_labels, n, rank, clusters
+                )
             run.detail(f"{name} on {training.samples}, {backend.where}")
         record = {"method": name, "store": store, "n_samples": n, "auto": auto}
         record["plans"] = {engine: found.to_dict() for engine, found in plans.items()}
@@ -62,4 +62,4 @@ def plan_command(name: str) -> Callable[..., None]:
         grid(title, list(cells[0]), [list(found.values()) for found in cells])
 
     added = [] if kernels is None else [kernels.parameter(several=False)]
-    return with_parameters(command, kind, added, inspect.getdoc(kind))
+    return with_parameters(command, name, added, surfaces()[name].text)

@@ -12,8 +12,8 @@ from dmo.cli.options import Features, Json, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.answers import kept_answers, names_of, one_answer_each, read_answers, update
-from dmo.workflows.apply import ALL, SCORES, free, open_applied, write_csv
-from dmo.workflows.program import session
+from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
+from dmo.workflows.program import free, session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, suggestions
 
 

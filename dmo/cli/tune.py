@@ -9,21 +9,13 @@ from typing import Annotated, Any
 import typer
 
 import dmo
-from dmo import stores
-from dmo.blocks import Rows, presence
-from dmo.cli.estimator_options import Option, options_of
+from dmo import workflows
+from dmo.cli.estimator_options import Option, options_of, surfaces
 from dmo.cli.fit import Output, estimator_of, training_of, with_options
 from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
-from dmo.cluster import connect
-from dmo.decide.rules import SET_METRICS
 from dmo.errors import UserError
-from dmo.inputs import are_real
-from dmo.select.sweeps import GRIDS, SweepResult
-from dmo.workflows.apply import free
-from dmo.workflows.fitting import prepare
-from dmo.workflows.program import session
-from dmo.workflows.tuning import learning_curve, tune, write_sweep
+from dmo.workflows.program import free, session
 
 Bandwidth = Annotated[
     str | None,
@@ -54,7 +46,6 @@ _HELD = ("kernel", "impute")
 
 def tune_command(name: str) -> Callable[..., None]:
     """The command that tunes the estimator of this name: its parameters with values to try, separated by commas."""
-    kind: type = getattr(dmo, name)
 
     def command(
         store: Features,
@@ -70,37 +61,38 @@ def tune_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
+        opened = dmo.stores.open_features(store)
         title = f"{name} tuned on {store}"
-        with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
-            training = training_of(kind, store, split, given)
-            tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y), scoring)
-            options = options_of(kind)
+        with session(json) as run, dmo.stores.reserve_model(model, overwrite), dmo.cluster.connect(scheduler):
+            training = training_of(name, opened, split, given)
+            tried = _tried(name, given, training, bandwidth_factors, scoring)
+            options = options_of(name)
             fixed = {
                 key: value if key in (*_FIXED, *_HELD) and options[key].place not in (tried or ()) else None
                 for key, value in given.items()
             }
             fixed |= {key: given[key] for key in given if key not in options}
-            made = estimator_of(kind, fixed, training)
+            made = estimator_of(name, fixed, training)
             if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
-            estimator, chosen = prepare(made, training)
+            estimator, chosen = workflows.fitting.prepare(made, training)
             run.detail(chosen)
-            result = tune(
+            result = workflows.tuning.tune(
                 estimator, training, tried, model, overwrite, folds, scoring, getattr(estimator, "random_state", 0)
             )
             record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": result.metric}
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
             record |= {"table": result.table, **run.costs()}
             if report is not None:
-                curve = learning_curve(result, training, folds, getattr(estimator, "random_state", 0))
-                record["report"] = write_sweep(result, title, report, curve)
+                curve = workflows.tuning.learning_curve(result, training, folds, getattr(estimator, "random_state", 0))
+                record["report"] = workflows.tuning.write_sweep(result, title, report, curve)
         if run.verbose and not json:
             _table(result)
         show(record, _rows(record, run.verbose), title, json, in_a_line(record, run.verbose, model, *_parts(record)))
 
-    if "bandwidth" in options_of(kind) or "kernel" not in options_of(kind):
+    if "bandwidth" in options_of(name) or "kernel" not in options_of(name):
         command.__signature__ = _without(command, "bandwidth_factors")  # type: ignore[attr-defined]
-    return with_options(command, kind, f"Cross-validate and fit: {inspect.getdoc(kind)}", several=True)
+    return with_options(command, name, f"Cross-validate and fit: {surfaces()[name].text}", several=True)
 
 
 def _without(command: Callable[..., None], name: str) -> inspect.Signature:
@@ -109,20 +101,25 @@ def _without(command: Callable[..., None], name: str) -> inspect.Signature:
 
 
 def _tried(
-    kind: type,
+    kind: str,
     given: Mapping[str, Any],
-    views: Mapping[str, Rows],
+    training: workflows.fitting.Training,
     factors: str | None,
-    real: bool,
     scoring: str | None,
 ) -> dict[str, Sequence[Any]] | None:
     """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
+    from dmo.blocks import presence  # these here: `--help` needs none of them
+    from dmo.decide.rules import SET_METRICS
+    from dmo.inputs import are_real
+    from dmo.select.sweeps import GRIDS
+
+    views = training.views
     # real outputs, and labels that a decoder ranks, are not divided by frequencies
-    decoded = real or given.get("decoder") is not None or scoring in SET_METRICS
+    decoded = are_real(training.Y) or given.get("decoder") is not None or scoring in SET_METRICS
     left_out = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in views.values()):
         left_out.append("combine")  # one kernel takes no views that lack samples
-    tried = {name: values for name, values in GRIDS[kind.__name__].items() if name not in left_out}
+    tried = {name: values for name, values in GRIDS[kind].items() if name not in left_out}
     asked = {
         option.place: found
         for name, option in options_of(kind).items()
@@ -147,7 +144,7 @@ def _factors(given: str | None) -> dict[str, Sequence[Any]]:
     return {} if given is None else {"bandwidth": _values(Option("bandwidth", (float,), None, ""), given, ())}
 
 
-def _table(result: SweepResult) -> None:
+def _table(result: workflows.tuning.SweepResult) -> None:
     found = {key.removeprefix("param_"): values for key, values in result.cv_results_.items() if "param_" in key}
     keys = [key for key, values in found.items() if len(set(map(str, values))) > 1]
     rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numcodecs
 import numpy as np
-import scipy.sparse
+import scipy
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.storage import MemoryStore

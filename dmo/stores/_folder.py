@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import dask.config
 import numpy as np
 
 from dmo.errors import UserError
@@ -132,6 +131,8 @@ def ask(url: str, request: Callable[[], T]) -> T:
 
 def _patience() -> tuple[int, float]:
     """How often to ask in all, and the seconds before the second request; each further one waits four times as long."""
+    import dask.config  # here: a tenth of a second, and few commands ask
+
     tries, pause = dask.config.get("dmo.stores.tries", 4), dask.config.get("dmo.stores.pause", 0.25)
     for name, value, kinds, least in (("tries", tries, int, 1), ("pause", pause, (int, float), 0)):
         if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 1000:
@@ -479,6 +480,8 @@ class Folder:
 
 def _durable() -> bool:
     """Whether writes are to survive a power failure; scratch storage need not pay for that."""
+    import dask.config  # here: a tenth of a second, and few commands ask
+
     found = dask.config.get("dmo.stores.fsync", True)
     if not isinstance(found, bool):
         raise UserError(

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dmo.errors import UserError
 from dmo.hashing import digest

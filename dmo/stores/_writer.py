@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 import zarr
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import dask.config
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dmo.blocks import Subset
 from dmo.errors import UserError
@@ -174,6 +173,8 @@ def create_features(
     ...     create_features(f"{folder}/f.zarr", 2500, {"gist": ViewSpec(512)}).missing()
     [('gist', 0), ('gist', 1), ('gist', 2)]
     """
+    import dask.config  # here: a tenth of a second, and few commands ask
+
     n, block = check_count("n_samples", n_samples), check_count("block", block)
     _check_views(views)
     usual = dask.config.get("dmo.stores.codec", None)

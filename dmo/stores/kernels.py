@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import dask
 import numpy as np
-from dask.delayed import delayed
 
 from dmo.errors import UserError
 from dmo.hashing import digest
@@ -413,6 +411,7 @@ def write_kernel(
     ...     open_kernel(f"{folder}/k.zarr").tile(2, 0).shape
     (2, 4)
     """
+    import dask
     import dask.array as da
 
     if len(K.shape) != 2 or K.shape[0] != K.shape[1]:
@@ -422,7 +421,7 @@ def write_kernel(
     writer = create_kernel(path, K.shape[0], block, dtype, attributes)
     tiled = da.asarray(K).rechunk((writer.block, writer.block))
     parts = tiled.to_delayed()
-    dask.compute(*(delayed(_write)(writer, i, j, parts[i, j]) for i, j in writer.missing()))
+    dask.compute(*(dask.delayed(_write)(writer, i, j, parts[i, j]) for i, j in writer.missing()))
     writer.finish()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dmo.errors import UserError
 from dmo.hashing import digest

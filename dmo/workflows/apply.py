@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -343,15 +343,6 @@ def write_csv(path: Path, text: str, overwrite: bool) -> None:
             return
         raise stores.StoreError(f"{path} exists and has different content; {OTHER_CSV}")
     stores.replace_file(path, text.encode())
-
-
-def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Refuse an output path that cannot be written, or that holds what may not be replaced."""
-    complete = stores.existing_store(path, kind)
-    if complete and not overwrite:
-        raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
-    stores.check_output(path)
-    return complete is False
 
 
 def origin(

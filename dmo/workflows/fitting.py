@@ -66,10 +66,12 @@ class Training:
 
 
 def open_training(
-    path: str, views: Sequence[str] | None = None, split: str | None = None, one_view: str | None = None
+    store: stores.FeatureStore,
+    views: Sequence[str] | None = None,
+    split: str | None = None,
+    one_view: str | None = None,
 ) -> Training:
-    """Open the samples of a feature store to learn from."""
-    store = stores.open_features(path)
+    """The samples of a feature store to learn from."""
     store_extractor(store)  # a damaged recipe is refused before the work, not after it
     names = chosen_views(store, views)
     if one_view is not None and len(names) != 1:

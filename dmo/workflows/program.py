@@ -9,20 +9,18 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
-import dask.config
-import psutil
 from rich.console import Console
 
+import dmo
 from dmo.errors import visible
 from dmo.progress import bars, listen
-from dmo.stores.checkpoints import checkpoints
 from dmo.workflows.exits import ending, sentence
 
 
@@ -40,7 +38,7 @@ def json_log(path: str | None, program: str) -> Iterator[None]:
         log, level, start = logging.getLogger("dmo"), logging.getLogger("dmo").level, time.perf_counter()
         log.addHandler(lines)
         log.setLevel(min(level, logging.INFO) if level else logging.INFO)
-        lines.write("start", {"program": program, "arguments": sys.argv[1:], "dmo": _version()})
+        lines.write("start", {"program": program, "arguments": sys.argv[1:], "dmo": dmo.__version__})
         problem: str | None = None
         try:
             with listen(lambda event: lines.write("stage", event)):
@@ -68,12 +66,6 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.write("message", {"level": record.levelname.lower(), "text": record.getMessage()})
-
-
-def _version() -> str:
-    import dmo
-
-    return dmo.__version__
 
 
 HELP = {
@@ -122,7 +114,16 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
     """Apply the options of a run to what is inside this block."""
     token = _verbose.set(options.verbose)
     try:
-        with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
+        with ExitStack() as stack:  # a command that is given no such option starts without Dask and stores
+            if settings := options.settings():
+                import dask.config
+
+                stack.enter_context(dask.config.set(settings))
+            stack.enter_context(json_log(options.log, program))
+            if options.checkpoint is not None:
+                from dmo.stores.checkpoints import checkpoints
+
+                stack.enter_context(checkpoints(options.checkpoint))
             yield
     finally:
         _verbose.reset(token)
@@ -153,6 +154,15 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
             work(run)
 
     return ending(name, all_of_it)
+
+
+def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
+    """Refuse an output path that cannot be written, or that holds what may not be replaced."""
+    complete = dmo.stores.existing_store(path, kind)
+    if complete and not overwrite:
+        raise dmo.stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+    dmo.stores.check_output(path)
+    return complete is False
 
 
 @dataclass
@@ -247,6 +257,8 @@ class _Notes(logging.Handler):
 def peak_memory() -> int:
     """Largest resident memory of this process so far, in bytes."""
     if sys.platform == "win32":
+        import psutil
+
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 

@@ -23,6 +23,7 @@ import dmo.methods
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
+from dmo.cli import estimator_options, signatures
 from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
@@ -885,6 +886,42 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code, left_out):
     assert "numpy" in imported("import numpy")  # what the line above would see
 
 
+COMPUTING = {"sklearn", "pandas", "numba", "distributed", "matplotlib", "pynndescent", "pyarrow"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [
+        (["info", "--help"], COMPUTING | {"dask", "zarr"}),
+        *((["fit", kind, "--help"], HEAVY - {"rich"} | COMPUTING) for kind in ("kgha", "mesd")),
+        (["plan", "ridge", "--help"], HEAVY - {"rich"} | COMPUTING),
+        (["tune", "kgha", "--help"], HEAVY - {"rich"} | COMPUTING),
+        (["fit", "kgha", "f.zarr", "m.zarr", "--ridg", "1"], HEAVY - {"rich"} | COMPUTING),
+        *(([command, "kgha", "none.zarr", "m.zarr"], COMPUTING | {"dask"}) for command in ("fit", "tune")),
+        (["plan", "kgha", "none.zarr"], COMPUTING | {"dask"}),
+        (["info", "none.zarr"], COMPUTING | {"dask"}),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_help_and_what_is_refused_import_nothing_that_computes(arguments, left_out, monkeypatch, tmp_path):
+    estimator_options.surfaces()  # kept beside the bytecode from here on
+    monkeypatch.chdir(tmp_path)
+    ended = f"try:\n    {dmo_process(*arguments)}\nexcept SystemExit:\n    pass"
+    assert not imported(ended) & left_out
+
+
+def test_the_options_that_are_kept_are_those_of_the_classes(monkeypatch, tmp_path):
+    monkeypatch.setattr(estimator_options, "cache_from_source", lambda file: str(tmp_path / "kept.pyc"))
+    made = estimator_options.surfaces.__wrapped__()
+    with monkeypatch.context() as without:
+        without.setattr(signatures, "surface", None)
+        assert estimator_options.surfaces.__wrapped__() == made  # read, not made
+    monkeypatch.setattr(estimator_options, "_sources", lambda: "changed")
+    monkeypatch.setattr(signatures, "surface", lambda kind: made[kind.__name__])
+    assert estimator_options.surfaces.__wrapped__() == made
+    assert json.loads((tmp_path / "kept.json").read_text())["key"] == "changed"
+
+
 def test_every_public_name_is_there_and_listed():
     for package in (dmo, dmo.methods):
         assert set(package.__all__) <= set(dir(package))
@@ -908,36 +945,36 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     shared = {"store", "model", "split", "scheduler", "overwrite", "dry_run", "json"}
     engines = {"rank", "storage"} if "approximation" in parameters else set()
     assert engines <= set(options)
-    assert set(options) - parameters - shared - set(engine_options(estimator)) in ({"view"}, {"views"})
-    for name, option in options_of(estimator).items():
+    assert set(options) - parameters - shared - set(engine_options(estimator.__name__)) in ({"view"}, {"views"})
+    for name, option in options_of(estimator.__name__).items():
         assert option.help, name
         assert option.default == ("auto" if option.default == "auto" else flat(estimator())[name])
     said = run("fit", FITTED[kind], "--help").stdout
-    assert all(f"--{name.replace('_', '-')[:12]}" in said for name in options_of(estimator))
+    assert all(f"--{name.replace('_', '-')[:12]}" in said for name in options_of(estimator.__name__))
 
 
 def test_texts_of_options_become_the_arguments_that_python_would_take():
-    KGHA_, MOPE = options_of(KGHA), options_of(dmo.MOPE)
+    KGHA_, MOPE = options_of("KGHA"), options_of("MOPE")
     assert [KGHA_["n_components"].parse(text) for text in ("3", "0.5", "1.0")] == [3, 0.5, 1.0]
     assert isinstance(KGHA_["n_components"].parse("1.0"), float)
     assert MOPE["n_neighbors"].parse("all") == "all"
-    assert options_of(dmo.MESD)["n_neighbors"].parse("none") is None
+    assert options_of("MESD")["n_neighbors"].parse("none") is None
     assert MOPE["bandwidth"].parse("mean") == "mean"
-    assert options_of(dmo.MLSI)["dual"].parse("true") is True
+    assert options_of("MLSI")["dual"].parse("true") is True
     assert KGHA_["ridge"].value(["0.5", "hue=2"], ["hue", "gist"]) == {"hue": 2.0, "gist": 0.5}
     assert KGHA_["ridge"].value(["0.5"], ["hue", "gist"]) == 0.5
-    assert engine(KGHA, None, {}) == "auto"
-    assert engine(KGHA, None, {"storage": "recomputed", "block": "64"}) == dmo.Exact("recomputed", block=64)
+    assert engine("KGHA", None, {}) == "auto"
+    assert engine("KGHA", None, {"storage": "recomputed", "block": "64"}) == dmo.Exact("recomputed", block=64)
     for found, asked in (
-        (engine(KGHA, None, {"rank": "30"}), dmo.Nystrom(rank=30)),
-        (engine(KGHA, "meka", {"rank": "30", "clusters": "4"}), dmo.Meka(rank=30, clusters=4)),
-        (engine(KGHA, "best", {}), dmo.BestLowRank()),
+        (engine("KGHA", None, {"rank": "30"}), dmo.Nystrom(rank=30)),
+        (engine("KGHA", "meka", {"rank": "30", "clusters": "4"}), dmo.Meka(rank=30, clusters=4)),
+        (engine("KGHA", "best", {}), dmo.BestLowRank()),
     ):
         assert (type(found), found.get_params()) == (type(asked), asked.get_params())
     with pytest.raises(
         dmo.UserError, match="--approximation nystrom does not take --clusters; it has --rank, --landmarks"
     ):
-        engine(KGHA, "nystrom", {"clusters": "4"})
+        engine("KGHA", "nystrom", {"clusters": "4"})
 
 
 SCORERS = ["morp", "mlsi", "lltsvr", "coupledsvr", "labelpropagation", "twopassknn", "fasttag"]
@@ -997,7 +1034,7 @@ def test_estimators_are_tuned_and_planned_with_options_of_their_own_names(names,
     for name in names:
         kind, _ = ESTIMATORS[name]
         found = set(inspect.signature(command(kind)).parameters)
-        options = set(options_of(getattr(dmo, kind)))
+        options = set(options_of(kind))
         assert (options if command is tune_command else {"kernel"} & options) <= found
 
 

@@ -174,7 +174,12 @@ def test_documents_are_weighed_with_the_words_of_the_training_documents(tmp_path
     samples = read_samples(tmp_path / "news.csv", labels="topic", text="text")
     samples.write(tmp_path / "set.zarr")
     with session(as_json=True) as run:
-        fit(run, dmo.MultiViewRidge("linear"), open_training(str(tmp_path / "set.zarr")), str(tmp_path / "model.zarr"))
+        fit(
+            run,
+            dmo.MultiViewRidge("linear"),
+            open_training(open_features(str(tmp_path / "set.zarr"))),
+            str(tmp_path / "model.zarr"),
+        )
     trial = open_trial(str(tmp_path / "model.zarr"), None, 1, 50)
     found = trial.rows([sent(tmp_path, "new.csv", "id,text\nx,the ship sails\ny,wheat again\n")])
     assert [answer["labels"][0]["name"] for answer in found] == ["ship", "wheat"]
@@ -184,7 +189,7 @@ def test_images_are_described_as_the_training_images_were(tmp_path):
     table = draw_images(tmp_path / "pics", 12)
     extract(list_images(tmp_path / "pics", table), tmp_path / "f.zarr", Recipe.of("moments"), threads=1)
     with session(as_json=True) as run:
-        fit(run, dmo.KGHA("linear"), open_training(str(tmp_path / "f.zarr")), str(tmp_path / "m.zarr"))
+        fit(run, dmo.KGHA("linear"), open_training(open_features(str(tmp_path / "f.zarr"))), str(tmp_path / "m.zarr"))
     trial, store = open_trial(str(tmp_path / "m.zarr"), None, 2, 50), open_features(tmp_path / "f.zarr")
     name = store.sample_ids[5]
     upload = Upload("photo.jpg", tmp_path / "pics" / name)

@@ -1,0 +1,12 @@
+from . import answers as answers
+from . import apply as apply
+from . import evaluation as evaluation
+from . import fitting as fitting
+from . import images as images
+from . import plan as plan
+from . import program as program
+from . import report_page as report_page
+from . import search as search
+from . import suggest as suggest
+from . import trial as trial
+from . import tuning as tuning
