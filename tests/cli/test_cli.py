@@ -23,8 +23,8 @@ import dmo.methods
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED
 from dmo.cli import estimator_options, signatures
+from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
