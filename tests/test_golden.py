@@ -100,7 +100,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "NeighborVotes": (dmo.NeighborVotes, both, {}),
     "LabelPropagation": (dmo.LabelPropagation, one, {"graph": 8}),
 }
-TILES = {"block": 32, "precision": "float64"}
+TILES = {"block": 48, "precision": "float64"}
 ROUTES: dict[str, dict[str, Any]] = {
     "default": {},
     "exact": {"approximation": "exact"},
