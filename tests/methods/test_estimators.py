@@ -560,7 +560,7 @@ LINEAR = {
     "multiset": lambda: MultiSetCCA(
         "linear", ridge=1e4, n_components=2, solver=Solver(tol=1e-11), approximation="exact"
     ),
-    "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-8, decoder=Scores(label_sets=False)),
+    "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-6, decoder=Scores(label_sets=False)),
     "morp": lambda: dmo.MORP("linear", ridge=0.1, n_components=3),
 }
 KINDS = {
@@ -592,7 +592,7 @@ def learned_from_numbers(estimator, d):
 def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(estimator, kind, d):
     X, Y = whole_numbers(n=90, d=d)
     wanted, got = learned_from_numbers(estimator, d), learned(LINEAR[estimator](), KINDS[kind](X), Y)
-    tol = 1e-3 if estimator == "svr" else 1e-7
+    tol = 1e-2 if estimator == "svr" else 1e-7  # a gap of 1e-6 leaves some thousandths
     assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
 
 
@@ -662,7 +662,7 @@ UNITS = {  # ridge -> estimator; whether it centers
     ),
     "svr": (
         lambda c, how: dmo.LLTSVR(
-            "linear", C=1 / c, frame="identity", tol=1e-8, decoder=Scores(label_sets=False), approximation=how
+            "linear", C=1 / c, frame="identity", tol=1e-6, decoder=Scores(label_sets=False), approximation=how
         ),
         True,
     ),
@@ -702,7 +702,7 @@ def test_units_and_offsets_of_the_features_change_no_decision(name, how):
         got = got / np.linalg.norm(got, axis=0)  # coordinates have the features' unit
         if name not in ("ridge", "leave-one-out", "kgha", "svr"):
             got = got * np.sign((got * wanted).sum(axis=0))
-        tol = {"svr": 1e-3, "leave-one-out": 0.1 if how != "exact" else 1e-7}.get(name, 1e-6)
+        tol = {"svr": 1e-2, "leave-one-out": 0.1 if how != "exact" else 1e-7}.get(name, 1e-6)
         assert_allclose(got, wanted, atol=tol, err_msg=f"{factor:g} x + {offset:g}")
 
 
