@@ -253,7 +253,8 @@ def two_views(n, container, path):
     X, Y = make_multilabel_classification(n_samples=n, n_classes=5, random_state=0)
     views = {"a": X[:, :12] / 5, "b": X[:, 8:] / 5}
     kernels = {name: gram_matrix(SPECS[name], view, np.float64)[0] for name, view in views.items()}
-    return views, Y, {name: CONTAINERS[container](K, Path(tempfile.mkdtemp(dir=path))) for name, K in kernels.items()}
+    own = {name: path and Path(tempfile.mkdtemp(dir=path)) for name in kernels}
+    return views, Y, {name: CONTAINERS[container](K, own[name]) for name, K in kernels.items()}
 
 
 def of_two(name, precomputed, **parameters):
@@ -266,19 +267,14 @@ def grid_of_two(name):
     return grid_of(name) if name == "NeighborVotes" else grid_of(name) | {"decoder": [None, "calibrated"]}
 
 
-@pytest.fixture(scope="module")
-def by_names_of_two(tmp_path_factory):
-    """Folds' scores of two views with kernels by name, by what scores them and the estimator."""
-    views, Y, _ = two_views(60, "numpy", tmp_path_factory.mktemp("two"))
-    return {
-        (how, name): [
-            row["folds"] for row in sweep(of_two(name, ""), views, Y, grid_of_two(name), 2, refit=False).table
-        ]
-        if how == "sweep"
-        else cross_val_score(of_two(name, ""), Views(views), Y, cv=2, error_score="raise")
-        for how in ("sweep", "scikit-learn")
-        for name in ("KGHA", "MultiViewRidge", "NeighborVotes")
-    }
+@cache
+def by_names_of_two(how, name):
+    """Folds' scores of two views with kernels by name."""
+    views, Y, _ = two_views(60, "numpy", None)
+    model = of_two(name, "")
+    if how == "sweep":
+        return [row["folds"] for row in sweep(model, views, Y, grid_of_two(name), 2, refit=False).table]
+    return cross_val_score(model, Views(views), Y, cv=2, error_score="raise")
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
@@ -289,16 +285,16 @@ def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(
     views, Y, kernels = two_views(60, container, tmp_path)
     for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
         found = sweep(of_two(name, precomputed), given, Y, grid_of_two(name), 2, refit=False).table
-        np.testing.assert_allclose([row["folds"] for row in found], by_names_of_two["sweep", name], rtol=1e-9)
+        np.testing.assert_allclose([row["folds"] for row in found], by_names_of_two("sweep", name), rtol=1e-9)
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
-def test_scikit_learn_splits_a_mapping_of_kernels_and_features(name, container, by_names_of_two, tmp_path):
+def test_scikit_learn_splits_a_mapping_of_kernels_and_features(name, container, tmp_path):
     views, Y, kernels = two_views(60, container, tmp_path)
     for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
         found = cross_val_score(of_two(name, precomputed), Views(given), Y, cv=2, error_score="raise")
-        np.testing.assert_allclose(found, by_names_of_two["scikit-learn", name], rtol=1e-9)
+        np.testing.assert_allclose(found, by_names_of_two("scikit-learn", name), rtol=1e-9)
 
 
 def test_searches_within_folds_split_kernels_again(tmp_path):
