@@ -279,9 +279,7 @@ def by_names_of_two(how, name):
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
-def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(
-    name, container, by_names_of_two, tmp_path
-):
+def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(name, container, tmp_path):
     views, Y, kernels = two_views(60, container, tmp_path)
     for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
         found = sweep(of_two(name, precomputed), given, Y, grid_of_two(name), 2, refit=False).table
