@@ -184,8 +184,10 @@ def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samp
     p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
 
     def best(p, y):
-        cuts = np.sort(np.unique(p))
-        return logit(max((cuts[1:] + cuts[:-1]) / 2, key=lambda t: f1_score(y, p > t)))
+        values = np.unique(p)
+        cuts = (values[1:] + values[:-1]) / 2
+        given = p > cuts[:, None]
+        return logit(cuts[((given & y).sum(axis=1) / (given.sum(axis=1) + y.sum())).argmax()])
 
     few = np.argsort(p, axis=None)[-1500:]  # the best cuts lie high
     common = best(p.ravel()[few], Y.ravel()[few])
@@ -404,7 +406,7 @@ def test_label_sets_of_few_samples_do_not_depend_on_their_order_or_on_rows_being
     X, signal = signals
     Y, counts = (signal[:90] > 0.5).astype(int), np.random.default_rng(5).integers(1, 4, 90)
     model = clone(PREDICTORS[name]).set_params(kernel=dmo.kernels.RBF(bandwidth=2.0))
-    model.set_params(**{"solver__tol" if name == "KGHA" else "tol": 1e-10})
+    model.set_params(**{"solver__tol": 1e-10} if name == "KGHA" else {"tol": 1e-7 if name == "LLTSVR" else 1e-10})
     order = np.random.default_rng(6).permutation(np.repeat(np.arange(90), counts))
     p = model.fit(X[:90], Y, sample_weight=counts.astype(float)).predict_proba(X[90:])
     np.testing.assert_allclose(clone(model).fit(X[order], Y[order]).predict_proba(X[90:]), p, atol=1e-3)

@@ -1,7 +1,7 @@
 """The estimators' contract: scikit-learn's checks, containers, models on disk, and the sentence each bad input gets."""
 
 import re
-from functools import partial
+from functools import cache, partial
 
 import dask.array as da
 import numpy as np
@@ -560,7 +560,7 @@ LINEAR = {
     "multiset": lambda: MultiSetCCA(
         "linear", ridge=1e4, n_components=2, solver=Solver(tol=1e-11), approximation="exact"
     ),
-    "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-9, max_iter=20_000),
+    "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-6, decoder=Scores(label_sets=False)),
     "morp": lambda: dmo.MORP("linear", ridge=0.1, n_components=3),
 }
 KINDS = {
@@ -581,13 +581,18 @@ def learned(model, X, Y):
     return apply(X)
 
 
+@cache
+def learned_from_numbers(estimator, d):
+    return learned(LINEAR[estimator](), *whole_numbers(n=90, d=d))
+
+
 @pytest.mark.parametrize("estimator", LINEAR)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d", [4, 60])
 def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(estimator, kind, d):
     X, Y = whole_numbers(n=90, d=d)
-    wanted, got = (learned(LINEAR[estimator](), rows, Y) for rows in (X, KINDS[kind](X)))
-    tol = 1e-4 if estimator == "svr" else 1e-7
+    wanted, got = learned_from_numbers(estimator, d), learned(LINEAR[estimator](), KINDS[kind](X), Y)
+    tol = 1e-2 if estimator == "svr" else 1e-7  # a gap of 1e-6 leaves some thousandths
     assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
 
 
@@ -656,7 +661,9 @@ UNITS = {  # ridge -> estimator; whether it centers
         True,
     ),
     "svr": (
-        lambda c, how: dmo.LLTSVR("linear", C=1 / c, frame="identity", tol=1e-10, max_iter=20_000, approximation=how),
+        lambda c, how: dmo.LLTSVR(
+            "linear", C=1 / c, frame="identity", tol=1e-6, decoder=Scores(label_sets=False), approximation=how
+        ),
         True,
     ),
     "morp": (lambda c, how: dmo.MORP("linear", ridge=c, n_components=3, approximation=how), True),
@@ -676,13 +683,18 @@ UNITS = {  # ridge -> estimator; whether it centers
 MOVED = [(1e-6, 0.0), (1e-3, 0.0), (1e3, 0.0), (1e6, 0.0), (1.0, 1e6), (1e-3, 1e3), (1e3, -1e9)]
 
 
+@cache
+def learned_in_own_units(name):
+    wanted = learned(UNITS[name][0](500.0, "exact"), *whole_numbers(n=90, d=6))
+    return wanted / np.linalg.norm(wanted, axis=0)
+
+
 @pytest.mark.parametrize("how", ["exact", Nystrom(rank=80)], ids=["exact", "moments"])
 @pytest.mark.parametrize("name", UNITS)
 def test_units_and_offsets_of_the_features_change_no_decision(name, how):
     make, centers = UNITS[name]
     X, Y = whole_numbers(n=90, d=6)
-    wanted = learned(make(500.0, "exact"), X, Y)
-    wanted = wanted / np.linalg.norm(wanted, axis=0)
+    wanted = learned_in_own_units(name)
     for factor, offset in [(1.0, 0.0), *MOVED]:
         if offset and not centers:
             continue
@@ -690,7 +702,7 @@ def test_units_and_offsets_of_the_features_change_no_decision(name, how):
         got = got / np.linalg.norm(got, axis=0)  # coordinates have the features' unit
         if name not in ("ridge", "leave-one-out", "kgha", "svr"):
             got = got * np.sign((got * wanted).sum(axis=0))
-        tol = {"svr": 1e-4, "leave-one-out": 0.1 if how != "exact" else 1e-7}.get(name, 1e-6)
+        tol = {"svr": 1e-2, "leave-one-out": 0.1 if how != "exact" else 1e-7}.get(name, 1e-6)
         assert_allclose(got, wanted, atol=tol, err_msg=f"{factor:g} x + {offset:g}")
 
 

@@ -72,7 +72,7 @@ def test_als_rises_to_the_krylov_objective_from_below():
     views, Y = two_views()
     model = KGHA(balance=0.3, ridge=0.5, n_components=4, decoder=Scores(label_sets=False))
     best = model.fit(views, Y).objective_
-    als = model.set_params(solver=Solver("als", tol=1e-9, max_iter=500)).fit(views, Y)
+    als = model.set_params(solver=Solver("als", tol=1e-7, max_iter=500)).fit(views, Y)
     history = np.array(als.objective_history_)
     assert (np.diff(history) > -1e-9).all()
     assert history[-1] <= best * (1 + 1e-9)
@@ -459,7 +459,7 @@ def test_gram_of_blocks_is_the_gram_of_all():
 @pytest.mark.parametrize("storage", ["resident", "stored"])
 def test_a_cluster_gives_the_scores_of_one_process(storage, local_cluster, tmp_path):
     views, Y = two_views(n=110)
-    model = KGHA(ridge=0.1, n_components=5, decoder=Scores(label_sets=False))
+    model = KGHA(ridge=2.0, n_components=3, decoder=Scores(label_sets=False))
     expected = model.fit(views, Y).decision_function(views)
     model.approximation = Exact(storage=storage, block=40, path=str(tmp_path), precision="float64")
     with connect(local_cluster.scheduler_address):

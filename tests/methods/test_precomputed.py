@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import dask.array as da
@@ -71,6 +72,7 @@ def _store(K, path):
     return open_kernel(str(path / "store.zarr"))
 
 
+@cache
 def samples(n):
     """Rows, their labels, and their kernel: of n training samples and 20 new ones."""
     X, Y = make_multilabel_classification(n_samples=n + NEW, n_classes=5, random_state=0)
@@ -91,6 +93,16 @@ def outputs(model, X):
     raise AssertionError(model)
 
 
+@cache
+def by_name(name, n, weighted=False, **parameters):
+    """The model of the samples' features and the kernel's name, and what it says of the new samples."""
+    X, Y, *_ = samples(n)
+    y = 2.0 * Y - 1 if name.endswith("SVR") else Y
+    weights = {"sample_weight": np.arange(n) % 3 * 1.0} if weighted else {}
+    model = made(name, KERNEL, **parameters).fit(X[:n], y, **weights)
+    return model, outputs(model, X[n:])
+
+
 def up_to_sign(found, wanted):
     """Columns of coordinates have the sign that a starting vector gives them."""
     return found * np.sign((found * wanted).sum(axis=0))
@@ -101,9 +113,9 @@ def up_to_sign(found, wanted):
 def test_a_kernel_in_memory_gives_what_its_name_gives(n, container, tmp_path):
     X, Y, K, K_new = samples(n)
     for name in ("KGHA", "MultiViewRidge"):
-        wanted = made(name, KERNEL).fit(X[:n], Y)
+        wanted, scores = by_name(name, n)
         found = made(name, "precomputed").fit(CONTAINERS[container](K, Path(tempfile.mkdtemp(dir=tmp_path))), Y)
-        np.testing.assert_allclose(found.decision_function(K_new), wanted.decision_function(X[n:]), atol=1e-9)
+        np.testing.assert_allclose(found.decision_function(K_new), scores, atol=1e-9)
         np.testing.assert_array_equal(found.predict(K_new, top=2), wanted.predict(X[n:], top=2))
 
 
@@ -111,9 +123,9 @@ def test_a_kernel_in_memory_gives_what_its_name_gives(n, container, tmp_path):
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("KGHA", "MultiViewRidge")])
 def test_every_estimator_with_a_kernel_takes_its_matrix(name, container, tmp_path):
     n = 150
-    X, Y, K, K_new = samples(n)
+    _, Y, K, K_new = samples(n)
     y = 2.0 * Y - 1 if name.endswith("SVR") else Y
-    wanted = outputs(made(name, KERNEL).fit(X[:n], y), X[n:])
+    wanted = by_name(name, n)[1]
     found = outputs(made(name, "precomputed").fit(CONTAINERS[container](K, tmp_path), y), K_new)
     np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=1e-7 * np.abs(wanted).max())
 
@@ -122,10 +134,11 @@ def test_every_estimator_with_a_kernel_takes_its_matrix(name, container, tmp_pat
 @pytest.mark.parametrize("storage", ["recomputed", "resident", "stored"])
 def test_tiles_are_read_from_the_kernel_as_it_lies(storage, container, tmp_path):
     n = 513
-    X, Y, K, K_new = samples(n)
+    _, Y, K, K_new = samples(n)
     engine = Exact(storage=storage, block=200, path=str(tmp_path / "tiles"))
-    wanted = made("MultiViewRidge", KERNEL, approximation="exact").fit(X[:n], Y).decision_function(X[n:])
-    found = made("MultiViewRidge", "precomputed", approximation=engine).fit(CONTAINERS[container](K, tmp_path), Y)
+    wanted = by_name("MultiViewRidge", n, approximation="exact")[1]
+    model = made("MultiViewRidge", "precomputed", approximation=engine, decoder=Scores(label_sets=False))
+    found = model.fit(CONTAINERS[container](K, tmp_path), Y)
     np.testing.assert_allclose(found.decision_function(K_new), wanted, atol=2e-6)
     copied = (tmp_path / "tiles").exists()
     assert copied == (storage == "stored" and container in ("numpy", "dask"))
@@ -136,11 +149,15 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
     n = 150
     X, Y, K, K_new = samples(n)
     y = 2.0 * Y - 1 if name.endswith("SVR") else Y
-    engine = Exact(storage="recomputed", block=128)  # the store's, so that both sum in one order
-    wanted = outputs(made(name, KERNEL, approximation=engine).fit(X[:n], y), X[n:])
-    found = outputs(made(name, "precomputed", approximation=engine).fit(_store(K, tmp_path), y), K_new)
-    # iterations of the regression end at a duality gap of 1e-6, wherever within it
-    tolerance = 1e-4 if name.endswith("SVR") else 1e-6
+    how = {"approximation": Exact(storage="recomputed", block=128)}  # the store's, so that both sum in one order
+    if name.endswith("SVR"):
+        how |= {"tol": 1e-3, "decoder": Scores(label_sets=False)}
+    if name == "MultiSetCCA":
+        how["solver"] = Solver(tol=1e-6)
+    wanted = outputs(made(name, KERNEL, **how).fit(X[:n], y), X[n:])
+    found = outputs(made(name, "precomputed", **how).fit(_store(K, tmp_path), y), K_new)
+    # iterations of the regression end at a duality gap of 1e-3, wherever within it
+    tolerance = 1e-2 if name.endswith("SVR") else 1e-6
     np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=tolerance * np.abs(wanted).max())
 
 
@@ -195,15 +212,24 @@ def test_a_kernel_in_chunks_is_never_read_whole(storage, tmp_path):
     )
 
 
+def grid_of(name):
+    return {"visual": [0.0, 10.0]} if name == "NeighborVotes" else {"ridge": [0.03, 1.0]}
+
+
+@cache
+def swept_by_name(name, n):
+    X, Y, *_ = samples(n)
+    return sweep(made(name, KERNEL), X[:n], Y, grid_of(name), 2, random_state=0, refit=False).table
+
+
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "MORP", "NeighborVotes"])
 def test_folds_of_a_sweep_take_rows_and_columns(name, container, tmp_path):
     n = 150
-    X, Y, K, _ = samples(n)
-    grid = {"visual": [0.0, 10.0]} if name == "NeighborVotes" else {"ridge": [0.03, 1.0]}
-    wanted = sweep(made(name, KERNEL), X[:n], Y, grid, random_state=0, refit=False).table
+    _, Y, K, _ = samples(n)
+    wanted = swept_by_name(name, n)
     given = CONTAINERS[container](K, tmp_path)
-    found = sweep(made(name, "precomputed"), given, Y, grid, random_state=0, refit=False).table
+    found = sweep(made(name, "precomputed"), given, Y, grid_of(name), 2, random_state=0, refit=False).table
     for row, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(row["folds"], other["folds"], rtol=1e-6)
 
@@ -213,9 +239,9 @@ def test_scikit_learn_splits_rows_and_columns(container, tmp_path):
     n = 150
     X, Y, K, _ = samples(n)
     grid = {"ridge": [0.03, 1.0]}
-    wanted = GridSearchCV(MultiViewRidge(KERNEL), grid, cv=3).fit(X[:n], Y).cv_results_["mean_test_score"]
+    wanted = GridSearchCV(MultiViewRidge(KERNEL), grid, cv=2).fit(X[:n], Y).cv_results_["mean_test_score"]
     given = Views({"x": CONTAINERS[container](K, tmp_path)})
-    found = GridSearchCV(MultiViewRidge("precomputed"), grid, cv=3, error_score="raise").fit(given, Y)
+    found = GridSearchCV(MultiViewRidge("precomputed"), grid, cv=2, error_score="raise").fit(given, Y)
     np.testing.assert_allclose(found.cv_results_["mean_test_score"], wanted, rtol=1e-9)
 
 
@@ -227,7 +253,8 @@ def two_views(n, container, path):
     X, Y = make_multilabel_classification(n_samples=n, n_classes=5, random_state=0)
     views = {"a": X[:, :12] / 5, "b": X[:, 8:] / 5}
     kernels = {name: gram_matrix(SPECS[name], view, np.float64)[0] for name, view in views.items()}
-    return views, Y, {name: CONTAINERS[container](K, Path(tempfile.mkdtemp(dir=path))) for name, K in kernels.items()}
+    own = {name: path and Path(tempfile.mkdtemp(dir=path)) for name in kernels}
+    return views, Y, {name: CONTAINERS[container](K, own[name]) for name, K in kernels.items()}
 
 
 def of_two(name, precomputed, **parameters):
@@ -236,44 +263,52 @@ def of_two(name, precomputed, **parameters):
     )
 
 
+def grid_of_two(name):
+    return grid_of(name) if name == "NeighborVotes" else grid_of(name) | {"decoder": [None, "calibrated"]}
+
+
+@cache
+def by_names_of_two(how, name):
+    """Folds' scores of two views with kernels by name."""
+    views, Y, _ = two_views(60, "numpy", None)
+    model = of_two(name, "")
+    if how == "sweep":
+        return [row["folds"] for row in sweep(model, views, Y, grid_of_two(name), 2, refit=False).table]
+    return cross_val_score(model, Views(views), Y, cv=2, error_score="raise")
+
+
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
 def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(name, container, tmp_path):
-    views, Y, kernels = two_views(120, container, tmp_path)
-    grid = (
-        {"visual": [0.0, 10.0]} if name == "NeighborVotes" else {"ridge": [0.03, 1.0], "decoder": [None, "calibrated"]}
-    )
-    wanted = sweep(of_two(name, ""), views, Y, grid, refit=False).table
+    views, Y, kernels = two_views(60, container, tmp_path)
     for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
-        found = sweep(of_two(name, precomputed), given, Y, grid, refit=False).table
-        for row, other in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(row["folds"], other["folds"], rtol=1e-9)
+        found = sweep(of_two(name, precomputed), given, Y, grid_of_two(name), 2, refit=False).table
+        np.testing.assert_allclose([row["folds"] for row in found], by_names_of_two("sweep", name), rtol=1e-9)
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
 def test_scikit_learn_splits_a_mapping_of_kernels_and_features(name, container, tmp_path):
-    views, Y, kernels = two_views(120, container, tmp_path)
-    wanted = cross_val_score(of_two(name, ""), Views(views), Y, cv=3, error_score="raise")
+    views, Y, kernels = two_views(60, container, tmp_path)
     for given, precomputed in ((kernels, "ab"), ({"a": kernels["a"], "b": views["b"]}, "a")):
-        found = cross_val_score(of_two(name, precomputed), Views(given), Y, cv=3, error_score="raise")
-        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+        found = cross_val_score(of_two(name, precomputed), Views(given), Y, cv=2, error_score="raise")
+        np.testing.assert_allclose(found, by_names_of_two("scikit-learn", name), rtol=1e-9)
 
 
 def test_searches_within_folds_split_kernels_again(tmp_path):
-    views, Y, kernels = two_views(90, "numpy", tmp_path)
+    views, Y, kernels = two_views(60, "numpy", tmp_path)
     scores = []
     for given, precomputed in ((views, ""), (kernels, "ab")):
         search = GridSearchCV(of_two("MultiViewRidge", precomputed), {"ridge": [0.03, 1.0]}, cv=2, error_score="raise")
-        scores.append(cross_val_score(search, Views(given), Y, cv=3, error_score="raise"))
+        scores.append(cross_val_score(search, Views(given), Y, cv=2, error_score="raise"))
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes", "LLTSVR", "CoupledSVR"])
 def test_tuning_a_mapping_of_kernels_ends_with_a_model_of_them(name, tmp_path):
-    _, Y, kernels = two_views(120, "numpy", tmp_path)
-    y = 2.0 * Y - 1 if name.endswith("SVR") else Y
-    model = dmo.tune(of_two(name, "ab"), kernels, y)
+    _, Y, kernels = two_views(60, "numpy", tmp_path)
+    y, loose = (2.0 * Y - 1, {"tol": 1e-2}) if name.endswith("SVR") else (Y, {})
+    model = dmo.tune(of_two(name, "ab", **loose), kernels, y, cv=2)
     assert np.isfinite(outputs(model, kernels)).all()
     assert model.tuning_.best_score_ == max(row["mean"] for row in model.tuning_.table)
 
@@ -307,9 +342,8 @@ def test_tuning_a_kernel_matrix_chooses_what_its_name_chooses():
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "MORP", "MultiSetCCA"])
 def test_samples_of_weight_0_are_left_out_of_rows_and_columns(name, container, tmp_path):
     n = 150
-    X, Y, K, K_new = samples(n)
-    weights = np.arange(n) % 3 * 1.0
-    wanted = outputs(made(name, KERNEL).fit(X[:n], Y, sample_weight=weights), X[n:])
+    _, Y, K, K_new = samples(n)
+    wanted, weights = by_name(name, n, weighted=True)[1], np.arange(n) % 3 * 1.0
     model = made(name, "precomputed").fit(CONTAINERS[container](K, tmp_path), Y, sample_weight=weights)
     np.testing.assert_allclose(up_to_sign(outputs(model, K_new), wanted), wanted, atol=1e-9)
 
@@ -322,8 +356,11 @@ def test_a_subset_of_a_kernel_is_the_kernel_of_these_samples(order):
     np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 
+LOOSE = LLTSVR(tol=1e-4, decoder=Scores(label_sets=False))
+
+
 @pytest.mark.parametrize("engine", ["exact", Exact(storage="recomputed", block=64)], ids=["memory", "tiles"])
-@pytest.mark.parametrize("model", [KGHA(), MultiViewRidge(), MultiViewRidge(combine="product"), LLTSVR(tol=1e-5)])
+@pytest.mark.parametrize("model", [KGHA(), MultiViewRidge(), MultiViewRidge(combine="product"), LOOSE])
 def test_a_kernel_matrix_stands_beside_features_and_in_stored_models(model, engine, tmp_path):
     n = 150
     X, Y, K, K_new = samples(n)
@@ -334,7 +371,7 @@ def test_a_kernel_matrix_stands_beside_features_and_in_stored_models(model, engi
     model.set_params(kernel={"own": "precomputed", "words": "rbf"})
     new = {"own": K_new, "words": X[n:, :8]}
     found = outputs(model.fit({"own": _store(K, tmp_path), "words": X[:n, :8]}, y), new)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(found, wanted, atol=1e-2 if isinstance(model, LLTSVR) else 1e-5)  # of a gap of 1e-4
     model.save(str(tmp_path / "model"))
     np.testing.assert_array_equal(outputs(dmo.load(str(tmp_path / "model")), new), found)
 

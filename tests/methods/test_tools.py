@@ -54,6 +54,7 @@ from dmo import (
     TwoPassKNN,
     Views,
 )
+from dmo.decoders import Scores
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 with warnings.catch_warnings():
@@ -80,8 +81,9 @@ SEVERAL: dict[str, Any] = {
     "NeighborVotes": NeighborVotes(),
     "FastTag": FastTag(),
     "TwoPassKNN": TwoPassKNN(),
-    "LLTSVR": LLTSVR(tol=1e-2),
-    "CoupledSVR": CoupledSVR(tol=1e-2),
+    # without ten further fits each, of which thresholds of label sets would be learned
+    "LLTSVR": LLTSVR(tol=1e-2, decoder=Scores(label_sets=False)),
+    "CoupledSVR": CoupledSVR(tol=1e-2, decoder=Scores(label_sets=False)),
 }
 ONE: dict[str, Any] = {
     "LabelPropagation": LabelPropagation(graph=Graph(n_neighbors=5)),
