@@ -16,6 +16,7 @@ os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads i
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL", "1s")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands start from compiled modules, as a user's do
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))  # as its scripts find their modules
 
 
