@@ -23,7 +23,7 @@ import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows
 from dmo.errors import UserError
 from dmo.inputs import Inputs, Outputs, check_raw_views, is_label_sets, naming, per_view, prepare_views, sample_count
-from dmo.inputs.preparation import _scalable
+from dmo.inputs.preparation import scalable
 from dmo.kernels import parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
@@ -418,7 +418,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 own = own | {"bandwidth": _WIDTHS}
             except (UserError, TypeError, AttributeError):  # a kernel without a width
                 pass
-        negative = scale == "standard" and not all(_scalable(estimator, list(problem.views)).values())
+        negative = scale == "standard" and not all(scalable(estimator, list(problem.views)).values())
         if estimator.kernel != "linear" and not negative:
             grids.append(own | {"ridge": _RIDGES})
         if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":

@@ -22,6 +22,7 @@ from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.svm import SVR
 
 import dmo
+import dmo.fit.fitted_views
 import dmo.fit.row_sums
 import dmo.methods.kgha
 import dmo.methods.shared_fits
@@ -44,12 +45,14 @@ from dmo.datasets.writing import Source, write
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS
+from dmo.fit.fitted_views import fit_view
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.kernels.composite import NAMED
 from dmo.kernels.multikernel import MultiKernel
+from dmo.memory import remembering
 from dmo.methods.homogeneity_maps import LabelSubspace
-from dmo.methods.shared_fits import HeldOut, SharedViews
+from dmo.methods.shared_fits import HeldOut
 from dmo.metrics import annotation_scores, metric_of
 from dmo.select.sweeps import default_metric, making_sets, stratified_folds
 from dmo.selection import sweep
@@ -276,8 +279,8 @@ def test_leading_components_are_decoded_by_the_pseudo_inverse_of_their_loadings(
 
 
 def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monkeypatch):
-    made, decompose = [], dmo.methods.shared_fits.Spectrum
-    monkeypatch.setattr(dmo.methods.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    made, decompose = [], dmo.fit.fitted_views.Spectrum
+    monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     X = {"a": np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)}
     for precision, factorizations, tol, wanted in (
         ("float32", 16.0, 1e-5, 0),
@@ -285,8 +288,10 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
         ("float32", 16.0, 1e-8, 1),
         ("float64", 16.0, 1e-5, 1),
     ):
-        model, kernels = MultiViewRidge(approximation=Exact(precision=precision)), {"a": MultiKernel.of("a", RBF())}
-        SharedViews(model, kernels, X, X, factorizations, tol).view("a", 0.1, True)
+        with remembering() as memory:
+            memory.factorizations = factorizations
+            engine, kernel = Exact(precision=precision), MultiKernel.of("a", RBF())
+            fit_view(engine, "a", kernel, X, 0.1, True, "memory", "auto", 0, tol=tol)
         assert len(made) == wanted
         made.clear()
 
@@ -302,11 +307,11 @@ def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeyp
     decoder = Scores(label_sets=False) if model.decoder is None else model.decoder
     model = clone(model).set_params(approximation="exact", decoder=decoder)
     made = []
-    decompose = dmo.methods.shared_fits.Spectrum
-    monkeypatch.setattr(dmo.methods.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    decompose = dmo.fit.fitted_views.Spectrum
+    monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2  # of 8 ridges with leave-one-out scores: for each fold and centering
-    monkeypatch.setattr(dmo.methods.shared_fits, "EIGENPAIRS", np.inf)
+    monkeypatch.setattr(dmo.fit.fitted_views, "EIGENPAIRS", np.inf)
     wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2
     np.testing.assert_allclose([row["folds"] for row in found.table], [row["folds"] for row in wanted.table], rtol=1e-6)
