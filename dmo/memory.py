@@ -28,7 +28,7 @@ class Memory:
     """Results by what they follow from; those that nobody has asked for longest make room."""
 
     room: float  # bytes
-    factorizations: float = 1.0  # of every kernel that are to come
+    _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
     _names: dict[int, tuple[Any, str]] = field(default_factory=dict)
     _lock: Any = field(default_factory=RLock)
@@ -45,10 +45,11 @@ class Memory:
                 return self._kept[key][1]  # type: ignore[no-any-return]
         made = make()
         with self._lock:
-            self._kept[key] = nbytes, made
-            total = sum(size for size, _ in self._kept.values())
-            while total > self.room:
-                total -= self._kept.popitem(last=False)[1][0]
+            if key not in self._kept:
+                self._kept[key] = nbytes, made
+                self._taken += nbytes
+            while self._taken > self.room:
+                self._taken -= self._kept.popitem(last=False)[1][0]
         return made
 
     def name(self, source: Rows) -> str:
@@ -57,26 +58,32 @@ class Memory:
         if known is None or known[0]() is not source:
             whole = not isinstance(source, Subset)
             found = fingerprint(source) if whole else digest(self.name(source.source), source.index)
-            known = self._names[id(source)] = weakref.ref(source), found
+            try:
+                known = self._names[id(source)] = weakref.ref(source), found
+            except TypeError:  # a container of others that takes no such references
+                return found
         return known[1]
 
 
 _memory: ContextVar[Memory | None] = ContextVar("dmo_memory", default=None)
+_compared: ContextVar[float | None] = ContextVar("dmo_compared", default=None)
 
 
 @contextmanager
-def remembering() -> Iterator[Memory]:
-    """Keep what `remembered` makes until the outermost such block ends."""
-    memory = _memory.get()
-    if memory is not None:
-        yield memory
-        return
-    memory = Memory(psutil.virtual_memory().available / _SHARE)
-    token = _memory.set(memory)
+def remembering(factorizations: float | None = None) -> Iterator[Memory]:
+    """Keep what `remembered` makes until the outermost such block ends; `factorizations`: see `compared`."""
+    own = _memory.get() or Memory(psutil.virtual_memory().available / _SHARE)
+    tokens = _memory.set(own), _compared.set(factorizations)
     try:
-        yield memory
+        yield own
     finally:
-        _memory.reset(token)
+        _memory.reset(tokens[0])
+        _compared.reset(tokens[1])
+
+
+def compared() -> float | None:
+    """Of fits whose scores are only compared, factorizations that a kernel will take; None of all others."""
+    return _compared.get()
 
 
 def memory() -> Memory | None:

@@ -25,7 +25,7 @@ from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles
-from dmo.memory import memory
+from dmo.memory import compared, memory
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
@@ -104,7 +104,7 @@ class FittedKernel:
     kernel: MultiKernel  # fitted, over one or several views
     operator: Operator  # the n x n kernel
     dtype: np.dtype  # precision of its entries
-    key: Any = None  # what it follows from, where that is remembered
+    key: Any = None  # stands for all that it follows from, where it is remembered
 
     def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
         """The operator, centered where that is wanted, of rows that count `weights` times."""
@@ -209,13 +209,15 @@ def build(
     own, used = memory(), {name: sources[name] for name in kernel.kernels}
     if own is None or storage != "memory":
         return _built(engine, kernel, used, ridge, storage, random_state, weights)
-    # of several ridges, each of which would have a precision of its own: what they are compared by stands above float32's
-    make = partial(_built, engine, kernel, used, np.inf, storage, random_state, weights)
+    n = next(iter(used.values())).shape[0]
+    # of scores that are only compared all ridges have one precision: what they differ by stands above float32's rounding
+    if compared() is not None or (engine.precision == "auto" and n <= _SMALL):
+        ridge = np.inf
+    make = partial(_built, engine, kernel, used, ridge, storage, random_state, weights)
     counts = None if weights is None else weights.tobytes()
     names = tuple((view, own.name(source)) for view, source in used.items())
-    key = "kernel", kernel.key, names, engine, str(random_state), counts
-    n = next(iter(used.values())).shape[0]
-    return own.get(lambda: replace(make(), key=key), 8.0 * n * n, key)
+    key = "kernel", kernel.key, names, engine, str(random_state), counts, ridge
+    return own.get(lambda: replace(make(), key=object()), 8.0 * n * n, key)
 
 
 def _built(

@@ -21,7 +21,7 @@ from dmo.linalg.operators import Centered, Congruent, Dense, Operator
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, SpectralSolver, Spectrum, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
-from dmo.memory import memory, remembered
+from dmo.memory import compared, memory, remembered
 
 SOLVED_ROWS = 2048
 """Rows up to which entries of the inverse are solved for one by one where there is no factor; above, scores of rows that a fit
@@ -360,7 +360,7 @@ def view_of(
         tol = min(tol, EXACT)
     if method == "auto" and isinstance(built.operator, Tiles):
         method, tol = "cg", COEFFICIENTS
-    if built.key is not None and method == "auto":  # a factor serves what comes later too
+    if compared() is not None and method == "auto":  # a factor serves what comes later too
         method = "direct"
     how = partial(_solver, built, ridge, center, method, random_state, columns, weights, tol)
     counts = None if weights is None else weights.tobytes()
@@ -368,7 +368,9 @@ def view_of(
         operator, solver = (
             how()
             if built.key is None
-            else remembered(how, 8.0 * built.operator.n**2, lambda _: (built.key, ridge, center, method, counts, tol))
+            else remembered(
+                how, 8.0 * built.operator.n**2, lambda _: (built.key, ridge, center, method, columns, counts, tol)
+            )
         )
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
@@ -392,7 +394,7 @@ def _solver(
     tol: float,
 ) -> tuple[Any, Solver | LinearSmoother]:
     """The operator, centered where that is wanted, and what solves with it under a ridge."""
-    own, counts = memory(), None if weights is None else weights.tobytes()
+    own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
 
     def placed() -> Operator:
         return built.placed(center, weights)
@@ -401,10 +403,10 @@ def _solver(
     operator = placed() if built.key is None else remembered(placed, 8.0 * n, lambda _: (built.key, center, counts))
     if isinstance(operator, RowGram) and small_side_fits(operator.factor):
         return operator, LinearSmoother(operator.factor, ridge)
-    if own is not None and method == "direct" and isinstance(built.operator, Dense):
+    if own is not None and taken is not None and isinstance(built.operator, Dense):
         # a factor may be float32 where solutions need not be exact, which takes half the time; eigenpairs may not
         price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
-        if own.factorizations > price and 32.0 * n * n <= own.room:
+        if taken > price and 32.0 * n * n <= own.room:
             pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (built.key, center, counts, "pairs"))
             return operator, SpectralSolver(operator, ridge, pairs)
     return operator, factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)

@@ -471,9 +471,7 @@ class MultiViewRidge(Incremental, Annotator):
         if left.how and self._decides:
             self._learn_decoder(self._decoder, [loo], Y[rows], counts)
 
-    def _fit_exact(
-        self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None = None
-    ) -> _LeftOut:
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None = None) -> _LeftOut:
         """From kernels; `how`: see `_LeftOut`, None for what decisions need."""
         n, frequency = len(Y), gaps.frequency(Y)
         targets = Y - frequency if self.center else Y.astype(np.float64)

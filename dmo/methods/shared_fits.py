@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -58,6 +58,7 @@ class HeldOut:
     labels: np.ndarray | None = None  # (n, L): labels of the training rows, where `loo` is there
     turn: np.ndarray | None = None
     units: RealOutputs | None = None  # of real outputs: those that the training rows gave the scores
+    key: Any = None  # stands for all that it follows from, where it is remembered
 
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Score the labels of the held-out rows with the leading components, few before many.
@@ -132,7 +133,7 @@ def _with(model: Any, setting: Setting) -> Any:
     return own
 
 
-def _told(arguments: Any) -> Hashable:
+def told(arguments: Any) -> Hashable:
     """What tells arguments apart: their description, or for those that have none themselves."""
     try:
         return str(encode(arguments))
@@ -241,7 +242,7 @@ class _Folds:
         def key(memory: Memory) -> Hashable:
             kernels = per_view("kernel", model.kernel, list(self.sources)).values()
             kinds = str(scalable(model, list(self.sources))), tuple(is_pairwise(kernel) for kernel in kernels)
-            return "split", _told(model._prepare), kinds, _named(memory, self.sources), (self.fold == number).tobytes()
+            return "split", told(model._prepare), kinds, _named(memory, self.sources), (self.fold == number).tobytes()
 
         size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
         old, new = remembered(prepared, size, key) if model.is_exact else prepared()
@@ -277,8 +278,8 @@ class ExactFolds(_Folds):
         model._only_scores = True
         gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
         labels = labels if gaps.known is None else np.where(known, labels, 0.0)
+        taken = factorizations(self.algebra, self.needs_loo)
         with remembering() as memory:
-            memory.factorizations = factorizations(self.algebra, self.needs_loo)
             model._learn_weights(old, labels)
             labels = model._complete_labels(old, labels, gaps)
             components = components_of(model, self.decoders, labels)
@@ -286,8 +287,14 @@ class ExactFolds(_Folds):
             what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
             given = {name: value for name, value in model.get_params(deep=False).items() if name not in _DECODED}
             for setting in self.algebra:
-                key = "held out", type(model), _told(given | setting), what
-                fit = partial(_with(model, setting)._held_out_fit, old, new, labels, components, self.needs_loo, gaps)
+                key = "held out", type(model), told(given | setting), what
+                own = _with(model, setting)
+
+                def fit(own: Any = own) -> HeldOut:
+                    with remembering(taken):
+                        found = own._held_out_fit(old, new, labels, components, self.needs_loo, gaps)
+                        return replace(found, key=object())  # type: ignore[no-any-return]
+
                 found = memory.get(fit, 8.0 * n_rows * max(k, labels.shape[1]), key)
                 yield replace(found, components=components)
 

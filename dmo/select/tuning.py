@@ -28,6 +28,7 @@ from dmo.kernels import parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import is_product
+from dmo.memory import remembering
 from dmo.methods.annotator import Annotator, targets
 from dmo.methods.kgha import KGHA
 from dmo.methods.llt_svr import LLTSVR
@@ -125,15 +126,14 @@ def search(
     """
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
-    if grid is not None:
-        found = problem.with_own(problem.extended([grid]), grid)
-    elif isinstance(estimator, (MultiViewRidge, KGHA)):
-        found = _kernel_search(problem)
-    elif isinstance(estimator, OutputSVR):
-        found = _machine_search(problem)
-    else:
-        grid = GRIDS[type(estimator).__name__]
-        found = problem.with_own(problem.extended([grid]), grid)
+    with remembering():
+        if grid is None and isinstance(estimator, (MultiViewRidge, KGHA)):
+            found = _kernel_search(problem)
+        elif grid is None and isinstance(estimator, OutputSVR):
+            found = _machine_search(problem)
+        else:
+            grid = GRIDS[type(estimator).__name__] if grid is None else grid
+            found = problem.with_own(problem.extended([grid]), grid)
     return problem.finished(found)
 
 

@@ -288,8 +288,7 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
         ("float32", 16.0, 1e-8, 1),
         ("float64", 16.0, 1e-5, 1),
     ):
-        with remembering() as memory:
-            memory.factorizations = factorizations
+        with remembering(factorizations):
             engine, kernel = Exact(precision=precision), MultiKernel.of("a", RBF())
             fit_view(engine, "a", kernel, X, 0.1, True, "memory", "auto", 0, tol=tol)
         assert len(made) == wanted
