@@ -30,6 +30,7 @@ class Memory:
     room: float  # bytes
     _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
+    _last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
     _names: dict[int, tuple[Any, str]] = field(default_factory=dict)
     _lock: Any = field(default_factory=RLock)
 
@@ -52,12 +53,21 @@ class Memory:
                 self._taken -= self._kept.popitem(last=False)[1][0]
         return made
 
+    def latest(self, make: Callable[[], Made], place: str, key: Hashable) -> Made:
+        """The same of what is large and soon of no use: what was in its place makes room before it is made."""
+        found = self._last.get(place)
+        if found is None or found[0] != key:
+            del found
+            self._last.pop(place, None)
+            found = self._last[place] = key, make()
+        return found[1]  # type: ignore[no-any-return]
+
     def name(self, source: Rows) -> str:
         """What tells the contents of rows apart; asked again of the same object, they are not read again."""
         known = self._names.get(id(source))
         if known is None or known[0]() is not source:
-            whole = not isinstance(source, Subset)
-            found = fingerprint(source) if whole else digest(self.name(source.source), source.index)
+            part = isinstance(source, Subset)
+            found = digest(self.name(source.source), source.index) if part else fingerprint(source)  # type: ignore[attr-defined]
             try:
                 known = self._names[id(source)] = weakref.ref(source), found
             except TypeError:  # a container of others that takes no such references

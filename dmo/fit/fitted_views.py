@@ -363,15 +363,12 @@ def view_of(
     if compared() is not None and method == "auto":  # a factor serves what comes later too
         method = "direct"
     how = partial(_solver, built, ridge, center, method, random_state, columns, weights, tol)
-    counts = None if weights is None else weights.tobytes()
+    own, counts = memory(), None if weights is None else weights.tobytes()
     try:
-        operator, solver = (
-            how()
-            if built.key is None
-            else remembered(
-                how, 8.0 * built.operator.n**2, lambda _: (built.key, ridge, center, method, columns, counts, tol)
-            )
-        )
+        if own is None or built.key is None:
+            operator, solver = how()
+        else:  # settings of one ridge come one after the other
+            operator, solver = own.latest(how, name, (built.key, ridge, center, method, columns, counts, tol))
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
     if isinstance(solver, LinearSmoother):

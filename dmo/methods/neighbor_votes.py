@@ -202,11 +202,12 @@ class NeighborVotes(OnBase):
 
     def _voters(
         self, base: Any, views: Mapping[str, Rows], Y: np.ndarray
-    ) -> tuple[list[tuple[np.ndarray, dict[str, Rows], _Voters]], _Voters]:
+    ) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
         """Fits of the base on all samples but each fold's, whose votes are held out, and on all."""
         # a vote's weight compares scores, and held-out scores of the whole fit have seen each other's labels: what votes are
         # worth is learned from samples that neither the base nor the voters of their fold have seen
-        fold, parts = stratified_folds(Y, min(FOLDS, len(Y))), []
+        fold = stratified_folds(Y, min(FOLDS, len(Y)))
+        parts: list[tuple[np.ndarray, Mapping[str, Rows], _Voters]] = []
         with stage("fits of the base", int(fold.max()) + 2) as advance:
             for number in range(int(fold.max()) + 1):
                 train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)

@@ -287,7 +287,7 @@ class ExactFolds(_Folds):
             what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
             given = {name: value for name, value in model.get_params(deep=False).items() if name not in _DECODED}
             for setting in self.algebra:
-                key = "held out", type(model), told(given | setting), what
+                key = "held out", type(model), told(given | dict(setting)), what
                 own = _with(model, setting)
 
                 def fit(own: Any = own) -> HeldOut:

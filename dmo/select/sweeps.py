@@ -151,7 +151,7 @@ def sweep(
     Y: Outputs,
     grid: Mapping[str, Sequence[Any]],
     folds: int = 4,
-    metric: str | Metric = "f1@5",
+    metric: str | Metric | None = None,
     random_state: int | None = 0,
     refit: bool = True,
 ) -> SweepResult:
@@ -176,9 +176,10 @@ def sweep(
         take the landmarks of factor 1.
     folds : int, default=4
         Folds of the cross-validation, in which every label has its share (`stratified_folds`).
-    metric : str or callable, default="f1@5"
-        See `dmo.metrics.metric_of`; averaged over folds (labels without a positive in a held-out fold do not count
-        there). Ties go to the first setting in the grid's order.
+    metric : str or callable, default=None
+        See `dmo.metrics.metric_of`; None: "f1@5", of fewer labels "f1@k" of all k, of real outputs "r2". Averaged over
+        folds (labels without a positive in a held-out fold do not count there). Ties go to the first setting in the
+        grid's order.
     random_state : int or None, default=0
         Seed of the folds.
     refit : bool, default=True
@@ -207,25 +208,26 @@ def sweep(
     (4, ['decoder__prior_power', 'ridge'])
     """
     with remembering():
-        found, real = _sweep(estimator, views, Y, grid, folds, metric, random_state)
+        found, real = compared_settings(estimator, views, Y, grid, folds, metric, random_state)
     if refit:
         given: Any = Y
         found.best_estimator.fit(views, given if real else targets(found.best_estimator, given))
     return found
 
 
-def _sweep(
+def compared_settings(
     estimator: BaseEstimator,
     views: Inputs,
     Y: Outputs,
     grid: Mapping[str, Sequence[Any]],
     folds: int,
-    metric: str | Metric,
+    metric: str | Metric | None,
     random_state: int | None,
+    before: Sequence[Mapping[str, Any]] | None = None,
 ) -> tuple[SweepResult, bool]:
     """What is found, with the best setting not yet fitted, and whether it is of real outputs."""
+    # `before`: settings that were tried, on the same folds; what falls far behind the best is not tried on all folds.
     _check_grid(estimator, grid)
-    score = metric_of(metric)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
     with naming(estimator):
@@ -239,6 +241,9 @@ def _sweep(
         raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
         labels, real = searched_labels(probe, Y, n)
+    if metric is None:
+        metric = "r2" if real else f"f1@{min(5, labels.shape[1])}"
+    score = metric_of(metric)
     known, lacking = ~np.isnan(labels), any(presence(source) is not None for source in raw.values())
     task = _Task(labels, Y, _dealt(labels, folds, random_state), score, real, metric)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
@@ -247,7 +252,8 @@ def _sweep(
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     tables: list[list[dict[str, Any]]] = [[] for _ in outer]
     failed: dict[int, Exception] = {}
-    scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
+    shape = len(outer), len(list(settings(inner))), folds
+    scores = _Scores(_description(estimator, raw, task, grid, metric), *shape, before)
     last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for kind, number in sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer)):
@@ -278,11 +284,13 @@ def _sweep(
                 scores.begin(number, advance)
                 with part_of_more(scores.save), naming(estimator):
                     if runs is _shared:
-                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo)
+                        tried_settings = _shared(
+                            model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo
+                        )
                     else:
-                        tried = runs(model, raw, views, task, inner, scores)
-                found = zip(tried, scores.values[number], strict=True)
-                tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+                        tried_settings = runs(model, raw, views, task, inner, scores)
+                rows = enumerate(tried_settings)
+                tables[number] = [{**fixed, **setting, **scores.summary(inner)} for inner, setting in rows]
             except (UserError, np.linalg.LinAlgError) as error:
                 failed[number] = error
     table = [row for part in tables for row in part]
@@ -359,10 +367,6 @@ def _dealt(labels: np.ndarray, folds: int, random_state: int | None) -> np.ndarr
     )
 
 
-def _summary(scores: Sequence[float]) -> dict[str, Any]:
-    return {"mean": float(np.mean(scores)), "std": float(np.std(scores)), "folds": [float(s) for s in scores]}
-
-
 def _description(
     estimator: Any,
     sources: Mapping[str, Rows],
@@ -388,11 +392,25 @@ def _description(
     return describe
 
 
+_BEHIND = 3.0
+"""Deviations of the best setting's scores, by the number of folds, that a setting is behind it where it is given up. Of paired
+scores the deviation is a third of that, or less."""
+
+
 class _Scores:
     """Scores by outer setting, inner setting and fold, and which of them are found; kept in a checkpoint."""
 
-    def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
-        self.inner, self.outer = inner, 0
+    def __init__(
+        self,
+        describe: Callable[[], str] | None,
+        outer: int,
+        inner: int,
+        folds: int,
+        table: Sequence[Mapping[str, Any]] | None = None,
+    ):
+        self.inner, self.outer, self._races = inner, 0, table is not None
+        whole = [np.array(row["folds"]) for row in table or () if len(row["folds"]) == folds]
+        self._best = max(whole, key=np.mean, default=None)
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
@@ -407,14 +425,34 @@ class _Scores:
 
     def wanted(self, inner: int, fold: int) -> bool:
         """Whether the score of an inner setting on a fold is still to be found."""
-        return not self.known[self.outer, inner, fold]
+        known = self.known[self.outer, inner]
+        if known[fold] or self._best is None or not (self._races and known.any()):
+            return not known[fold]
+        behind = np.mean(self._best[known] - self.values[self.outer, inner, known])
+        return bool(behind <= _BEHIND * np.std(self._best, ddof=1) / np.count_nonzero(known))
 
     def put(self, inner: int, fold: int, score: float) -> None:
         """A score of the outer setting that `begin` named; kept where that is due."""
         self.values[self.outer, inner, fold], self.known[self.outer, inner, fold] = score, True
+        own = self.values[self.outer, inner]
+        if (
+            self._races
+            and self.known[self.outer, inner].all()
+            and (self._best is None or own.mean() > self._best.mean())
+        ):
+            self._best = own.copy()
         self._advance(1)
         if self._kept.due():
             self.save()
+
+    def summary(self, inner: int) -> dict[str, Any]:
+        """Mean, deviation and scores of an inner setting; of one that fell behind the mean is the best's less its distance."""
+        known = self.known[self.outer, inner]
+        own = self.values[self.outer, inner, known]
+        mean = own.mean()
+        if self._best is not None and not known.all():
+            mean += self._best.mean() - self._best[known].mean()
+        return {"mean": float(mean), "std": float(np.std(own)), "folds": own.tolist()}
 
     def save(self) -> None:
         """Keep what is known."""
@@ -440,15 +478,11 @@ def _shared(
     algebra = list(settings({key: grid[key] for key in grid if key in _ALGEBRA}))
     decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
     decided = [told((own.intercept, own.decoder)) for own in ruled]
-    wanted = np.array(
-        [
-            [
-                any(scores.wanted(i * len(decoders) + j, number) for j in range(len(decoders)))
-                for i in range(len(algebra))
-            ]
-            for number in range(task.folds)
-        ]
-    )
+
+    def wanted(number: int) -> np.ndarray:
+        open_ = [scores.wanted(inner, number) for inner in range(len(algebra) * len(decoders))]
+        return np.asarray(np.reshape(open_, (len(algebra), -1)).any(axis=1))
+
     truths = [task.truth(number) for number in range(task.folds)]
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
@@ -494,10 +528,10 @@ def _fits(
     task: _Task,
     algebra: Sequence[Mapping[str, Any]],
     decoders: Sequence[Mapping[str, Any]],
-    wanted: np.ndarray,
+    wanted: Callable[[int], np.ndarray],
     loo: bool,
 ) -> Iterator[tuple[int, int, HeldOut]]:
-    """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
+    """(fold, index of the algebra setting, what its fit says of the fold), at least those `wanted` of a fold."""
 
     def in_turn(some: np.ndarray) -> list[int]:
         """Settings that share factors or subspaces one after the other; these grow with the balance."""
@@ -507,11 +541,13 @@ def _fits(
         ]
 
     # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
-    groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
+    groups = [[number] for number in range(task.folds)]
     if not model.is_exact:
-        groups = [[number for group in groups for number in group]] if groups else []
+        groups = [[number for number in range(task.folds) if wanted(number).any()]]
     for numbers in groups:
-        left = in_turn(np.flatnonzero(wanted[numbers].any(axis=0)))
+        left = in_turn(np.flatnonzero(np.any([wanted(number) for number in numbers], axis=0)))
+        if not left:
+            continue
         given = model, sources, task.labels, task.fold, [algebra[i] for i in left], decoders, loo, numbers, task.real
         for number, i, held in ExactFolds(*given) if model.is_exact else MomentFolds(*given, maps, factor):
             yield number, left[i], held
