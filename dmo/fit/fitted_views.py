@@ -397,7 +397,8 @@ def _solver(
         return built.placed(center, weights)
 
     n = built.operator.n
-    operator = placed() if built.key is None else remembered(placed, 8.0 * n, lambda _: (built.key, center, counts))
+    size = 8.0 * n * (built.operator.factor.shape[1] if isinstance(built.operator, RowGram) else 1)
+    operator = placed() if built.key is None else remembered(placed, size, lambda _: (built.key, center, counts))
     if isinstance(operator, RowGram) and small_side_fits(operator.factor):
         return operator, LinearSmoother(operator.factor, ridge)
     if own is not None and taken is not None and isinstance(built.operator, Dense):

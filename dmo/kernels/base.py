@@ -484,7 +484,7 @@ class BandwidthKernel(RowKernel):
         # kernels that differ in the scale of their bandwidth have the same distances, and the same rule's number
         key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
         make = partial(super()._pairs, X, dtype, random_state, n_threads)
-        p, K, fitted = own.get(make, X.shape[0] ** 2 * np.dtype(dtype).itemsize, key)
+        p, K, fitted = own.get(make, float(X.shape[0]) * sum(X.shape) * np.dtype(dtype).itemsize, key)
         kernel = replace(fitted, scale=self.scale)
         kernel._check_digits(p)
         return p, K.copy(), kernel

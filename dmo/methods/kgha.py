@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -39,7 +40,7 @@ from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
-from dmo.memory import Memory, remembered
+from dmo.memory import memory
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.filling import filled_labels
@@ -376,14 +377,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         own = self._label_ridge(ridges)
         labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, own)
 
-        def key(memory: Memory) -> Hashable:
-            kernels = tuple((name, kernel.key) for name, kernel in self._kernels(list(old)).items())
-            return "space", memory.name(Y), tuple(memory.name(source) for source in old.values()), kernels
-
-        search = remembered(lambda: SharedKrylov(Y), 12.0 * Y.nbytes, key)
+        kernels = self._kernels(list(old)).items()
+        search: Callable[[], SharedKrylov] = partial(SharedKrylov, Y)
+        kept = memory()
+        if kept is not None:  # that of one fold: it holds the factors of its ridge
+            names = tuple(kept.name(rows) for rows in (Y, *old.values()))
+            search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
         how = self._solver.tol, self._solver.max_iter, self.random_state
         smoothers, k = [view.smoother for view in views.values()], max(components.values())
-        pairs = search.fit((ridges, own, self.center), smoothers, labels, self.balance, k, *how)
+        pairs = search().fit((ridges, own, self.center), smoothers, labels, self.balance, k, *how)
         loo = self._expand_views(views, pairs.vectors, needs_loo)
         loadings = labels.loadings(pairs.vectors)
         return HeldOut(components, gaps.frequency(Y), self._project(new), loadings, loo)

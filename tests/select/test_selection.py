@@ -900,7 +900,10 @@ REMEMBERED = {
     ),
     "MORP": (dmo.MORP(n_components=3), {"mixing": [0.1, 0.9], "ridge": [0.1, 10.0]}),
     "MORP, exact": (dmo.MORP(n_components=3, kernel="rbf"), {"ridge": [0.1, 10.0], "bandwidth": [0.5, 1.0, 2.0]}),
-    "KGHA, Nystrom": (KGHA("rbf", approximation=LOW_RANK), {"ridge": [0.1, 1.0], "balance": [0.01, 0.1]}),
+    "KGHA, Nystrom": (
+        KGHA("rbf", approximation=LOW_RANK, solver=Solver(tol=1e-9)),
+        {"ridge": [0.1, 1.0], "balance": [0.01, 0.1]},
+    ),
     "ridge, Nystrom": (MultiViewRidge("rbf", approximation=LOW_RANK), {"ridge": [0.1, 1.0], "center": [True, False]}),
 }
 
@@ -931,7 +934,7 @@ def test_a_sweep_that_remembers_scores_as_a_plain_loop_of_clones(name, gaps):
             fitted = clone(model).set_params(**setting).fit(pick(fold != number), Y[fold != number])
             alone.append(known(Y[fold == number], fitted.decision_function(pick(fold == number))))
         # of low rank rows are float32; eigenvectors are as near as the search's tolerance
-        np.testing.assert_allclose(row["folds"], alone, rtol=1e-4 if "Nystrom" in name else 1e-6)
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-3 if "Nystrom" in name else 1e-6)
 
 
 def test_distances_are_worked_out_once_for_all_bandwidths_ridges_and_scales_that_are_the_same(monkeypatch):
@@ -968,7 +971,7 @@ def test_the_metric_of_a_sweep_asks_for_no_more_labels_than_there_are(n_labels):
 
 
 def test_a_setting_that_falls_far_behind_is_not_tried_on_all_folds_and_its_mean_stays_below_the_best():
-    grid = {"ridge": [0.1, 0.2, 1e6]}
+    grid = {"bandwidth": [1.0, 1.1, 0.01]}  # of the last a sample is like no other
     model = MultiViewRidge("rbf", decoder=Scores(label_sets=False))
     whole = sweep(model, VIEWS, LABELS, grid, 4, "lrap", refit=False).table
     (found, _) = compared_settings(model, VIEWS, LABELS, grid, 4, "lrap", 0, whole[:1])
