@@ -242,7 +242,7 @@ OTHERS = {
         decide.score_rule._LOWEST methods.spectral.NEIGHBORS methods.tasks._SHRINKAGE
         decide.rules._DAMPING decide.rules._NODES methods.svr_admm._BALANCE methods.svr_admm._REBALANCE
         methods.svr_admm._RELAXATION methods.svr_admm._STEP methods.tagprop.NEIGHBORS methods.tagprop._EPSILON
-        decide.probabilities._THRESHOLD_PRIOR select.sweeps._BEHIND
+        decide.probabilities._THRESHOLD_PRIOR
     """,
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.SEED cli.demo.TOP cli.search.LABELS_SHOWN

@@ -491,8 +491,7 @@ class SweepResult:
     Attributes
     ----------
     table : list of dict
-        One per setting: its parameters, "mean", "std" and "folds" (the scores). In a search without a grid, settings that
-        fall far behind have the scores of some folds alone, and as "mean" the best's less their distance on these.
+        One per setting: its parameters, "mean", "std" and "folds" (the scores).
     metric : str
         Name of the score.
     best_params : dict

@@ -208,14 +208,14 @@ def sweep(
     (4, ['decoder__prior_power', 'ridge'])
     """
     with remembering():
-        found, real = compared_settings(estimator, views, Y, grid, folds, metric, random_state)
+        found, real = _compared(estimator, views, Y, grid, folds, metric, random_state)
     if refit:
         given: Any = Y
         found.best_estimator.fit(views, given if real else targets(found.best_estimator, given))
     return found
 
 
-def compared_settings(
+def _compared(
     estimator: BaseEstimator,
     views: Inputs,
     Y: Outputs,
@@ -223,10 +223,8 @@ def compared_settings(
     folds: int,
     metric: str | Metric | None,
     random_state: int | None,
-    before: Sequence[Mapping[str, Any]] | None = None,
 ) -> tuple[SweepResult, bool]:
     """What is found, with the best setting not yet fitted, and whether it is of real outputs."""
-    # `before`: settings that were tried, on the same folds; what falls far behind the best is not tried on all folds.
     _check_grid(estimator, grid)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
@@ -252,8 +250,7 @@ def compared_settings(
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     tables: list[list[dict[str, Any]]] = [[] for _ in outer]
     failed: dict[int, Exception] = {}
-    shape = len(outer), len(list(settings(inner))), folds
-    scores = _Scores(_description(estimator, raw, task, grid, metric), *shape, before)
+    scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
     last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for kind, number in sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer)):
@@ -284,13 +281,11 @@ def compared_settings(
                 scores.begin(number, advance)
                 with part_of_more(scores.save), naming(estimator):
                     if runs is _shared:
-                        tried_settings = _shared(
-                            model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo
-                        )
+                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo)
                     else:
-                        tried_settings = runs(model, raw, views, task, inner, scores)
-                rows = enumerate(tried_settings)
-                tables[number] = [{**fixed, **setting, **scores.summary(inner)} for inner, setting in rows]
+                        tried = runs(model, raw, views, task, inner, scores)
+                found = zip(tried, scores.values[number], strict=True)
+                tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
             except (UserError, np.linalg.LinAlgError) as error:
                 failed[number] = error
     table = [row for part in tables for row in part]
@@ -358,6 +353,10 @@ def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> 
             raise UserError(f"sweep: {key} needs a list of values, got {values!r}")
 
 
+def _summary(scores: Sequence[float]) -> dict[str, Any]:
+    return {"mean": float(np.mean(scores)), "std": float(np.std(scores)), "folds": [float(s) for s in scores]}
+
+
 def _dealt(labels: np.ndarray, folds: int, random_state: int | None) -> np.ndarray:
     """The fold of every sample (n)."""
     return remembered(
@@ -392,25 +391,11 @@ def _description(
     return describe
 
 
-_BEHIND = 3.0
-"""Deviations of the best setting's scores, by the number of folds, that a setting is behind it where it is given up. Of paired
-scores the deviation is a third of that, or less."""
-
-
 class _Scores:
     """Scores by outer setting, inner setting and fold, and which of them are found; kept in a checkpoint."""
 
-    def __init__(
-        self,
-        describe: Callable[[], str] | None,
-        outer: int,
-        inner: int,
-        folds: int,
-        table: Sequence[Mapping[str, Any]] | None = None,
-    ):
-        self.inner, self.outer, self._races = inner, 0, table is not None
-        whole = [np.array(row["folds"]) for row in table or () if len(row["folds"]) == folds]
-        self._best = max(whole, key=np.mean, default=None)
+    def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
+        self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
@@ -425,34 +410,14 @@ class _Scores:
 
     def wanted(self, inner: int, fold: int) -> bool:
         """Whether the score of an inner setting on a fold is still to be found."""
-        known = self.known[self.outer, inner]
-        if known[fold] or self._best is None or not (self._races and known.any()):
-            return not known[fold]
-        behind = np.mean(self._best[known] - self.values[self.outer, inner, known])
-        return bool(behind <= _BEHIND * np.std(self._best, ddof=1) / np.count_nonzero(known))
+        return not self.known[self.outer, inner, fold]
 
     def put(self, inner: int, fold: int, score: float) -> None:
         """A score of the outer setting that `begin` named; kept where that is due."""
         self.values[self.outer, inner, fold], self.known[self.outer, inner, fold] = score, True
-        own = self.values[self.outer, inner]
-        if (
-            self._races
-            and self.known[self.outer, inner].all()
-            and (self._best is None or own.mean() > self._best.mean())
-        ):
-            self._best = own.copy()
         self._advance(1)
         if self._kept.due():
             self.save()
-
-    def summary(self, inner: int) -> dict[str, Any]:
-        """Mean, deviation and scores of an inner setting; of one that fell behind the mean is the best's less its distance."""
-        known = self.known[self.outer, inner]
-        own = self.values[self.outer, inner, known]
-        mean = own.mean()
-        if self._best is not None and not known.all():
-            mean += self._best.mean() - self._best[known].mean()
-        return {"mean": float(mean), "std": float(np.std(own)), "folds": own.tolist()}
 
     def save(self) -> None:
         """Keep what is known."""
@@ -479,10 +444,7 @@ def _shared(
     decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
     decided = [told((own.intercept, own.decoder)) for own in ruled]
 
-    def wanted(number: int) -> np.ndarray:
-        open_ = [scores.wanted(inner, number) for inner in range(len(algebra) * len(decoders))]
-        return np.asarray(np.reshape(open_, (len(algebra), -1)).any(axis=1))
-
+    wanted = ~scores.known[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
@@ -528,10 +490,10 @@ def _fits(
     task: _Task,
     algebra: Sequence[Mapping[str, Any]],
     decoders: Sequence[Mapping[str, Any]],
-    wanted: Callable[[int], np.ndarray],
+    wanted: np.ndarray,
     loo: bool,
 ) -> Iterator[tuple[int, int, HeldOut]]:
-    """(fold, index of the algebra setting, what its fit says of the fold), at least those `wanted` of a fold."""
+    """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
 
     def in_turn(some: np.ndarray) -> list[int]:
         """Settings that share factors or subspaces one after the other; these grow with the balance."""
@@ -541,13 +503,11 @@ def _fits(
         ]
 
     # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
-    groups = [[number] for number in range(task.folds)]
+    groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not model.is_exact:
-        groups = [[number for number in range(task.folds) if wanted(number).any()]]
+        groups = [[number for group in groups for number in group]] if groups else []
     for numbers in groups:
-        left = in_turn(np.flatnonzero(np.any([wanted(number) for number in numbers], axis=0)))
-        if not left:
-            continue
+        left = in_turn(np.flatnonzero(wanted[numbers].any(axis=0)))
         given = model, sources, task.labels, task.fold, [algebra[i] for i in left], decoders, loo, numbers, task.real
         for number, i, held in ExactFolds(*given) if model.is_exact else MomentFolds(*given, maps, factor):
             yield number, left[i], held

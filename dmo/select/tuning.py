@@ -39,12 +39,12 @@ from dmo.select.sweeps import (
     GRIDS,
     Metric,
     SweepResult,
-    compared_settings,
     default_metric,
     making_sets,
     searched_labels,
     settings,
     stratified_folds,
+    sweep,
     with_setting,
 )
 
@@ -152,7 +152,6 @@ class _Problem:
     random_state: int | None
     chosen: np.ndarray | None = None
     table: list[dict[str, Any]] = field(default_factory=list)
-    races: bool = False  # whether settings that fall behind are given up, see `compared_settings`
 
     @classmethod
     def of(
@@ -195,9 +194,8 @@ class _Problem:
         failed: list[UserError] = []
         for grid in grids:
             try:
-                table = self.table if self.races else None
-                given = grid, self.cv, self.metric, self.random_state, table
-                self.table += compared_settings(self.estimator, X, Y, *given)[0].table
+                found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+                self.table += found.table
             except UserError as error:
                 failed.append(error)
         if not self.table:
@@ -338,7 +336,6 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     for row in (best, *(other for other in others[:1] if other["mean"] + other["std"] > best["mean"])):
         middle.climbed(row)  # each may be better than the other once its width suits it
     last = middle.grown(_SIZES[2], middle.kinds()[:2])
-    last.races = True  # few are far apart here, and each is dear
     if last is not middle:
         last.climbed(last.best(), ("ridge",))
     chosen = _fixed(last.best())
