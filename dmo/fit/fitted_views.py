@@ -404,7 +404,7 @@ def _solver(
     if own is not None and taken is not None and isinstance(built.operator, Dense):
         # a factor may be float32 where solutions need not be exact, which takes half the time; eigenpairs may not
         price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
-        if taken > price and 32.0 * n * n <= own.room:
+        if price < taken and 32.0 * n * n <= own.room:
             pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (built.key, center, counts, "pairs"))
             return operator, SpectralSolver(operator, ridge, pairs)
     return operator, factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
