@@ -43,7 +43,6 @@ from dmo.datasets.writing import write
 from dmo.decide.score_rule import unseen_last
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.errors import UserError
-from dmo.fit.ridge_solves import LabelGaps
 from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.kernels import Kernel
 from dmo.methods.jec import transferred_labels
@@ -372,14 +371,14 @@ def _kgha_fits(p: Problem, c: float) -> tuple[dict[float, np.ndarray], dict[floa
         scores = {k: values.copy() for k, values, _ in found.scores(set(count.values()))}
         return {share: scores[k] for share, k in count.items()}
 
-    for number, _, found in ExactFolds(model, {"x": old}, p.Y, fold, [{}], decoders, False):
+    folds = ExactFolds(model, {"x": old}, p.Y, fold, [{}], decoders, False)
+    for number, _, found in folds:
         for share, values in nested(found).items():
             held_out[share][fold == number] = values
-    known = LabelGaps.of(None, None, ["x"], len(p.Y))
-    runner = model._exact_runner({"x": old}, {"x": new}, p.Y, {k: k for k in count.values()}, False, known)
+    (found,) = folds.fitted({"x": old}, {"x": new}, p.Y)
     if any(name != p.name for name, _ in _KEPT):
         _KEPT.clear()
-    _KEPT[p.name, c] = held_out, nested(runner(model))
+    _KEPT[p.name, c] = held_out, nested(found)
     return _KEPT[p.name, c]
 
 

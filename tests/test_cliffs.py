@@ -119,7 +119,7 @@ CLIFFS = {
         lambda: loss(KGHA(ridge=0.5)),
         0.05,  # a quarter of the rows
     ),
-    "methods.shared_fits.EIGENPAIRS": (
+    "fit.fitted_views.EIGENPAIRS": (
         "factors of every ridge below, eigenpairs for all above",
         16,
         lambda: swept(MultiViewRidge(KERNEL), {"ridge": np.logspace(-3, 1, 16).tolist()}),
@@ -278,7 +278,7 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
-        fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY
+        fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
         graphs.search._PAIRS threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.tiles._FAN_IN linalg.tiles._PER_THREAD methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER

@@ -12,6 +12,7 @@ from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, 
 from dmo.decide.rules import BY_PROBABILITY, METRICS, SET_METRICS, GainRule, PlugInRule, SetRule
 from dmo.errors import UserError
 from dmo.inputs import FLAG, SHARE, Need
+from dmo.memory import compared
 from dmo.parameters import ParameterObject
 
 __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Scores", "as_decoder"]
@@ -314,6 +315,8 @@ def _fitted(
     counts: np.ndarray | None,
     rule: PlugInRule | GainRule | None = None,
 ) -> FittedDecoder:
+    if compared() is not None:  # by what ranks labels, without their sets
+        return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
     return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts), rule)
 
 

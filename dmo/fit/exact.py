@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles
+from dmo.memory import compared, memory
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
@@ -102,6 +104,7 @@ class FittedKernel:
     kernel: MultiKernel  # fitted, over one or several views
     operator: Operator  # the n x n kernel
     dtype: np.dtype  # precision of its entries
+    key: Any = None  # stands for all that it follows from, where it is remembered
 
     def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
         """The operator, centered where that is wanted, of rows that count `weights` times."""
@@ -137,14 +140,18 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
     return float(whole * (n / m) ** growth)
 
 
-def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float) -> np.dtype:
+def choose_dtype(
+    engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float, random_state: int | None = None
+) -> np.dtype:
     """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for);
     a kernel matrix keeps its precision."""
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
     if kernel.pairwise and engine.precision == "auto":
         return np.dtype(np.float32 if np.can_cast(source.dtype, np.float32) else np.float64)
-    floor = rounding_floor(kernel, source)
+    if ridge == np.inf:
+        return np.dtype(np.float32)
+    floor = rounding_floor(kernel.fit(kernel.part(source, slice(0, _LOOK)), random_state), source)
     if ridge >= 2 * floor:
         return np.dtype(np.float32)
     if engine.precision == "float32":
@@ -199,7 +206,29 @@ def build(
 
     sources (n, d); weights (n,)
     """
-    used = {name: sources[name] for name in kernel.kernels}
+    own, used = memory(), {name: sources[name] for name in kernel.kernels}
+    if own is None or storage != "memory":
+        return _built(engine, kernel, used, ridge, storage, random_state, weights)
+    n = next(iter(used.values())).shape[0]
+    # of scores that are only compared all ridges have one precision: what they differ by stands above float32's rounding
+    if compared() is not None or (engine.precision == "auto" and n <= _SMALL):
+        ridge = np.inf
+    make = partial(_built, engine, kernel, used, ridge, storage, random_state, weights)
+    counts = None if weights is None else weights.tobytes()
+    names = tuple((view, own.name(source)) for view, source in used.items())
+    key = "kernel", kernel.key, names, engine, str(random_state), counts, ridge
+    return own.get(lambda: replace(make(), key=object()), 8.0 * n * n, key)
+
+
+def _built(
+    engine: Exact,
+    kernel: MultiKernel,
+    used: Mapping[str, Rows],
+    ridge: float,
+    storage: Storage,
+    random_state: int | None,
+    weights: np.ndarray | None,
+) -> FittedKernel:
     rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (  # as float64, with a copy to work on
         16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= psutil.virtual_memory().available / 2
     )
@@ -210,8 +239,7 @@ def build(
     if weights is not None and (weights != 1).any():
         own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
         kernel = replace(kernel, kernels=own)
-    first = {name: k.fit(k.part(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
-    kinds = [choose_dtype(engine, name, first[name], used[name], ridge) for name in used]
+    kinds = [choose_dtype(engine, name, k, used[name], ridge, random_state) for name, k in kernel.kernels.items()]
     dtype = np.result_type(*kinds)
     if storage == "memory":
         return _in_memory(kernel, used, dtype, random_state)

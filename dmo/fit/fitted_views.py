@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -16,10 +17,11 @@ from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.linear import Solver
-from dmo.linalg.operators import Centered, Congruent, Operator
+from dmo.linalg.operators import Centered, Congruent, Dense, Operator
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, SpectralSolver, Spectrum, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
+from dmo.memory import compared, memory, remembered
 
 SOLVED_ROWS = 2048
 """Rows up to which entries of the inverse are solved for one by one where there is no factor; above, scores of rows that a fit
@@ -299,26 +301,61 @@ def view_of(
     random_state: int | None,
     columns: int | None = None,
     weights: np.ndarray | None = None,
-    spectrum: Callable[[Operator], Spectrum] | None = None,
     tol: float = EXACT,
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
     sources (n, d); weights (n,)
     """
-    operator = built.placed(center, weights)
     if built.dtype == np.float64:
         tol = min(tol, EXACT)
     if method == "auto" and isinstance(built.operator, Tiles):
         method, tol = "cg", COEFFICIENTS
+    if compared() is not None and method == "auto":  # a factor serves what comes later too
+        method = "direct"
+    how = partial(_solver, built, ridge, center, method, random_state, columns, weights, tol)
+    own, counts = memory(), None if weights is None else weights.tobytes()
     try:
-        if isinstance(operator, RowGram) and small_side_fits(operator.factor):
-            return LinearView(built.kernel, sources, operator.factor, LinearSmoother(operator.factor, ridge))
-        solver: Solver
-        if spectrum is not None:
-            solver = SpectralSolver(operator, ridge, spectrum(operator))
-        else:
-            solver = factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
+        if own is None or built.key is None:
+            operator, solver = how()
+        else:  # settings of one ridge come one after the other
+            operator, solver = own.latest(how, name, (built.key, ridge, center, method, columns, counts, tol))
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
+    if isinstance(solver, LinearSmoother):
+        return LinearView(built.kernel, sources, operator.factor, solver)
     return KernelView(name, built, sources, operator, Smoother(solver, ridge))
+
+
+EIGENPAIRS = 15
+"""Float64 Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
+
+
+def _solver(
+    built: FittedKernel,
+    ridge: float,
+    center: bool,
+    method: SolveMethod,
+    random_state: int | None,
+    columns: int | None,
+    weights: np.ndarray | None,
+    tol: float,
+) -> tuple[Any, Solver | LinearSmoother]:
+    """The operator, centered where that is wanted, and what solves with it under a ridge."""
+    own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
+
+    def placed() -> Operator:
+        return built.placed(center, weights)
+
+    n = built.operator.n
+    size = 8.0 * n * (built.operator.factor.shape[1] if isinstance(built.operator, RowGram) else 1)
+    operator = placed() if built.key is None else remembered(placed, size, lambda _: (built.key, center, counts))
+    if isinstance(operator, RowGram) and small_side_fits(operator.factor):
+        return operator, LinearSmoother(operator.factor, ridge)
+    if own is not None and taken is not None and isinstance(built.operator, Dense):
+        # a factor may be float32 where solutions need not be exact, which takes half the time; eigenpairs may not
+        price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
+        if price < taken and 32.0 * n * n <= own.room:
+            pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (built.key, center, counts, "pairs"))
+            return operator, SpectralSolver(operator, ridge, pairs)
+    return operator, factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from dmo.kernels import log_distance, normalize_rows
 from dmo.kernels.composite import selection
 from dmo.kernels.multikernel import MultiKernel
 from dmo.lowrank import FeatureMap
+from dmo.memory import Memory, remembered
 from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
@@ -59,15 +61,22 @@ class KernelExpansion:
         m, n = next(iter(views.values())).shape[0], self.coefficients.shape[0]
         out = np.empty((m, self.coefficients.shape[1]))
         for batch in row_blocks(m, _BLOCK):
-            new, found = self.kernel.prepare(views, batch, self.dtype), out[batch]
+            new, found = cache(partial(self.kernel.prepare, views, batch, self.dtype)), out[batch]
             found[:] = self.offset
             for where in row_blocks(n, _BLOCK):
-                old = self.kernel.prepare(self.sources, where, self.dtype)
-                tile = self.kernel.tile(new, old)
+                key = partial(self._key, views, batch, where)
+                tile = remembered(partial(self._tile, new, where), 8.0 * len(found) * n, key)
                 # coefficients are large and of both signs: sums in float32 lose ten times what rounding of the tile does
                 for strip in row_blocks(len(tile), _STRIP):
                     found[strip] += tile[strip] @ self.coefficients[where]
         return out
+
+    def _tile(self, new: Callable[[], Mapping[str, Any]], where: slice) -> np.ndarray:
+        return self.kernel.tile(new(), self.kernel.prepare(self.sources, where, self.dtype))
+
+    def _key(self, views: Mapping[str, Rows], batch: slice, where: slice, memory: Memory) -> Hashable:
+        names = tuple((memory.name(views[view]), memory.name(self.sources[view])) for view in self.kernel.kernels)
+        return "expansion", self.kernel.key, str(self.dtype), names, batch.start, where.start
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the function for a model store; the training rows are their owner's to store, once for all."""

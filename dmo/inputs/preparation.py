@@ -207,7 +207,7 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
         filled = source if gaps[view] is None else PreparedRows(source, made, _unchecked)
         scale = scales[view]
         if scale == "auto":
-            takes = _scalable(estimator, list(views)) if takes is None else takes
+            takes = scalable(estimator, list(views)) if takes is None else takes
             scale = _chosen(view, filled) if takes[view] else "none"
         if scale in ("standard", "maxabs"):
             made = _scaled(made, scale, filled)
@@ -245,7 +245,7 @@ def _histogram(source: Rows) -> bool:
     return bool(getattr(source, "histogram", False))
 
 
-def _scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
+def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     """Whether the kernel or distance of each view is one of scaled rows."""
     kernel, parameters = getattr(estimator, "kernel", None), flat(estimator)
     if parameters.get("metric") == "cosine":

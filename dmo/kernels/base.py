@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from dmo.errors import UserError
 from dmo.kernels import loops, pairs, portable, rows
 from dmo.kernels.pairs import RandomState
 from dmo.kernels.rows import Prepared
+from dmo.memory import memory
 from dmo.progress import stage
 
 P = TypeVar("P")
@@ -313,13 +314,26 @@ class RowKernel(Kernel[Prepared]):
         if foreign(x.values) is not None:
             return portable.tile(self.pair, self._map(), x, y)
         K = output(out, (len(x), len(y)), x.dtype, self.name)
-        pairs.fill(self.pair, x, y, K)
+        self._fill(x, y, K)
         pairs.finish(self._map(), x, y, K)
         return K
+
+    def _fill(self, x: Prepared, y: Prepared, K: np.ndarray) -> None:
+        """Write the pair values of some rows."""
+        pairs.fill(self.pair, x, y, K)
 
     def gram(
         self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
     ) -> tuple[np.ndarray, Self]:
+        p, K, kernel = self._pairs(X, dtype, random_state, n_threads)
+        pairs.finish_lower(kernel._map(), p, K, n_threads)
+        K.flat[:: len(p) + 1] = kernel.diagonal(p)
+        return K, kernel
+
+    def _pairs(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[Prepared, np.ndarray, Self]:
+        """Prepared rows, their pair values in a lower triangle (n x n), and the kernel fitted to them."""
         index = pairs.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
@@ -329,10 +343,7 @@ class RowKernel(Kernel[Prepared]):
             for where in pairs.strips(n):
                 pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True, n_threads)
                 advance(where.stop - where.start)
-        kernel = kernel._resolved(p, K, index, n_threads)
-        pairs.finish_lower(kernel._map(), p, K, n_threads)
-        K.flat[:: n + 1] = kernel.diagonal(p)
-        return K, kernel
+        return p, K, kernel._resolved(p, K, index, n_threads)
 
     def _check(self, x: Prepared, y: Prepared) -> None:
         if x.shape[1] != y.shape[1]:
@@ -457,6 +468,36 @@ class BandwidthKernel(RowKernel):
             pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
         weights = sample_weight if sample_weight is None or index is None else sample_weight[index]
         return kernel._resolved(p, K, None, None, weights)
+
+    def _pairs(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[Prepared, np.ndarray, Self]:
+        own = memory()
+        if own is None:
+            return super()._pairs(X, dtype, random_state, n_threads)
+        # kernels that differ in the scale of their bandwidth have the same distances, and the same rule's number
+        key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
+        make = partial(super()._pairs, X, dtype, random_state, n_threads)
+        p, K, fitted = own.get(make, float(X.shape[0]) * sum(X.shape) * np.dtype(dtype).itemsize, key)
+        kernel = replace(fitted, scale=self.scale)
+        kernel._check_digits(p)
+        return p, K.copy(), kernel
+
+    def _fill(self, x: Prepared, y: Prepared, K: np.ndarray) -> None:
+        own = memory()
+        if own is None:
+            super()._fill(x, y, K)
+            return
+        key = "tile", self.pair, *((own.name(part.values), part.origin) for part in (x, y))
+        K[:] = own.get(partial(self._filled, x, y), K.nbytes, key)
+
+    def _filled(self, x: Prepared, y: Prepared) -> np.ndarray:
+        K = np.empty((len(x), len(y)), x.dtype)
+        super()._fill(x, y, K)
+        return K
+
+    def _check_digits(self, p: Prepared) -> None:
+        """Refuse rows whose distances the precision loses."""
 
     def _needs_fit(self) -> bool:
         return isinstance(self.bandwidth, str)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,6 +86,11 @@ class MultiKernel:
     def of(cls, view: str, kernel: Kernel) -> MultiKernel:
         """Take one view's kernel as it is."""
         return cls({view: kernel}, {view: 1.0})
+
+    @property
+    def key(self) -> Hashable:
+        """What tells kernels of several views apart."""
+        return tuple(self.kernels.items()), tuple(self.weights.items()), self.combine
 
     @property
     def pairwise(self) -> list[str]:

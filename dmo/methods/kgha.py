@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -38,6 +39,7 @@ from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.linalg.smoothers import LinearSmoother
+from dmo.memory import memory
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.filling import filled_labels
@@ -46,7 +48,7 @@ from dmo.methods.homogeneity_maps import SharedKrylov, decoder
 from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, SharedHomogeneity, homogeneity
 from dmo.methods.incremental import Incremental, Statistics
 from dmo.methods.ridge import MultiViewRidge
-from dmo.methods.shared_fits import HeldOut, SharedFit, SharedViews
+from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.parameters import Part
 from dmo.threads import single_blas
@@ -279,8 +281,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         if gaps.known is None:
             return Y
-        if not hasattr(self, "view_weights_"):  # in a sweep
-            self._learn_weights(views, Y)
         regression = MultiViewRidge(
             "product" if is_product(self.kernel) else self.kernel,
             approximation=decided(self),
@@ -356,7 +356,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 coefficients, offset, loadings = _embedding(fit)
                 yield SharedFit(coefficients, offset, [(j, None, loadings)])
 
-    def _exact_runner(
+    def _held_out_fit(
         self,
         old: Mapping[str, Rows],
         new: Mapping[str, Rows],
@@ -364,35 +364,27 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         components: Mapping[float | None, int],
         needs_loo: bool,
         gaps: LabelGaps,
-        factorizations: float = 1.0,
-    ) -> Callable[[KGHA], HeldOut]:
-        """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
+    ) -> HeldOut:
+        """Fit on some rows and embed others, in a block Krylov space that settings share.
 
         old (n, d); new (m, d); Y (n, L)
         """
-        self._learn_weights(old, Y)
-        kernels = self._kernels(list(old))
-        shared, search = SharedViews(self, kernels, old, new, factorizations), SharedKrylov(Y)
-        k, mean = max(components.values()), Y.mean(axis=0)
-        frequency = gaps.frequency(Y)
+        views, ridges = self._fit_views(old), self._ridges(list(self._kernels(list(old))))
+        own = self._label_ridge(ridges)
+        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, own)
 
-        def run(model: KGHA) -> HeldOut:
-            ridges = model._ridges(list(kernels))
-            own = model._label_ridge(ridges)
-            labels = LinearSmoother(Y - mean if model.center else Y, own)
-            views = {name: shared.view(name, ridge, model.center) for name, ridge in ridges.items()}
-            smoothers = [view.smoother for view in views.values()]
-            how = model._solver.tol, model._solver.max_iter, model.random_state
-            pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
-            values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
-            for name, view in views.items():
-                coefficients = view.coefficients(pairs.vectors)
-                values += shared.predict(name, coefficients) / len(views)
-                if needs_loo:
-                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
-            return HeldOut(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
-
-        return run
+        kernels = self._kernels(list(old)).items()
+        search: Callable[[], SharedKrylov] = partial(SharedKrylov, Y)
+        kept = memory()
+        if kept is not None:  # that of one fold: it holds the factors of its ridge
+            names = tuple(kept.name(rows) for rows in (Y, *old.values()))
+            search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
+        how = self._solver.tol, self._solver.max_iter, self.random_state
+        smoothers, k = [view.smoother for view in views.values()], max(components.values())
+        pairs = search().fit((ridges, own, self.center), smoothers, labels, self.balance, k, *how)
+        loo = self._expand_views(views, pairs.vectors, needs_loo)
+        loadings = labels.loadings(pairs.vectors)
+        return HeldOut(components, gaps.frequency(Y), self._project(new), loadings, loo)
 
     def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
         """Weights and ridges of all groups of the moments."""

@@ -9,7 +9,7 @@ model expects the same labels together, which is what a regression of each label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -26,10 +26,11 @@ from dmo.fit.engine import FOLDS, choose_engine, is_exact
 from dmo.fit.functions import KernelDistances
 from dmo.inputs import NOT_NEGATIVE, Need, check_labels, check_parameters, check_views, prepare_views, sample_count
 from dmo.labels.stratification import stratified_folds
+from dmo.memory import Memory, remembered
 from dmo.methods.annotator import OnBase
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
-from dmo.persistence import described, rebuilt, with_prefix, without_prefix
+from dmo.persistence import described, encode, rebuilt, with_prefix, without_prefix
 from dmo.progress import stage
 
 _BLOCK = 256  # queries whose weights over all voters (float64) are in memory at a time
@@ -173,10 +174,6 @@ class NeighborVotes(OnBase):
         UserError
             For parameters, views or labels that do not fit together, and for a base that takes no decoder.
         """
-        return next(self._fits(X, y, [{}]))
-
-    def _fits(self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]) -> Iterator[Self]:
-        """Fits under several settings, of the same fits of the base."""
         check_parameters(self)
         base = self._take_base(MultiViewRidge())
         views = check_views(self, X, reset=True)
@@ -186,9 +183,31 @@ class NeighborVotes(OnBase):
         if "decoder" not in base.get_params():
             raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
         base.set_params(decoder=PooledCalibration())
+
+        def key(memory: Memory) -> Hashable:
+            rows = tuple((view, memory.name(source)) for view, source in getattr(views, "raw", views).items())
+            return "voters", str(encode(base)), rows, memory.name(Y)
+
+        parts, voters = remembered(lambda: self._voters(base, views, Y), 32.0 * Y.size, key)
+        self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
+        visual = self.visual and (self.base is not None or self.base_.is_exact)
+        self.distances_ = voters.distances if visual else None
+        raw, found = np.zeros(Y.shape), np.zeros(Y.shape)
+        for test, new, part in parts:
+            raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
+        self.held_out_votes_ = found
+        self._learn_decoder(self._decides(), [raw, found], Y)
+        return self
+
+    def _voters(
+        self, base: Any, views: Mapping[str, Rows], Y: np.ndarray
+    ) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
+        """Fits of the base on all samples but each fold's, whose votes are held out, and on all."""
         # a vote's weight compares scores, and held-out scores of the whole fit have seen each other's labels: what votes are
         # worth is learned from samples that neither the base nor the voters of their fold have seen
-        fold, parts = stratified_folds(Y, min(FOLDS, len(Y))), []
+        fold = stratified_folds(Y, min(FOLDS, len(Y)))
+        parts: list[tuple[np.ndarray, Mapping[str, Rows], _Voters]] = []
         with stage("fits of the base", int(fold.max()) + 2) as advance:
             for number in range(int(fold.max()) + 1):
                 train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -197,18 +216,7 @@ class NeighborVotes(OnBase):
                 advance(1)
             voters = _Voters.of(base, views, Y)
             advance(1)
-        self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
-        for setting in settings:
-            self.set_params(**setting)
-            visual = self.visual and (self.base is not None or self.base_.is_exact)
-            self.distances_ = voters.distances if visual else None
-            raw, found = np.zeros(Y.shape), np.zeros(Y.shape)
-            for test, new, part in parts:
-                raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
-            self.held_out_votes_ = found
-            self._learn_decoder(self._decides(), [raw, found], Y)
-            yield self
+        return parts, voters
 
     def _decides(self) -> Decoder:
         return self.decoder or (PlugIn() if self.multilabel_ else PooledCalibration())

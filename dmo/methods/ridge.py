@@ -74,7 +74,7 @@ from dmo.methods.base import (
 )
 from dmo.methods.incremental import Incremental, Statistics
 from dmo.methods.landmark_ridge import landmark_regression
-from dmo.methods.shared_fits import HeldOut, SharedFit, SharedViews
+from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.progress import stage
 from dmo.threads import single_blas
@@ -471,15 +471,16 @@ class MultiViewRidge(Incremental, Annotator):
         if left.how and self._decides:
             self._learn_decoder(self._decoder, [loo], Y[rows], counts)
 
-    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None = None) -> _LeftOut:
+        """From kernels; `how`: see `_LeftOut`, None for what decisions need."""
         n, frequency = len(Y), gaps.frequency(Y)
         targets = Y - frequency if self.center else Y.astype(np.float64)
         engine = exact_engine(self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
-        left = _LeftOut(self._held_out(gaps, takes_folds(n, storage, kernels.values())))
-        whole = left.how != "left out" or self._by_scores.standardize or self._decoder is not None
+        left = _LeftOut(self._held_out(gaps, takes_folds(n, storage, kernels.values())) if how is None else how)
+        whole = how is not None or left.how != "left out" or self._by_scores.standardize or self._decoder is not None
         some = None if whole else some_rows(n, storage == "memory")
         if left.how == "left out":
             left.begin(np.arange(n) if some is None else some, Y.shape[1])
@@ -497,7 +498,8 @@ class MultiViewRidge(Incremental, Annotator):
                     self.expansions_ |= found
                 else:
                     own = engine, name, kernel, views, ridges[name], self.center, storage
-                    view = fit_view(*own, "auto", self.random_state, columns, weights, COEFFICIENTS)
+                    tol = SCORES if self._only_scores else COEFFICIENTS
+                    view = fit_view(*own, "auto", self.random_state, columns, weights, tol)
                     full, mean = gaps.completed(view.smoother, targets, weights, self.center)
                     dual = view.coefficients(full)
                     self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
@@ -580,7 +582,7 @@ class MultiViewRidge(Incremental, Annotator):
         """Labels of which some are unknown as they are: each fit of a sweep solves for them itself."""
         return Y
 
-    def _exact_runner(
+    def _held_out_fit(
         self,
         old: Mapping[str, Rows],
         new: Mapping[str, Rows],
@@ -588,34 +590,15 @@ class MultiViewRidge(Incremental, Annotator):
         components: Mapping[float | None, int],
         needs_loo: bool,
         gaps: LabelGaps,
-        factorizations: float = 1.0,
-    ) -> Callable[[MultiViewRidge], HeldOut]:
-        """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
+    ) -> HeldOut:
+        """Fit on some rows and score others.
 
         old (n, d); new (m, d); Y (n, L)
         """
-        self._learn_weights(old, Y)
-        kernels, weights = self._kernels(list(old)), np.ones(len(Y))
-        shared = SharedViews(self, kernels, old, new, factorizations, SCORES)
-        frequency = gaps.frequency(Y)
-
-        def run(model: MultiViewRidge) -> HeldOut:
-            targets = Y - frequency if model.center else Y
-            model._distances, model.view_weights_ = self._distances, self.view_weights_
-            values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
-            model._check_label_ridges(gaps)
-            for name, ridges in model._ridges(list(old), list(kernels)).items():
-                for c, columns in label_groups(ridges, Y.shape[1]):
-                    view, share = shared.view(name, c, model.center), model._share(name)
-                    # where some are unknown, one ridge serves all labels
-                    own, mean = gaps.completed(view.smoother, targets[:, columns], weights, model.center)
-                    found = view.coefficients(own)
-                    values[:, columns] += share * (shared.predict(name, found) + (0.0 if mean is None else mean))
-                    if needs_loo:
-                        loo[:, columns] += share * view.leave_one_out(own, found)
-            return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
-
-        return run
+        self._check_label_ridges(gaps)
+        left = self._fit_exact(old, Y, gaps, "left out" if needs_loo else "")
+        loo = left.scores / left.seen if needs_loo else None
+        return HeldOut(components, gaps.frequency(Y), self._raw_scores(new), None, loo, Y)
 
     @property
     def coef_(self) -> np.ndarray:

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any
 
 import numpy as np
-import psutil
 from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
 from dmo.errors import UserError
 from dmo.fit.engine import fit_maps
-from dmo.fit.exact import FittedKernel, build, exact_engine
-from dmo.fit.fitted_views import FittedView, KernelView, view_of
+from dmo.fit.exact import exact_engine
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.fit.row_sums import BLOCK
 from dmo.inputs import label_rank, per_view, prepare_views
 from dmo.inputs.outputs import RealOutputs
-from dmo.inputs.preparation import learn_preparations
+from dmo.inputs.preparation import learn_preparations, scalable
 from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
-from dmo.kernels.multikernel import MultiKernel
-from dmo.linalg.factors import RowGram
-from dmo.linalg.operators import Operator
-from dmo.linalg.solve import EXACT, Spectrum
+from dmo.kernels.composite import is_pairwise
 from dmo.lowrank.approximations import Nystrom
 from dmo.lowrank.many_bandwidths import ManyBandwidths, exponents_of
 from dmo.lowrank.nystrom import NystromMap
+from dmo.memory import Memory, remembered, remembering
 from dmo.methods.homogeneity_maps import decoder, nested_decoder
+from dmo.persistence import encode
 from dmo.threads import in_threads, thread_count
 
 Setting = Mapping[str, Any]
@@ -60,6 +58,7 @@ class HeldOut:
     labels: np.ndarray | None = None  # (n, L): labels of the training rows, where `loo` is there
     turn: np.ndarray | None = None
     units: RealOutputs | None = None  # of real outputs: those that the training rows gave the scores
+    key: Any = None  # stands for all that it follows from, where it is remembered
 
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Score the labels of the held-out rows with the leading components, few before many.
@@ -120,74 +119,30 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
     (n, n_labels), rank = labels.shape, label_rank(labels)
-    return {value: clone(model).set_params(n_components=value)._count_components(n_labels, rank, n) for value in wanted}
+    return {value: _with(model, {"n_components": value})._count_components(n_labels, rank, n) for value in wanted}
 
 
-class SharedViews:
-    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
-
-    # Kernels of held-out rows and training rows are there beside them, the operator's own means not yet taken off, but of
-    # linear kernels, whose functions take the rows themselves. `factorizations`: what Cholesky would take for all
-    # ridges to come, in factorizations; where that is more than the eigenpairs of a kernel take, these serve all
-    # ridges. `tol`: relative residual of solutions.
-
-    def __init__(
-        self,
-        model: Any,
-        kernels: Mapping[str, MultiKernel],
-        old: Mapping[str, Rows],
-        new: Mapping[str, Rows],
-        factorizations: float = 1.0,
-        tol: float = EXACT,
-    ):
-        self.old, self.new, self._tol = old, new, tol
-        n = next(iter(old.values())).shape[0]
-        fits = 32.0 * n * n * len(kernels) <= psutil.virtual_memory().available / 2
-        self._factorizations = factorizations if fits else 0.0
-        self._spectra: dict[tuple[str, bool], Spectrum] = {}
-        self.n_new = next(iter(new.values())).shape[0]
-        engine = exact_engine(model.approximation)
-        self._parts: dict[str, tuple[FittedKernel, np.ndarray | None]] = {}
-        for name, kernel in kernels.items():
-            used = {view: old[view] for view in kernel.kernels}
-            built = build(engine, kernel, used, np.inf, "memory", model.random_state)
-            cross = None
-            if not isinstance(built.operator, RowGram):
-                x = built.kernel.prepare(new, slice(None), built.dtype)
-                cross = built.kernel.tile(x, built.kernel.prepare(old, slice(None), built.dtype))
-            self._parts[name] = (built, cross)
-        self._last: dict[str, tuple[tuple[float, bool], FittedView]] = {}
-
-    def view(self, name: str, ridge: float, center: bool) -> FittedView:
-        """The view under a ridge; the factor is kept until another ridge is asked for."""
-        key = (ridge, center)
-        if name not in self._last or self._last[name][0] != key:
-            built, _ = self._parts[name]
-            sources = {view: self.old[view] for view in built.kernel.kernels}
-            single = built.dtype == np.float32 and self._tol > EXACT  # then most factors are made in float32
-            price = 2 * EIGENPAIRS if single else EIGENPAIRS
-            spectrum = partial(self._spectrum, name, center) if price < self._factorizations else None
-            self._last.pop(name, None)  # its factor first makes room
-            view = view_of(name, built, sources, ridge, center, "direct", None, spectrum=spectrum, tol=self._tol)
-            self._last[name] = (key, view)
-        return self._last[name][1]
-
-    def predict(self, name: str, coefficients: np.ndarray) -> np.ndarray:
-        """The function of these coefficients at the held-out rows (m x k), by the view as it was last asked for."""
-        view, cross = self._last[name][1], self._parts[name][1]
-        if cross is None or not isinstance(view, KernelView):
-            return np.asarray(sum(part(self.new) for part in view.expansions(coefficients).values()))
-        dual, offset = view.operator.expansion(coefficients)
-        return cross @ dual.astype(cross.dtype, copy=False) + offset
-
-    def _spectrum(self, name: str, center: bool, operator: Operator) -> Spectrum:
-        if (name, center) not in self._spectra:
-            self._spectra[name, center] = Spectrum(operator)
-        return self._spectra[name, center]
+_DECODED = ("prepare", "decoder", "intercept", "n_components")
+"""Parameters of which a fit of the raw scores knows nothing: prepared rows are given."""
 
 
-EIGENPAIRS = 15
-"""Float64 Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
+def _with(model: Any, setting: Setting) -> Any:
+    """A shallow copy under a setting of its own parameters, for a part of the cost of a clone."""
+    own = copy.copy(model)
+    own.__dict__ |= setting
+    return own
+
+
+def told(arguments: Any) -> Hashable:
+    """What tells arguments apart: their description, or for those that have none themselves."""
+    try:
+        return str(encode(arguments))
+    except UserError:
+        return object()
+
+
+def _named(memory: Memory, views: Mapping[str, Rows]) -> tuple[tuple[str, str], ...]:
+    return tuple((view, memory.name(source)) for view, source in views.items())
 
 
 def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
@@ -276,10 +231,21 @@ class _Folds:
     def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], np.ndarray, RealOutputs | None]:
         """Rows of the other folds and of this one, labels of the others, and the units of outputs: what is learned from
         rows, scales and units, is learned from the others."""
-        probe = clone(self.model)
-        old = prepare_views(probe, self.training(number), reset=True)
-        test = np.flatnonzero(self.fold == number)
-        new = prepare_views(probe, {name: Subset(source, test) for name, source in self.sources.items()}, reset=False)
+        model, test = self.model, np.flatnonzero(self.fold == number)
+
+        def prepared() -> tuple[dict[str, Rows], dict[str, Rows]]:
+            probe = clone(model)
+            old = prepare_views(probe, self.training(number), reset=True)
+            held = {name: Subset(source, test) for name, source in self.sources.items()}
+            return old, prepare_views(probe, held, reset=False)
+
+        def key(memory: Memory) -> Hashable:
+            kernels = per_view("kernel", model.kernel, list(self.sources)).values()
+            kinds = str(scalable(model, list(self.sources))), tuple(is_pairwise(kernel) for kernel in kernels)
+            return "split", told(model._prepare), kinds, _named(memory, self.sources), (self.fold == number).tobytes()
+
+        size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
+        old, new = remembered(prepared, size, key) if model.is_exact else prepared()
         labels = self.labels[self.fold != number]
         if not self.real:
             return old, new, labels, None
@@ -289,7 +255,7 @@ class _Folds:
 
 @dataclass(frozen=True, eq=False)
 class ExactFolds(_Folds):
-    """Iterate over fits of settings on exact kernels: kernels once per fold, factors once per ridge.
+    """Iterate over fits of settings on exact kernels, which with their factors are remembered.
 
     sources (n, d); labels (n, L); fold (n,)
     """
@@ -299,15 +265,38 @@ class ExactFolds(_Folds):
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in self.held_out:
             old, new, labels, units = self.split(number)
-            known = ~np.isnan(labels)
-            gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
-            if gaps.known is not None:
-                labels = self.model._complete_labels(old, np.where(known, labels, 0.0), gaps)
-            components = components_of(self.model, self.decoders, labels)
-            taken = factorizations(self.algebra, self.needs_loo)
-            runner = self.model._exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
-            for i, setting in enumerate(self.algebra):
-                yield number, i, replace(runner(clone(self.model).set_params(**setting)), units=units)
+            for i, held in enumerate(self.fitted(old, new, labels)):
+                yield number, i, replace(held, units=units)
+
+    def fitted(self, old: Mapping[str, Rows], new: Mapping[str, Rows], labels: np.ndarray) -> Iterator[HeldOut]:
+        """What fits on some rows say of others, by setting.
+
+        old (n, d); new (m, d); labels (n, L)
+        """
+        model, known = clone(self.model), ~np.isnan(labels)
+        model.approximation_ = replace(exact_engine(self.model.approximation), storage="memory")
+        model._only_scores = True
+        gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
+        labels = labels if gaps.known is None else np.where(known, labels, 0.0)
+        taken = factorizations(self.algebra, self.needs_loo)
+        with remembering() as memory:
+            model._learn_weights(old, labels)
+            labels = model._complete_labels(old, labels, gaps)
+            components = components_of(model, self.decoders, labels)
+            k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
+            what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
+            given = {name: value for name, value in model.get_params(deep=False).items() if name not in _DECODED}
+            for setting in self.algebra:
+                key = "held out", type(model), told(given | dict(setting)), what
+                own = _with(model, setting)
+
+                def fit(own: Any = own) -> HeldOut:
+                    with remembering(taken):
+                        found = own._held_out_fit(old, new, labels, components, self.needs_loo, gaps)
+                        return replace(found, key=object())  # type: ignore[no-any-return]
+
+                found = memory.get(fit, 8.0 * n_rows * max(k, labels.shape[1]), key)
+                yield replace(found, components=components)
 
 
 @dataclass(frozen=True, eq=False)

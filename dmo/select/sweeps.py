@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,14 @@ from dmo.inputs import (
 from dmo.inputs.outputs import RealOutputs
 from dmo.kernels import rescaled
 from dmo.labels.stratification import stratified_folds as stratified_folds
+from dmo.memory import Memory, remembered, remembering
 from dmo.methods.annotator import label_scores, targets
 from dmo.methods.base import Estimator
 from dmo.methods.base import SweepResult as SweepResult
 from dmo.methods.kgha import KGHA
 from dmo.methods.neighbor_votes import NeighborVotes
 from dmo.methods.ridge import MultiViewRidge
-from dmo.methods.shared_fits import ExactFolds, HeldOut, MomentFolds, SharedMaps
+from dmo.methods.shared_fits import ExactFolds, HeldOut, MomentFolds, SharedMaps, told
 from dmo.methods.view_weights import learns
 from dmo.metrics import Metric, metric_of
 from dmo.parameters import nested
@@ -131,6 +133,7 @@ class _Task:
     fold: np.ndarray
     metric: Metric
     real: bool
+    name: str | Metric  # of the metric
 
     @property
     def folds(self) -> int:
@@ -148,7 +151,7 @@ def sweep(
     Y: Outputs,
     grid: Mapping[str, Sequence[Any]],
     folds: int = 4,
-    metric: str | Metric = "f1@5",
+    metric: str | Metric | None = None,
     random_state: int | None = 0,
     refit: bool = True,
 ) -> SweepResult:
@@ -173,9 +176,10 @@ def sweep(
         take the landmarks of factor 1.
     folds : int, default=4
         Folds of the cross-validation, in which every label has its share (`stratified_folds`).
-    metric : str or callable, default="f1@5"
-        See `dmo.metrics.metric_of`; averaged over folds (labels without a positive in a held-out fold do not count
-        there). Ties go to the first setting in the grid's order.
+    metric : str or callable, default=None
+        See `dmo.metrics.metric_of`; None: "f1@5", of fewer labels "f1@k" of all k, of real outputs "r2". Averaged over
+        folds (labels without a positive in a held-out fold do not count there). Ties go to the first setting in the
+        grid's order.
     random_state : int or None, default=0
         Seed of the folds.
     refit : bool, default=True
@@ -203,8 +207,25 @@ def sweep(
     >>> len(found.table), sorted(found.best_params)
     (4, ['decoder__prior_power', 'ridge'])
     """
+    with remembering():
+        found, real = _compared(estimator, views, Y, grid, folds, metric, random_state)
+    if refit:
+        given: Any = Y
+        found.best_estimator.fit(views, given if real else targets(found.best_estimator, given))
+    return found
+
+
+def _compared(
+    estimator: BaseEstimator,
+    views: Inputs,
+    Y: Outputs,
+    grid: Mapping[str, Sequence[Any]],
+    folds: int,
+    metric: str | Metric | None,
+    random_state: int | None,
+) -> tuple[SweepResult, bool]:
+    """What is found, with the best setting not yet fitted, and whether it is of real outputs."""
     _check_grid(estimator, grid)
-    score = metric_of(metric)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
     with naming(estimator):
@@ -218,8 +239,11 @@ def sweep(
         raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
         labels, real = searched_labels(probe, Y, n)
+    if metric is None:
+        metric = "r2" if real else f"f1@{min(5, labels.shape[1])}"
+    score = metric_of(metric)
     known, lacking = ~np.isnan(labels), any(presence(source) is not None for source in raw.values())
-    task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, real)
+    task = _Task(labels, Y, _dealt(labels, folds, random_state), score, real, metric)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
     slow = [key for key in grid if key not in fast]
@@ -257,7 +281,7 @@ def sweep(
                 scores.begin(number, advance)
                 with part_of_more(scores.save), naming(estimator):
                     if runs is _shared:
-                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores)
+                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo)
                     else:
                         tried = runs(model, raw, views, task, inner, scores)
                 found = zip(tried, scores.values[number], strict=True)
@@ -275,11 +299,8 @@ def sweep(
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
     final = with_setting(estimator, params)
-    if refit:
-        given: Any = Y
-        final.fit(views, given if real else targets(final, given))
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-    return SweepResult(table, name, params, best["mean"], final)
+    return SweepResult(table, name, params, best["mean"], final), real
 
 
 def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
@@ -334,6 +355,15 @@ def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> 
 
 def _summary(scores: Sequence[float]) -> dict[str, Any]:
     return {"mean": float(np.mean(scores)), "std": float(np.std(scores)), "folds": [float(s) for s in scores]}
+
+
+def _dealt(labels: np.ndarray, folds: int, random_state: int | None) -> np.ndarray:
+    """The fold of every sample (n)."""
+    return remembered(
+        lambda: stratified_folds(np.nan_to_num(labels), folds, random_state),
+        8.0 * len(labels),
+        lambda memory: ("folds", memory.name(labels), folds, random_state),
+    )
 
 
 def _description(
@@ -406,20 +436,15 @@ def _shared(
     task: _Task,
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
+    ruled: Sequence[Any],
+    loo: bool,
 ) -> list[dict[str, Any]]:
-    """Score all settings, which it returns, from shared kernels (exact) or shared moments (low rank)."""
+    """Score all settings, which it returns, from remembered kernels (exact) or shared moments (low rank)."""
     algebra = list(settings({key: grid[key] for key in grid if key in _ALGEBRA}))
     decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
-    ruled = _ruled(model, grid)
-    wanted = np.array(
-        [
-            [
-                any(scores.wanted(i * len(decoders) + j, number) for j in range(len(decoders)))
-                for i in range(len(algebra))
-            ]
-            for number in range(task.folds)
-        ]
-    )
+    decided = [told((own.intercept, own.decoder)) for own in ruled]
+
+    wanted = ~scores.known[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
@@ -430,17 +455,26 @@ def _shared(
                 count = decoder.get("n_components", getattr(model, "n_components", None))
                 by_components.setdefault(count, []).append(j)
         center, n_train = algebra[i].get("center", model.center), len(task.labels) - len(truths[number])
-        found = []
-        for count, raw, loo in held.scores(by_components):
-            for j in by_components[count]:
-                if held.units is None:
-                    values = _decoded(ruled[j], held, raw, loo, n_train)
-                else:
-                    values = (raw + held.frequency if center else raw) * held.units.scale + held.units.shift
-                found.append((i * len(decoders) + j, task.metric(truths[number], values)))
-        return found
 
-    fits = _fits(model, sources, maps, factor, task, algebra, decoders, wanted)
+        def score(j: int, raw: np.ndarray, loo: np.ndarray | None) -> float:
+            if held.units is None:
+                values = _decoded(ruled[j], held, raw, loo, n_train)
+            else:
+                values = (raw + held.frequency if center else raw) * held.units.scale + held.units.shift
+            return task.metric(truths[number], values)
+
+        def key(count: float | None, j: int, memory: Memory) -> Hashable:
+            if held.key is None or not isinstance(task.name, str):
+                return object()
+            return held.key, held.components[count], decided[j], task.name, memory.name(truths[number])
+
+        return [
+            (i * len(decoders) + j, remembered(partial(score, j, raw, loo), 8.0, partial(key, count, j)))
+            for count, raw, loo in held.scores(by_components)
+            for j in by_components[count]
+        ]
+
+    fits = _fits(model, sources, maps, factor, task, algebra, decoders, wanted, loo)
     while batch := list(itertools.islice(fits, thread_count())):
         for (number, _, _), found in zip(batch, in_threads(scored, batch), strict=True):
             for inner, score in found:
@@ -457,12 +491,9 @@ def _fits(
     algebra: Sequence[Mapping[str, Any]],
     decoders: Sequence[Mapping[str, Any]],
     wanted: np.ndarray,
+    loo: bool,
 ) -> Iterator[tuple[int, int, HeldOut]]:
     """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
-    loo = any(
-        own._by_scores.standardize or own._decoder is not None
-        for own in (with_setting(model, setting) for setting in decoders)
-    )
 
     def in_turn(some: np.ndarray) -> list[int]:
         """Settings that share factors or subspaces one after the other; these grow with the balance."""
@@ -488,7 +519,8 @@ def _decoded(model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None,
     if decoder is not None:
         assert loo is not None
         assert held.labels is not None
-        return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
+        with remembering(0.0):
+            return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
     by = model._by_scores
     rule = model.intercept, by.standardize, by.prior_power, by.propensity
     return ScoreRule.learn(held.frequency, n_train, loo, *rule)(raw)
@@ -507,7 +539,7 @@ def _one_by_one(
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
 ) -> list[dict[str, Any]]:
-    """Score every setting, fitted for itself unless the estimator shares its fits of a fold. Returns the settings."""
+    """Score every setting, fitted for itself. Returns the settings."""
     tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
     for number in range(task.folds):
         left = [i for i in range(len(tried)) if scores.wanted(i, number)]
@@ -519,17 +551,9 @@ def _one_by_one(
             old, new = (crossed(old, old), crossed(new, old)) if pairwise else (old[:], new[:])
         y = _safe_indexing(task.given, train)
         with part_of_more(scores.save):
-            for i, fitted in zip(left, _fits_of(model, old, y, [tried[i] for i in left], task.real), strict=True):
+            for i in left:
+                fitted = with_setting(model, tried[i])
+                fitted._only_scores = True  # nobody asks it for label sets
+                fitted.fit(old, y if task.real else targets(fitted, y))
                 scores.put(i, number, task.metric(task.truth(number), label_scores(fitted, new)))
     return tried
-
-
-def _fits_of(model: Any, X: Any, y: Any, tried: Sequence[Mapping[str, Any]], real: bool) -> Iterator[Any]:
-    """The estimator fitted under each setting; each is used before the next is made."""
-    if tried and hasattr(model, "_fits"):
-        yield from clone(model)._fits(X, y, tried)
-        return
-    for setting in tried:
-        fitted = with_setting(model, setting)
-        fitted._only_scores = True  # nobody asks it for label sets
-        yield fitted.fit(X, y if real else targets(fitted, y))

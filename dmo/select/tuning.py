@@ -23,11 +23,12 @@ import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows
 from dmo.errors import UserError
 from dmo.inputs import Inputs, Outputs, check_raw_views, is_label_sets, naming, per_view, prepare_views, sample_count
-from dmo.inputs.preparation import _scalable
+from dmo.inputs.preparation import scalable
 from dmo.kernels import parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import is_product
+from dmo.memory import remembering
 from dmo.methods.annotator import Annotator, targets
 from dmo.methods.kgha import KGHA
 from dmo.methods.llt_svr import LLTSVR
@@ -125,15 +126,14 @@ def search(
     """
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
-    if grid is not None:
-        found = problem.with_own(problem.extended([grid]), grid)
-    elif isinstance(estimator, (MultiViewRidge, KGHA)):
-        found = _kernel_search(problem)
-    elif isinstance(estimator, OutputSVR):
-        found = _machine_search(problem)
-    else:
-        grid = GRIDS[type(estimator).__name__]
-        found = problem.with_own(problem.extended([grid]), grid)
+    with remembering():
+        if grid is None and isinstance(estimator, (MultiViewRidge, KGHA)):
+            found = _kernel_search(problem)
+        elif grid is None and isinstance(estimator, OutputSVR):
+            found = _machine_search(problem)
+        else:
+            grid = GRIDS[type(estimator).__name__] if grid is None else grid
+            found = problem.with_own(problem.extended([grid]), grid)
     return problem.finished(found)
 
 
@@ -418,7 +418,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 own = own | {"bandwidth": _WIDTHS}
             except (UserError, TypeError, AttributeError):  # a kernel without a width
                 pass
-        negative = scale == "standard" and not all(_scalable(estimator, list(problem.views)).values())
+        negative = scale == "standard" and not all(scalable(estimator, list(problem.views)).values())
         if estimator.kernel != "linear" and not negative:
             grids.append(own | {"ridge": _RIDGES})
         if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":

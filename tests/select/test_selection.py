@@ -22,6 +22,7 @@ from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.svm import SVR
 
 import dmo
+import dmo.fit.fitted_views
 import dmo.fit.row_sums
 import dmo.methods.kgha
 import dmo.methods.shared_fits
@@ -40,16 +41,20 @@ from dmo import (
     TagProp,
     TwoPassKNN,
 )
+from dmo.blocks import Subset
 from dmo.datasets.writing import Source, write
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS
+from dmo.fit.fitted_views import fit_view
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
+from dmo.kernels.base import RowKernel
 from dmo.kernels.composite import NAMED
 from dmo.kernels.multikernel import MultiKernel
+from dmo.memory import remembered, remembering
 from dmo.methods.homogeneity_maps import LabelSubspace
-from dmo.methods.shared_fits import HeldOut, SharedViews
+from dmo.methods.shared_fits import HeldOut
 from dmo.metrics import annotation_scores, metric_of
 from dmo.select.sweeps import default_metric, making_sets, stratified_folds
 from dmo.selection import sweep
@@ -277,8 +282,8 @@ def test_leading_components_are_decoded_by_the_pseudo_inverse_of_their_loadings(
 
 
 def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monkeypatch):
-    made, decompose = [], dmo.methods.shared_fits.Spectrum
-    monkeypatch.setattr(dmo.methods.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    made, decompose = [], dmo.fit.fitted_views.Spectrum
+    monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     X = {"a": np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)}
     for precision, factorizations, tol, wanted in (
         ("float32", 16.0, 1e-5, 0),
@@ -286,8 +291,9 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
         ("float32", 16.0, 1e-8, 1),
         ("float64", 16.0, 1e-5, 1),
     ):
-        model, kernels = MultiViewRidge(approximation=Exact(precision=precision)), {"a": MultiKernel.of("a", RBF())}
-        SharedViews(model, kernels, X, X, factorizations, tol).view("a", 0.1, True)
+        with remembering(factorizations):
+            engine, kernel = Exact(precision=precision), MultiKernel.of("a", RBF())
+            fit_view(engine, "a", kernel, X, 0.1, True, "memory", "auto", 0, tol=tol)
         assert len(made) == wanted
         made.clear()
 
@@ -303,11 +309,11 @@ def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeyp
     decoder = Scores(label_sets=False) if model.decoder is None else model.decoder
     model = clone(model).set_params(approximation="exact", decoder=decoder)
     made = []
-    decompose = dmo.methods.shared_fits.Spectrum
-    monkeypatch.setattr(dmo.methods.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    decompose = dmo.fit.fitted_views.Spectrum
+    monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2  # of 8 ridges with leave-one-out scores: for each fold and centering
-    monkeypatch.setattr(dmo.methods.shared_fits, "EIGENPAIRS", np.inf)
+    monkeypatch.setattr(dmo.fit.fitted_views, "EIGENPAIRS", np.inf)
     wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2
     np.testing.assert_allclose([row["folds"] for row in found.table], [row["folds"] for row in wanted.table], rtol=1e-6)
@@ -864,3 +870,100 @@ def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, m
             np.testing.assert_allclose(one, another, atol=1e-6)
         else:
             np.testing.assert_array_equal(one, another)
+
+
+def unknown_here(Y):
+    """The labels with a share of them unknown, at least one known in every sample."""
+    given = np.where(np.random.default_rng(3).random(Y.shape) < 0.2, np.nan, Y.astype(float))
+    given[np.isnan(given).all(axis=1), 0] = 1.0
+    return given
+
+
+REMEMBERED = {
+    "KGHA": (
+        KGHA("rbf", solver=Solver(tol=1e-9)),
+        {"ridge": [0.1, 1.0], "balance": [0.01, 0.1], "n_components": [2, 4], "bandwidth": [0.5, 1.0, 2.0]},
+    ),
+    "ridge": (
+        MultiViewRidge("rbf"),
+        {
+            "ridge": [0.1, 1.0],
+            "center": [True, False],
+            "bandwidth": [0.5, 1.0, 2.0],
+            "prepare__scale": ["auto", "none"],
+        },
+    ),
+    "ridge, one kernel": (
+        MultiViewRidge("laplacian", combine="product"),
+        {"ridge": [0.1, 1.0], "bandwidth": [0.5, 2.0], "intercept": [False, True], "prepare__scale": ["standard"]},
+    ),
+    "MORP": (dmo.MORP(n_components=3), {"mixing": [0.1, 0.9], "ridge": [0.1, 10.0]}),
+    "MORP, exact": (dmo.MORP(n_components=3, kernel="rbf"), {"ridge": [0.1, 10.0], "bandwidth": [0.5, 1.0, 2.0]}),
+    "KGHA, Nystrom": (
+        KGHA("rbf", approximation=LOW_RANK, solver=Solver(tol=1e-9)),
+        {"ridge": [0.1, 1.0], "balance": [0.01, 0.1]},
+    ),
+    "ridge, Nystrom": (MultiViewRidge("rbf", approximation=LOW_RANK), {"ridge": [0.1, 1.0], "center": [True, False]}),
+}
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["", "unknown labels"])
+@pytest.mark.parametrize("name", REMEMBERED)
+def test_a_sweep_that_remembers_scores_as_a_plain_loop_of_clones(name, gaps):
+    model, grid = REMEMBERED[name]
+    several = "MORP" not in name
+    X = VIEWS if several else np.hstack(list(VIEWS.values()))
+    if "decoder" in model.get_params():
+        model = clone(model).set_params(decoder=Scores(label_sets=False))
+    if gaps and not several:
+        pytest.skip("MORP takes all labels")
+    Y = unknown_here(LABELS) if gaps else LABELS
+    pick = lambda rows: {view: x[rows] for view, x in X.items()} if several else X[rows]  # noqa: E731
+    known = lambda Y, S: float(S[Y == 1].mean() - S[Y == 0].mean())  # noqa: E731
+    found = sweep(model, X, Y, grid, 3, known, refit=False)
+    assert len(found.table) == np.prod([len(values) for values in grid.values()])
+    fold = stratified_folds(np.nan_to_num(Y), 3, 0)
+    for row in found.table[:: 1 if len(found.table) < 9 else 5]:
+        setting = {key: row[key] for key in grid}
+        if "bandwidth" in setting:
+            kind = {"rbf": RBF, "laplacian": Laplacian}[model.kernel]
+            setting["kernel"] = kind(scale=setting.pop("bandwidth"))
+        alone = []
+        for number in range(3):
+            fitted = clone(model).set_params(**setting).fit(pick(fold != number), Y[fold != number])
+            alone.append(known(Y[fold == number], fitted.decision_function(pick(fold == number))))
+        # of low rank rows are float32; eigenvectors are as near as the search's tolerance
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-3 if "Nystrom" in name else 1e-6)
+
+
+def test_distances_are_worked_out_once_for_all_bandwidths_ridges_and_scales_that_are_the_same(monkeypatch):
+    made, pairs = [], RowKernel._pairs
+    monkeypatch.setattr(RowKernel, "_pairs", lambda self, *given: made.append(1) or pairs(self, *given))
+    grid = {"bandwidth": [0.5, 1.0, 2.0], "ridge": [0.1, 1.0], "prepare__scale": ["none", "auto"]}
+    found = sweep(MultiViewRidge("rbf"), VIEWS, LABELS, grid, 3, separation, refit=False)
+    assert len(made) == 3 * len(VIEWS)
+    by_scale = [[row["folds"] for row in found.table if row["prepare__scale"] == scale] for scale in ("none", "auto")]
+    assert by_scale[0] == by_scale[1]
+    assert len({row["mean"] for row in found.table}) == 6
+
+
+def test_what_is_remembered_goes_by_contents_and_makes_room_by_age():
+    made = []
+    with remembering() as memory:
+        memory.room = 20.0
+        ask = lambda rows: remembered(lambda: made.append(1) or len(made), 8.0, lambda memory: memory.name(rows))  # noqa: E731
+        X = np.arange(6.0).reshape(3, 2)
+        assert ask(X) == ask(X.copy()) == ask(Subset(X, np.arange(3))[:]) == 1
+        assert ask(X + 1) == 2
+        assert ask(X) == 1
+        assert ask(Subset(X, np.array([0, 2]))) == 3  # X + 1 was asked for before X, and goes
+        assert ask(X + 1) == 4
+    assert remembered(lambda: 5, 8.0, lambda memory: 1 / 0) == 5
+
+
+@pytest.mark.parametrize("n_labels", [1, 3, 7])
+def test_the_metric_of_a_sweep_asks_for_no_more_labels_than_there_are(n_labels):
+    X, y = VIEWS["a"], LABELS[:, np.argsort(-LABELS.sum(axis=0))[:n_labels]]
+    found = sweep(MultiViewRidge(), X, y, {"ridge": [0.1, 1.0]}, 2)
+    assert found.metric == f"f1@{min(5, n_labels)}"
+    assert sweep(MultiViewRidge(), X, X[:, :2] ** 3, {"ridge": [0.1, 1.0]}, 2).metric == "r2"
