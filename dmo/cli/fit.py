@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -41,8 +41,9 @@ def fit_command(name: str) -> Callable[..., None]:
     ) -> None:
         free(model, overwrite or dry_run, "model")
         reserved = nullcontext() if dry_run else stores.reserve_model(model, overwrite)  # from before the work
-        with session(json) as run, reserved, connect(scheduler) as backend:
+        with session(json) as run, reserved, ExitStack() as place:
             training = training_of(kind, store, split, given)
+            backend = place.enter_context(connect(scheduler))  # jobs are queued for what is there to be read
             estimator, chosen = prepare(estimator_of(kind, given, training), training)
             run.note(chosen)
             with quiet():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -40,8 +41,9 @@ def plan_command(name: str) -> Callable[..., None]:
         json: Json = False,
         **given: Any,
     ) -> None:
-        with session(json) as run, connect(scheduler) as backend:
+        with session(json) as run, ExitStack() as place:
             training = training_of(kind, store, split, given)
+            backend = place.enter_context(connect(scheduler))  # jobs are queued for what is there to be read
             chosen = {}
             if kernels is not None:
                 chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))

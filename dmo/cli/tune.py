@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -71,8 +72,9 @@ def tune_command(name: str) -> Callable[..., None]:
     ) -> None:
         free(model, overwrite, "model")
         title = f"{name} tuned on {store}"
-        with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
+        with session(json) as run, stores.reserve_model(model, overwrite), ExitStack() as place:
             training = training_of(kind, store, split, given)
+            place.enter_context(connect(scheduler))
             tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y), scoring)
             options = options_of(kind)
             fixed = {
