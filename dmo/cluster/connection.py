@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 from weakref import WeakSet
 
+from dmo.blocks import in_task
 from dmo.cluster import targets
 from dmo.cluster.settings import Backend, default_backend, setting
 from dmo.errors import UserError
@@ -229,10 +230,9 @@ def _own_client() -> Any:
     """The program's current or default client that runs; what it means is told at its first use."""
     if "distributed" not in sys.modules:
         return None
-    from distributed import Client, get_worker
+    from distributed import Client
 
-    with suppress(ValueError):
-        get_worker()
+    if in_task():
         return None
     try:
         client = Client.current()

@@ -304,7 +304,8 @@ def _submitted(job: Any, backend: Backend) -> Any:
                 try:
                     return str(await super()._submit_job(script))
                 except RuntimeError as error:
-                    self.status = Status.failed  # unless it goes well: a cluster waits for jobs in the making as it closes
+                    # unless it goes well in the end: a cluster that closes takes no job in the making
+                    self.status = Status.failed
                     said = " ".join(str(error).partition("stdout:")[2].replace("stderr:", "").split())[-300:]
                     if not _PASSING.search(said):
                         raise UserError(
