@@ -6,6 +6,7 @@ Zarr array, a view of a feature store, or a `Subset` of one of these. `rows` is 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -338,13 +339,26 @@ def double(block: Any) -> Any:
 
 
 def _computed(block: Any) -> Any:
-    """The values of a dask array: by threads of this process, by its cluster where it is persisted on one."""
+    """The values of a dask array: by threads of this process, by a task's own; by its cluster where it is persisted on one."""
     try:
-        return block.compute(scheduler="threads")
+        return block.compute(scheduler="sync" if in_task() else "threads")
     except ValueError as error:
         if "Missing dependency" not in str(error):
             raise
         return block.compute()
+
+
+def in_task() -> bool:
+    """Whether this is a task on a worker, which has one thread for it."""
+    if "distributed" not in sys.modules:
+        return False
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:

@@ -7,10 +7,14 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 # sbatch cluster/slurm/driver.sh fit kgha features.zarr model.zarr --checkpoint checkpoints
+# sbatch cluster/slurm/driver.sh pipelines/kgha_annotation.py --work work
 # Five minutes before its end the job tells dmo to stop (exit code 143), and queues itself again to go on; its output goes on
 # in the same file.
 set -uo pipefail
-dmo "$@" --scheduler slurm &
+case ${1-} in
+  *.py) python "$@" --scheduler slurm & ;;
+  *) dmo "$@" --scheduler slurm & ;;
+esac
 child=$!
 trap 'kill -TERM "$child"' TERM
 wait "$child"

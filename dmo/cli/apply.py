@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,9 +57,10 @@ def transform(
 
     Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
     """
-    with session(json) as run, connect(scheduler):
+    with session(json) as run, ExitStack() as place:
         check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
         applied = open_applied(model, features, split, ALL, "transform")
+        place.enter_context(connect(scheduler))
         record = write_rows(
             run,
             applied,
@@ -114,7 +116,7 @@ def annotate(
             Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json, proba), scheduler
         )
         return
-    with session(json) as run, connect(scheduler):
+    with session(json) as run, ExitStack() as place:
         check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
         if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
@@ -126,6 +128,7 @@ def annotate(
         if proba and (csv is None or real):
             cure = "leave it out: there are numbers, no labels" if real else "pass --csv too"
             raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
+        place.enter_context(connect(scheduler))
         values, width = real or scores, 0 if real else applied.model.most_labels(asked)
 
         def numbers(views: Mapping[str, Rows]) -> np.ndarray:
@@ -194,6 +197,7 @@ def _first(record: Mapping[str, Any]) -> str:
 
 def annotate_folder(request: Folder, scheduler: str | None) -> None:
     """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
+    stores.describe(request.model)  # before workers are asked for
     with session(request.json) as run, connect(scheduler):
         record = annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dmo import stores
 from dmo.cli.options import Features, Json, Model, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
@@ -27,6 +28,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
+    for path in (model, features):
+        stores.describe(path)  # before workers are asked for
     with session(json) as run, connect(scheduler):
         found = judge(model, features, split, top, cv)
         seen = found.measures["training_samples"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -67,13 +68,14 @@ def extract_command(
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
     recipe = model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
-    with session(json) as run, connect(scheduler):
+    with session(json) as run, ExitStack() as place:
         if not append and free(store, overwrite, "features") and not overwrite:
             run.note(f"{store} is unfinished: going on with the blocks that are missing")
         listing = list_images(folder, labels)
         if test_share is not None:
             listing = listing.with_test_share(test_share)
         _say_listing(run, listing, labels)
+        place.enter_context(connect(scheduler))
         if append:
             done = append_images(listing, store, unreadable=unreadable, threads=threads)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -37,8 +37,11 @@ def fit_command(name: str) -> Callable[..., None]:
         free(model, overwrite or dry_run, "model")
         reserved = nullcontext() if dry_run else dmo.stores.reserve_model(model, overwrite)  # from before the work
         opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
-        with session(json) as run, reserved, dmo.cluster.connect(scheduler) as backend:
+        with session(json) as run, reserved, ExitStack() as place:
             training = training_of(name, opened, split, given)
+            backend = place.enter_context(
+                dmo.cluster.connect(scheduler)
+            )  # jobs are queued for what is there to be read
             estimator, chosen = workflows.fitting.prepare(estimator_of(name, given, training), training)
             run.note(chosen)
             with quiet():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -36,8 +37,11 @@ def plan_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         opened = dmo.stores.open_features(store)
-        with session(json) as run, dmo.cluster.connect(scheduler) as backend:
+        with session(json) as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
+            backend = place.enter_context(
+                dmo.cluster.connect(scheduler)
+            )  # jobs are queued for what is there to be read
             chosen = {}
             if kernels is not None:
                 chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -63,8 +64,9 @@ def tune_command(name: str) -> Callable[..., None]:
         free(model, overwrite, "model")
         opened = dmo.stores.open_features(store)
         title = f"{name} tuned on {store}"
-        with session(json) as run, dmo.stores.reserve_model(model, overwrite), dmo.cluster.connect(scheduler):
+        with session(json) as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             training = training_of(name, opened, split, given)
+            place.enter_context(dmo.cluster.connect(scheduler))
             tried = _tried(name, given, training, bandwidth_factors, scoring)
             options = options_of(name)
             fixed = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -12,14 +13,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
+from weakref import WeakSet
 
+from dmo.blocks import in_task
 from dmo.cluster import targets
 from dmo.cluster.settings import Backend, default_backend, setting
 from dmo.errors import UserError
 
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
-_current: ContextVar[Any] = ContextVar("dmo_client", default=None)
+_current: ContextVar[Any] = ContextVar("dmo_client")
+_admitted: WeakSet[Any] = WeakSet()  # clients of the program that work went to before
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class WorkerMemoryError(UserError):
 
 @contextmanager
 def connect(
-    where: str | None = None,
+    where: Any = None,
     *,
     workers: int | None = None,
     threads: int | None = None,
@@ -75,10 +79,11 @@ def connect(
 
     Parameters
     ----------
-    where : str, optional
-        "in-process"; "local": a LocalCluster on loopback, one worker per core; "tcp://host:port" or "tls://...": a running
-        scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes", "gateway", "ssh": workers started there.
-        Default: the address in DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else this process.
+    where : str, distributed.Client or Cluster, optional
+        A client, which stays open, or a cluster of Dask; "in-process"; "local": a LocalCluster on loopback, one worker a core;
+        "tcp://host:port" or "tls://...": a running scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes",
+        "gateway", "ssh": workers started there. Default: the program's own client (see `current_client`), else the address in
+        DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else this process.
     workers : int, optional
         Workers (jobs of a batch queue) to start, and to wait for; this and the next two default to the settings
         `dmo.<where>`, see dmo/cluster/dmo.yaml.
@@ -112,7 +117,7 @@ def connect(
     >>> with connect("in-process"):
     ...     estimator = dmo.KGHA()  # its fit would run there
     """
-    where = where or default_backend()
+    where = where or current_client() or default_backend()
     with ExitStack() as stack:
         backend = Backend(
             where,
@@ -121,14 +126,16 @@ def connect(
             setting("memory-limit") if memory_limit is None else memory_limit,
             timeout,
         )
-        client = None if where == "in-process" else targets.open_client(backend, stack)
+        client = None if backend.name == "in-process" else targets.open_client(backend, stack)
         if client is not None:
             log.info("dashboard: %s", client.dashboard_link)
             _report(client, stack)
         token = _current.set(client)
         stack.callback(_current.reset, token)
         with _explained(client):
-            yield Connection(client, "in this process" if client is None else f"{where}, {_count(client)} workers")
+            yield Connection(
+                client, "in this process" if client is None else f"{backend.name}, {_count(client)} workers"
+            )
 
 
 @contextmanager
@@ -192,12 +199,20 @@ def _count(client: Any) -> int:
 
 
 def current_client() -> Any:
-    """Find the client of the innermost `connect` block.
+    """Find the Dask client that work goes to: of the innermost `connect` block, else the program's own.
+
+    A program's own is its default `distributed.Client`, or that of `with client.as_current()`. A task that runs on a
+    worker has its thread alone, and no client.
 
     Returns
     -------
     distributed.Client or None
         None: work runs in this process.
+
+    Raises
+    ------
+    UserError
+        Where workers of the program's client have no dmo, or another one.
 
     Examples
     --------
@@ -205,4 +220,33 @@ def current_client() -> Any:
     >>> current_client() is None
     True
     """
-    return _current.get()
+    try:
+        return _current.get()
+    except LookupError:
+        return _own_client()
+
+
+def _own_client() -> Any:
+    """The program's current or default client that runs; what it means is told at its first use."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import Client
+
+    if in_task():
+        return None
+    try:
+        client = Client.current()
+    except ValueError:
+        return None
+    if client.asynchronous or client.status != "running":
+        return None
+    if client not in _admitted:
+        address = client.scheduler.address
+        targets.admit(client, address)
+        _admitted.add(client)
+        log.info(
+            "work goes to the default Dask client, %s with %d workers; dmo.cluster.connect('in-process') keeps it here",
+            address,
+            _count(client),
+        )
+    return client

@@ -29,7 +29,7 @@ class Backend:
 
     Parameters
     ----------
-    where : str
+    where : str, distributed.Client or Cluster
         See `connect`.
     workers : int, optional
         Workers; this and the next three default to the settings of the backend.
@@ -48,16 +48,22 @@ class Backend:
     ('ssh', 20.0)
     """
 
-    where: str
+    where: Any
     workers: int | None = None
     threads: int | None = None
     memory_limit: str | float | None = None
     timeout: float | None = None
 
     @property
+    def name(self) -> str:
+        """`where` in words: of a client or a cluster its address."""
+        scheduler = getattr(self.where, "scheduler", None)  # of a client
+        return str(getattr(self.where, "scheduler_address", getattr(scheduler, "address", self.where)))
+
+    @property
     def kind(self) -> str:
         """`where` without what follows a colon, as the hosts of "ssh:host1,host2"; an address as it is."""
-        return self.where if "://" in self.where else self.where.partition(":")[0]
+        return self.name if "://" in self.name else self.name.partition(":")[0]
 
     def expected(self) -> int:
         """Count the workers to wait for.

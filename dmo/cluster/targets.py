@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -21,6 +23,10 @@ from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls, usable_
 from dmo.errors import UserError
 
 log = logging.getLogger("dmo")
+_PAUSE, _LONGEST = 1.0, 60.0  # seconds before a queue is asked again, first and at most
+_PASSING = re.compile(r"timed? ?out|temporar|unable to contact|connect|communicat|try again|unavailable|is down", re.I)
+"""In the words of SLURM, PBS or LSF: the queue did not answer. All else it refuses, and would again."""
+_REACH = 2.0  # seconds in which a worker that blocks may be sent to directly answers
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
@@ -31,8 +37,23 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     starter = STARTERS.get(backend.kind)
     if security is None and backend.kind in BATCH:
         security = temporary_tls(where)
-    if starter is not None:
-        address = stack.enter_context(starter(backend, security))
+    address: Any
+    if isinstance(where, Client):
+        stack.enter_context(where.as_current())
+        _await_workers(where, backend)
+        admit(where, backend.name)
+        return where
+    if hasattr(where, "scheduler_address"):  # of a cluster, which brings its own certificates
+        address, security = where, None
+    elif not isinstance(where, str):
+        raise UserError(
+            f"no cluster {str(where)[:60]!r}, of type {type(where).__name__}: pass a distributed.Client, a cluster of Dask, "
+            "an address such as tcp://host:8786, or 'local'"
+        )
+    elif starter is not None:
+        cluster = starter(backend, security)
+        stack.callback(_drop_keys, cluster)
+        address = stack.enter_context(cluster)
     elif "://" in where:
         address = where
     elif os.path.isfile(where):
@@ -48,15 +69,37 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         client = stack.enter_context(Client(address, timeout=patience, security=security))
     except OSError as error:
         cure = "start one with `dask scheduler`, or check it"
-        if where.startswith("tcp://"):
+        if backend.name.startswith("tcp://"):
             cure += "; one that is encrypted has a tls:// address"
-        elif where.startswith("tls://"):
+        elif backend.name.startswith("tls://"):
             cure += "; it answers only to certificates of its own authority, and dmo.tls names yours"
-        raise OSError(f"no scheduler answers at {where}: {cure}") from error
+        raise OSError(f"no scheduler answers at {backend.name}: {cure}") from error
     _await_workers(client, backend)
-    _check_versions(client, where)
+    admit(client, backend.name)
     log.info("%s", listening(client.scheduler.address))
     return client
+
+
+def admit(client: Any, where: str) -> None:
+    """Check the workers of a client before its first work, and have blocks go to and from them past the scheduler where this
+    process reaches them."""
+    _check_versions(client, where)
+    if client.direct_to_workers is None and _reaches_workers(client):
+        client.direct_to_workers = True
+
+
+def _reaches_workers(client: Any) -> bool:
+    """Whether this process can connect to a worker itself: no gateway, port of a container or forwarded one is between."""
+    told = client.scheduler_info(n_workers=-1)
+
+    async def asked() -> bool:
+        found = await asyncio.wait_for(client.rpc(next(iter(told["workers"]))).identity(), _REACH)
+        return bool(found["scheduler"] == told["address"])  # not a stranger at the same address of another network
+
+    try:
+        return bool(told["workers"]) and client.sync(asked)
+    except (OSError, ValueError, TypeError, RuntimeError):  # no way there, or none that this client knows
+        return False
 
 
 def _await_workers(client: Any, backend: Backend) -> None:
@@ -66,9 +109,12 @@ def _await_workers(client: Any, backend: Backend) -> None:
     try:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
-        raise OSError(
-            f"the scheduler at {backend.where} has no workers after {patience:g} s: start them with `dask worker`"
-        ) from error
+        cure = "start them with `dask worker`"
+        if backend.kind in BATCH:
+            cure = (
+                "its jobs wait in the queue, or say in dmo.batch.log-directory why they ended; raise dmo.queue-timeout"
+            )
+        raise OSError(f"the scheduler at {backend.name} has no workers after {patience:g} s: {cure}") from error
     try:
         client.wait_for_workers(expected, timeout=max(0.1, end - time.monotonic()))
     except TimeoutError:
@@ -88,7 +134,7 @@ def _check_versions(client: Any, where: str) -> None:
             what = "have no dmo" if theirs is None else f"have dmo {theirs}"
             raise UserError(
                 f"workers at {where} {what}, as {address} does, and this is dmo {own}; install dmo {own} in the Python "
-                "that starts them"
+                "that starts them, or work in this process: dmo.cluster.connect('in-process')"
             )
 
 
@@ -104,8 +150,9 @@ def listening(address: str) -> str:
     host = place.rpartition(":")[0].strip("[]")
     if scheme == "tls":
         return f"the scheduler listens at {address}, encrypted: who has no certificate of this cluster is refused"
-    if host == "localhost" or host == "::1" or host.startswith("127."):
-        return f"the scheduler listens at {address}, not encrypted, for this machine only"
+    if scheme == "inproc" or host == "localhost" or host == "::1" or host.startswith("127."):
+        whom = "process" if scheme == "inproc" else "machine"
+        return f"the scheduler listens at {address}, not encrypted, for this {whom} only"
     return (
         f"the scheduler listens at {address}, NOT encrypted: whoever reaches it can run code on its workers; close its "
         "ports to others, or set dmo.tls"
@@ -125,14 +172,20 @@ def _check_address(address: str, security: Any) -> None:
     from distributed import Security
     from distributed.comm import get_address_host_port
 
+    if address.startswith("inproc://"):
+        return
     try:
         get_address_host_port(address)
     except ValueError as error:
         raise UserError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
     if security is not None and address.startswith("tcp://"):
         raise UserError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
+    if dask.config.get("distributed.client.security-loader", None):  # which a client asks for certificates
+        return
     if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
-        raise UserError(f"{address} is encrypted; set dmo.tls.ca-file, dmo.tls.cert and dmo.tls.key")
+        raise UserError(
+            f"{address} is encrypted; set dmo.tls.ca-file, dmo.tls.cert and dmo.tls.key, or pass its client or cluster"
+        )
 
 
 def scheduler_address(path: str) -> str:
@@ -193,8 +246,11 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
         os.makedirs(
             folder, mode=0o700, exist_ok=True
         )  # temporary keys are put there for the jobs, readable by the user
-    return getattr(module, _QUEUES[backend.where][0])(
+    kind = getattr(module, _QUEUES[backend.where][0])
+    return kind(
         n_workers=0,
+        job_cls=_submitted(kind.job_cls, backend),
+        log_directory=os.path.expanduser(setting("batch.log-directory")),
         shared_temp_directory=folder,
         security=security,
         protocol="tcp://" if security is None else "tls://",
@@ -210,12 +266,60 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
 def _batch(backend: Backend, security: Any) -> Any:
     cluster = batch_cluster(backend, security)
     submit = _QUEUES[backend.where][1]
-    if which(submit) is None:
-        cluster.close()
-        raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this where jobs are submitted")
     jobs = backend.workers or setting("batch.jobs")
+
+    async def submit_all() -> None:
+        cluster.scale(jobs=jobs)
+        await cluster._correct_state()  # which `scale` does later, where nobody would hear that the queue refuses
+
+    try:
+        if which(submit) is None:
+            raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this where jobs are submitted")
+        cluster.sync(submit_all)
+    except BaseException:
+        cluster.close()
+        _drop_keys(cluster)
+        raise
     cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # unlike `scale`, it replaces jobs that end
     return cluster
+
+
+def _drop_keys(cluster: Any) -> None:
+    """Close the files that have a batch queue's temporary certificates, which removes them."""
+    for part in ("key", "cert", "ca_file"):
+        getattr(cluster, f"_job_{part}", ExitStack()).close()
+
+
+def _submitted(job: Any, backend: Backend) -> Any:
+    """The class of a queue's jobs, submitted again where the queue does not answer."""
+    from distributed.core import Status
+
+    patience, submit = backend.patience(), _QUEUES[backend.where][1]
+
+    class Job(job):  # type: ignore[misc]
+        async def _submit_job(self, script: str) -> str:
+            end, pause = time.monotonic() + patience, _PAUSE
+            while True:
+                try:
+                    return str(await super()._submit_job(script))
+                except RuntimeError as error:
+                    # unless it goes well in the end: a cluster that closes takes no job in the making
+                    self.status = Status.failed
+                    said = " ".join(str(error).partition("stdout:")[2].replace("stderr:", "").split())[-300:]
+                    if not _PASSING.search(said):
+                        raise UserError(
+                            f"{submit} refuses the job: {said or 'it does not say why'}; change dmo.batch.queue, "
+                            "account, cores, memory, walltime or directives"
+                        ) from error
+                    if time.monotonic() + pause > end:
+                        raise TimeoutError(
+                            f"{submit} gave no job in {patience:g} s: {said}; run the same again"
+                        ) from error
+                    log.warning("%s: %s; trying again in %g s", submit, said, pause)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST)
+
+    return Job
 
 
 def _interface(name: str | None) -> str | None:

@@ -49,6 +49,7 @@ def send(client: Any, data: Any) -> Any:
 
     A dead worker can keep a broadcast waiting forever.
     """
+    from distributed.comm import CommClosedError
 
     async def sending(broadcast: bool) -> Any:
         return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
@@ -61,6 +62,8 @@ def send(client: Any, data: Any) -> Any:
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
         return client.sync(sending, False, callback_timeout=_SENDING)
+    except OSError as error:  # sent past the scheduler, to a worker that has just died
+        raise CommClosedError(str(error)) from error
 
 
 class Broadcast:

@@ -11,7 +11,9 @@ import dask
 import numpy as np
 import pytest
 from cases import ArrayTiles, K, N
+from distributed import Client, LocalCluster
 
+from dmo import Exact, MultiViewRidge
 from dmo.cluster import connect, current_client
 from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles
@@ -155,8 +157,6 @@ def test_a_place_where_nobody_answers_is_named(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_scheduler_without_workers_is_named() -> None:
-    from distributed import LocalCluster
-
     with LocalCluster(
         n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR
     ) as empty:
@@ -167,3 +167,91 @@ def test_a_scheduler_without_workers_is_named() -> None:
         ):
             pass
     assert current_client() is None
+
+
+X, Y = np.random.default_rng(1).standard_normal((90, 4)), np.arange(90) % 3
+RIDGE = MultiViewRidge("rbf", approximation=Exact(storage="recomputed", block=32))
+
+
+def test_a_fit_uses_the_programs_own_client_and_says_so_once(
+    local_cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client(local_cluster) as own, caplog.at_level("INFO", logger="dmo"):
+        assert current_client() is own
+        RIDGE.fit(X, Y)
+        RIDGE.fit(X, Y)
+        assert caplog.text.count(f"work goes to the default Dask client, {local_cluster.scheduler_address} with 2") == 1
+        with connect() as place:
+            assert place.client is own
+        with connect("in-process"):
+            assert current_client() is None
+        assert own.status == "running"
+    assert current_client() is None
+
+
+def test_a_client_that_is_not_the_default_one_is_used_within_its_own_block(client: Any) -> None:
+    assert current_client() is None
+    with client.as_current():
+        assert current_client() is client
+    with connect(client) as place:
+        assert current_client() is place.client is client
+        assert dask.delayed(os.getpid)().compute() != os.getpid()
+    assert client.status == "running"
+    assert current_client() is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"security": True}, {"processes": False}], ids=["certificates in memory", "inproc"]
+)
+def test_clusters_that_have_no_address_for_others_are_taken_as_they_are(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0", **options) as cluster:
+        for where in (cluster, Client(cluster, set_as_default=False)):
+            with connect(where) as place, caplog.at_level("INFO", logger="dmo"):
+                assert place.where == f"{cluster.scheduler_address}, 1 workers"
+                np.testing.assert_allclose(product(), Dense(K) @ B, atol=1e-12)
+        assert "NOT encrypted" not in caplog.text
+        assert where.status == "running"
+        where.close()
+        if "security" in options:
+            with (
+                pytest.raises(ValueError, match=r"is encrypted; set dmo.tls.ca-file, .* or pass its client or cluster"),
+                connect(cluster.scheduler_address),
+            ):
+                pass
+        else:
+            with connect(cluster.scheduler_address) as place:
+                # a task has one thread of a worker, and would wait for itself in a pool that it fills
+                assert place.client.submit(current_client).result(timeout=60) is None
+                there = place.client.submit(RIDGE.fit, X, Y).result(timeout=60)
+            np.testing.assert_array_equal(there.predict(X), RIDGE.fit(X, Y).predict(X))
+
+
+def test_blocks_do_not_pass_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[str] = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        for name in ("gather", "scatter"):
+            handler = cluster.scheduler.handlers[name]
+
+            async def counted(*given: Any, name: str = name, handler: Any = handler, **named: Any) -> Any:
+                passed.append(name)
+                return await handler(*given, **named)
+
+            monkeypatch.setitem(cluster.scheduler.handlers, name, counted)
+        with Client(cluster, direct_to_workers=False) as chosen, connect(chosen):
+            product()
+            assert set(passed) == {"gather", "scatter"}  # what its owner chose stays
+        passed.clear()
+        with Client(cluster) as own:
+            np.testing.assert_allclose(product(), Dense(K) @ B, atol=1e-12)
+            assert own.direct_to_workers
+        assert passed == []
+
+
+def test_what_is_no_place_is_refused_by_its_type() -> None:
+    with (
+        pytest.raises(ValueError, match=r"no cluster '3', of type int: pass a distributed\.Client, a cluster of Dask"),
+        connect(3),
+    ):
+        pass

@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster, Security
 from typer.testing import CliRunner
 
 from dmo.cli.app import app
-from dmo.cluster import Backend, connect, setting, tls, usable_memory
+from dmo.cluster import Backend, connect, current_client, setting, targets, tls, usable_memory
 from dmo.cluster.settings import defaults
 from dmo.cluster.targets import STARTERS, batch_cluster, local_sizes, open_client
 from dmo.errors import UserError
@@ -35,8 +35,9 @@ CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
 
 @pytest.fixture(autouse=True)
-def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where batch clusters make their folders
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +230,10 @@ def test_ctrl_c_on_a_batch_queue_is_an_interrupt_and_not_a_good_end(tmp_path: Pa
     assert (done.returncode, done.stderr.splitlines()[-1][:17]) == (130, "program: stopped;")
 
 
-def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -> None:
     """A batch queue that starts every job at once, as the process group of its number."""
-    start = f'cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
+    counted = f"echo asked >>{folder}/asked; {before}"
+    start = f'{counted}cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
     for name, line in {"sbatch": start, "scancel": 'kill -- "-$1"'}.items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -262,6 +264,83 @@ def test_jobs_of_a_queue_that_end_are_replaced(
     while Path(f"/proc/{other}").exists():
         assert time.monotonic() < deadline, "the job was not cancelled"
         time.sleep(0.1)
+
+
+def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    put_queue(tmp_path, monkeypatch, f'[ $(wc -l <{tmp_path}/asked) -gt 2 ] || {{ echo "{lost}" >&2; exit 1; }}; ')
+    monkeypatch.setattr(targets, "_PAUSE", 0.1)
+    logs = {"dmo.batch.log-directory": str(tmp_path / "logs")}
+    printed = yaml.safe_load((CLUSTER / "slurm" / "dmo.yaml").read_text(encoding="utf-8"))  # works as it is
+    with dask.config.set(printed), dask.config.set(logs), connect("slurm", workers=1, timeout=60) as place:
+        assert place.client.submit(abs, -3).result(timeout=60) == 3
+    script = (tmp_path / "job.sh").read_text(encoding="utf-8")
+    assert f"#SBATCH -o {tmp_path}/logs/dask-worker-%J.out\n" in script
+    assert (tmp_path / "logs").is_dir()
+    assert list((tmp_path / "home" / ".dmo" / "tls").iterdir()) == []
+    said = [record.getMessage() for record in caplog.records if record.name == "dmo" and "again in" in record.msg]
+    assert said == [f"sbatch: {lost}; trying again in {pause} s" for pause in ("0.1", "0.2")]
+    put_queue(tmp_path, monkeypatch, f'echo "{lost}" >&2; exit 1; ')
+    with pytest.raises(TimeoutError, match=f"sbatch gave no job in 0.5 s: {lost}"), connect("slurm", timeout=0.5):
+        pass
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Batch job submission failed: Invalid partition name specified",
+        "Batch job submission failed: Memory specification can not be satisfied",
+        "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+    ],
+)
+def test_what_a_queue_refuses_ends_the_run_at_once_in_its_words(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_queue(tmp_path, monkeypatch, f'echo "sbatch: error: {said}" >&2; exit 1; ')
+    sentence = f"sbatch refuses the job: sbatch: error: {said}; change dmo.batch.queue, account"
+    with pytest.raises(UserError, match=re.escape(sentence)), connect("slurm", workers=1):
+        pass
+    assert (tmp_path / "asked").read_text(encoding="ascii") == "asked\n"
+    assert current_client() is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fit ridge none.zarr m.zarr",
+        "tune ridge none.zarr m.zarr",
+        "plan ridge none.zarr",
+        "evaluate none.zarr none.zarr",
+        "transform none.zarr none.zarr out.zarr",
+        "annotate none.zarr none.zarr out.zarr",
+        "extract none out.zarr",
+    ],
+)
+def test_no_job_is_queued_for_inputs_that_are_not_there(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_queue(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*command.split(), "--scheduler", "slurm"])
+    assert "none" in str(done.exception) + done.output
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(("given", "program"), [("fit ridge s m", "dmo"), ("a/pipeline.py --work w", "python")])
+def test_the_driver_runs_commands_and_pipelines_and_queues_itself_again(
+    given: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, line in {"dmo": "exit 3", "python": "exit 3", "scontrol": ""}.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/said\n{line}\n', encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    done = subprocess.run(["bash", str(CLUSTER / "slurm" / "driver.sh"), *given.split()], timeout=60, check=False)
+    assert done.returncode == 3
+    said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
+    assert said == [f"{program} {given} --scheduler slurm", "scontrol requeue 7"]
 
 
 def test_the_memory_and_threads_of_a_worker_are_those_of_one_worker_everywhere(tmp_path: Path) -> None:
@@ -369,11 +448,13 @@ def test_workers_without_dmo_or_with_another_one_are_refused(environment: str, s
         "    return told(name if name != 'dmo-learn' else 'no such distribution')\n"
         f"{environment.format(repr(str(tmp_path)))}\n"
     )
-    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(processes=True, preload=[str(preload)], **options) as cluster:
         address = cluster.scheduler_address
         with pytest.raises(UserError, match=f"workers at {address} {said}"), connect(address, workers=1):
             pass
+        with pytest.raises(UserError, match=f"workers at {address} {said}"), Client(cluster):  # the program's own
+            current_client()
 
 
 def test_workers_that_were_asked_for_are_waited_for_and_counted(

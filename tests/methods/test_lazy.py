@@ -1,6 +1,7 @@
 """Dask in, dask out: what is asked for stays a graph, and its values are those of arrays."""
 
 import pickle
+import threading
 from typing import Any
 
 import dask
@@ -25,6 +26,7 @@ from dmo import (
     TraceEmbedding,
     UserError,
 )
+from dmo.blocks import rows
 from dmo.stores import ViewSpec, create_features, open_features, open_kernel, write_kernel
 
 RNG = np.random.default_rng(0)
@@ -236,3 +238,12 @@ def test_a_cluster_computes_what_was_asked_lazily(client):
     model = MultiViewRidge(approximation=Nystrom(rank=15, precision="float64")).fit(VIEWS, Y)
     found = client.compute(model.decision_function(_lazy(VIEWS))).result()
     assert_allclose(found, model.decision_function(VIEWS), atol=1e-10)
+
+
+def test_a_task_computes_rows_by_its_own_thread(client: Any) -> None:
+    def names(block: np.ndarray) -> np.ndarray:
+        return np.full(block.shape, threading.get_ident(), np.int64)
+
+    lazy = da.from_array(A, chunks=(7, 6)).map_blocks(names, dtype=np.int64)
+    here, found = client.submit(lambda: (threading.get_ident(), rows(lazy))).result(timeout=60)
+    assert_array_equal(found, here)
