@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -18,7 +19,16 @@ from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.linear import Solver
 from dmo.linalg.operators import Centered, Congruent, Operator
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
-from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, SpectralSolver, Spectrum, factorize, small_side_fits
+from dmo.linalg.solve import (
+    COEFFICIENTS,
+    EXACT,
+    CholeskySolver,
+    SolveMethod,
+    SpectralSolver,
+    Spectrum,
+    factorize,
+    small_side_fits,
+)
 from dmo.linalg.tiles import Tiles
 
 SOLVED_ROWS = 2048
@@ -62,6 +72,12 @@ class FittedView(Protocol):
 
         B, coefficients (n, k); where (m,); part (n,) -> (n, k)
         """
+        ...
+
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds `leave_one_out` later; of some rows, those that were put `last`, without kernel and factor."""
         ...
 
 
@@ -172,6 +188,22 @@ class KernelView(KernelProducts):
         inverse = [self._inverse_entries(where[at : at + _RUN]) for at in range(0, len(where), _RUN)]
         return leave_one_out(B[where], c * coefficients[where], c * np.concatenate(inverse) - intercept, part)
 
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds `leave_one_out` later, where there is a factor."""
+        solver, c = self.smoother.solver, self.smoother.ridge
+        later = partial(self.leave_one_out, B, coefficients, where, part)
+        if not isinstance(solver, CholeskySolver) or (where is not None and not np.array_equal(where, solver.last)):
+            found = later()
+            return lambda: found
+        if where is None:
+            return later
+        shares = self._intercept_leverage(), np.ones(1) if part is None else part
+        intercept, part = (np.broadcast_to(values, len(B))[where] for values in shares)
+        diagonal, targets, residuals = solver.last_diagonal(), B[where], c * coefficients[where]
+        return lambda: leave_one_out(targets, residuals, c * diagonal() - intercept, part)
+
     def _inverse_entries(self, where: np.ndarray) -> np.ndarray:
         """Diagonal entries of (K + c I)^-1, solved for as columns."""
         own = np.arange(len(where))
@@ -216,8 +248,17 @@ class LinearView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        found = self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part)
-        return found if where is None else found[where]
+        return self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part, where)
+
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds `leave_one_out` later; of some rows, which cost little, at once."""
+        later = partial(self.leave_one_out, B, coefficients, where, part)
+        if where is None:
+            return later
+        found = later()
+        return lambda: found
 
 
 @dataclass(frozen=True)
@@ -296,15 +337,31 @@ class WeightedView:
         part: np.ndarray | None = None,
     ) -> np.ndarray:
         """Work out left-out values at the samples of positive weight; zeros elsewhere."""
+        return self.left_out(B, coefficients, where, part)()
+
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds them later."""
         part = None if part is None else part[self.index]
         if where is None:
-            return self._back(self.inner.leave_one_out(self._scaled(B), coefficients, None, part))
+            inner = self.inner.left_out(self._scaled(B), coefficients, None, part)
+            return lambda: self._back(inner())
+        has, place = self._places(where)
+        inner, roots = self.inner.left_out(self._scaled(B), coefficients, place, part), np.sqrt(self.weights[place])
+        shape = len(where), B.shape[1]
+
+        def values() -> np.ndarray:
+            out = np.zeros(shape)
+            out[has] = inner() / roots[:, None]
+            return out
+
+        return values
+
+    def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of some samples have a positive weight, and their numbers among those that do."""
         has = np.isin(where, self.index)
-        place = np.searchsorted(self.index, where[has])
-        found = np.zeros((len(where), B.shape[1]))
-        values = self.inner.leave_one_out(self._scaled(B), coefficients, place, part)
-        found[has] = values / np.sqrt(self.weights[place])[:, None]
-        return found
+        return has, np.searchsorted(self.index, where[has])
 
 
 def fit_view(
@@ -320,20 +377,23 @@ def fit_view(
     columns: int | None = None,
     weights: np.ndarray | None = None,
     tol: float = EXACT,
+    last: np.ndarray | None = None,
 ) -> FittedView:
-    """Build a kernel's operator over the rows of its views and factorize it with a ridge.
+    """Build a kernel's operator over the rows of its views and factorize it with a ridge, rows `last` after the others.
 
     views (n, d); weights (n,)
     """
     sources = {view: views[view] for view in kernel.kernels}
     if weights is None or (weights == 1).all():
         built = build(engine, kernel, sources, ridge, storage, random_state)
-        return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol)
+        return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol, last=last)
     index = np.flatnonzero(weights)
     if len(index) < len(weights):
         sources = {view: Subset(source, index) for view, source in sources.items()}
     built = build(engine, kernel, sources, ridge, storage, random_state, weights[index])
-    inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index], tol=tol)
+    last = None if last is None else np.flatnonzero(np.isin(index, last))
+    own = name, built, sources, ridge, center, method, random_state, columns, weights[index]
+    inner = view_of(*own, tol=tol, last=last)
     assert isinstance(inner, (KernelView, LinearView))
     return WeightedView(inner, index, weights[index], len(weights), center)
 
@@ -350,6 +410,7 @@ def view_of(
     weights: np.ndarray | None = None,
     spectrum: Callable[[Operator], Spectrum] | None = None,
     tol: float = EXACT,
+    last: np.ndarray | None = None,
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
@@ -367,7 +428,7 @@ def view_of(
         if spectrum is not None:
             solver = SpectralSolver(operator, ridge, spectrum(operator))
         else:
-            solver = factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
+            solver = factorize(operator, ridge, method, tol, random_state=random_state, columns=columns, last=last)
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
     return KernelView(name, built, sources, operator, Smoother(solver, ridge))
