@@ -93,7 +93,7 @@ def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
     """Numbers of the rows of an exact kernel that a fit without a decoder scores; None: all."""
     if n <= (SOME_ROWS if factorized else SOLVED_ROWS):
         return None
-    count = SOME_ROWS if factorized else min(SOME_ROWS, SOLVED_SOME)
+    count = SOME_ROWS if factorized else SOLVED_SOME
     return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
 
 
@@ -129,10 +129,11 @@ def held_out_part(
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
     if len(rows) < LEAST:
         return None
-    few = len(rows) <= FEW_ROWS
-    part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)
-    train, test = (rows, rows) if few else (rows[part == 0], rows[part == 1])
-    if len(np.unique(Y[train], axis=0)) < 2:
+    few, train, test = len(rows) <= FEW_ROWS, rows, rows
+    if not few:
+        part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)
+        train, test = rows[part == 0], rows[part == 1]
+    if (Y[train] == Y[train[0]]).all():
         return None
     index = np.unique(np.concatenate([train, test]))
     kernels = per_view("kernel", getattr(getattr(estimator, "base_", estimator), "kernel", None), list(views))
