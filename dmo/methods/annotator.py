@@ -205,7 +205,7 @@ class Annotator(Estimator):
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
         """What ranks the labels, from the score matrices (m x L each)."""
-        if self.decoding_ is None or not self.decoding_.ranks:
+        if isinstance(self._decoding, Later) or self.decoding_ is None or not self.decoding_.ranks:  # none later does
             return self.rule_(scores[0])
         found = self.decoding_(scores)
         if self.decoding_.rule is None:
