@@ -193,6 +193,7 @@ BESIDE = {
 BLOCKS = {
     "fit.functions._BLOCK": lambda: ridge(),
     "fit.functions._STRIP": lambda: ridge(kernel="linear"),
+    "fit.functions._KEPT": lambda: ridge(),
     "fit.row_sums.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "fit.row_sums.TASK_BLOCKS": lambda: ridge(approximation=Nystrom(rank=20)),
     "fit.moments._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.linalg
@@ -291,7 +291,11 @@ class FactorSystem:
         assert self._small is not None
         if not self._primal:
             return (self.ridge * self._dual(self._small, B)[0])[rows]
-        return B - self._F.dot(W) if where is None else B[where] - self._F.rows(where) @ W
+        return B - self._F.dot(W) if where is None else B[where] - self._some(where) @ W
+
+    def _some(self, where: Any) -> np.ndarray:
+        """Rows of F, by a slice or by numbers: of a factor that is one array."""
+        return self._F.rows(where)
 
     def unfitted(self, where: np.ndarray | None = None) -> np.ndarray:
         """1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i: where F fits every row a sum of positive terms."""
@@ -304,7 +308,7 @@ class FactorSystem:
             n = self._F.shape[0] if where is None else len(where)
             h = np.empty(n)
             for some in row_blocks(n, _STRIP):
-                half = self._small.half(self._F.rows(some if where is None else where[some]).T)
+                half = self._small.half(self._some(some if where is None else where[some]).T)
                 h[some] = np.einsum("ij,ij->j", half, half)
             return 1 - h - (self.intercept if where is None else self.intercept[where])
         half = self._small.half(np.eye(self._F.shape[0]))

@@ -508,6 +508,7 @@ class MultiViewRidge(Incremental, Annotator):
             left.begin(np.arange(n) if some is None else some)
         columns = targets.shape[1] if gaps.complete and (some is not None or not left.how) else None
         self.expansions_ = {}
+        scores: Callable[[], np.ndarray]
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
                 weights, share = gaps.weights.of_views(list(kernel.kernels)), self._share(name)
