@@ -24,6 +24,7 @@ from dmo.decide import out_of_fold
 from dmo.decide.probabilities import PooledProbabilities, best_threshold, learn_thresholds
 from dmo.decoders import Calibration, Scores
 from dmo.errors import UserError
+from dmo.kernels import RBF
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.tiles import Tiles
 from dmo.methods import homogeneity
@@ -469,3 +470,17 @@ def test_decisions_are_learned_once_when_they_are_asked_for_and_go_with_a_copy(p
     np.testing.assert_array_equal(copied.predict_proba(new), wanted)
     np.testing.assert_array_equal(model.predict_proba(new), wanted)
     assert learned == [1]
+
+
+def test_training_rows_are_prepared_once_for_all_predictions_and_not_pickled(problem, monkeypatch):
+    X, Y, new, _ = problem
+    model = MultiViewRidge("rbf", ridge=1.0).fit(X, Y)
+    prepared, prepare = [], RBF.prepare
+    monkeypatch.setattr(
+        RBF, "prepare", lambda self, x, dtype: (prepared.append(x.shape[0]), prepare(self, x, dtype))[1]
+    )
+    first = [model.decision_function(new[i : i + 1]) for i in range(3)]
+    assert prepared.count(300) == 1
+    copied = pickle.loads(pickle.dumps(model))
+    assert not any(part._prepared for part in copied.expansions_.values())
+    np.testing.assert_array_equal(copied.decision_function(new[:1]), first[0])
