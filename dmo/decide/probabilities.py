@@ -78,7 +78,7 @@ class PooledProbabilities:
             np.zeros(3 * len(scores) + 3),
             np.zeros((2, Y.shape[1])),
         )
-        for most in (min(_FIRST, entries), entries):
+        for most in dict.fromkeys((min(_FIRST, entries, Y.size), min(entries, Y.size))):
             few = some_samples(Y, most)
             part = [matrix[few] for matrix in scores], Y[few], None if counts is None else counts[few]
             model = replace(model, coefficients=_newton(model, *part))
@@ -225,7 +225,8 @@ def _newton(
     """
     # z^2 of rare labels reaches thousands, where a full step from zero overshoots; columns are scaled to deviation 1,
     # since the Hessian of the raw ones has a condition number of their squared scale. A trial's loss comes with its
-    # gradient and its Hessian: nearly every trial is taken, and making the regressors is most of a pass.
+    # gradient and its Hessian: nearly every trial is taken. Making the regressors is most of a pass, so that one block is
+    # kept.
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         for where in model._blocks(len(Y)):
@@ -233,17 +234,19 @@ def _newton(
             often = 1.0 if counts is None else counts[where].ravel()[picked].astype(np.float64)
             yield model._regressors(scores, where)[:, picked], np.asarray(Y[where], np.float64).ravel()[picked], often
 
+    kept = list(blocks()) if len(model._blocks(len(Y))) == 1 else None
     size = Y.size if counts is None else float(counts.sum()) or 1.0
-    scale = np.sqrt(sum(np.einsum("ij,ij->i", A, A * often) for A, _, often in blocks()) / size)
+    scale = np.sqrt(sum(np.einsum("ij,ij->i", A, A * often) for A, _, often in kept or blocks()) / size)
     scale[scale == 0] = 1.0
 
     def evaluated(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Mean loss, and the gradient and the Hessian of the sum."""
         loss, gradient, hessian = 0.0, np.zeros(len(w)), np.zeros((len(w), len(w)))
-        for A, y, often in blocks():
+        for A, y, often in kept or blocks():
             logit = (w / scale) @ A
-            loss += float((often * (np.logaddexp(0, logit) - y * logit)).sum())
-            p = expit(logit)
+            small = np.exp(-np.abs(logit))
+            loss += float((often * (np.log1p(small) + np.maximum(logit, 0) - y * logit)).sum())
+            p = np.where(logit < 0, small, 1.0) / (1 + small)
             gradient += A @ (often * (p - y))
             hessian += (A * (often * p * (1 - p))) @ A.T
         return loss / size, gradient / scale, hessian / np.outer(scale, scale)
@@ -307,29 +310,36 @@ def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarra
     # by digits of the probabilities: neither the order of samples and labels nor copies of samples move a half
     half = np.floor(1e7 * np.asarray(p, np.float64).sum(axis=1)) % 2 == 0
     halves = (half, ~half) if half.any() and not half.all() else ()
+    order = np.argsort(-p.ravel())  # once: every part keeps it
     hits, all_of = np.zeros(2), np.zeros(2)  # of one threshold, of one per label; all: labels given plus positives
     for learned in halves:
         y, c = Y[~learned], often[~learned]
-        for kind, threshold in enumerate(_both(p[learned], Y[learned], often[learned])):
+        for kind, threshold in enumerate(_both(p, Y, often, order[learned[order // Y.shape[1]]])):
             given = p[~learned] > threshold
             hits[kind] += c[given & y].sum()
             all_of[kind] += c[given].sum() + c[y].sum()
-    common, single = _both(p, Y, often)
+    common, single = _both(p, Y, often, order)
     # in whole hits where they are whole: F1 of the same predictions is the same
     return single if hits[1] * all_of[0] > hits[0] * all_of[1] else common
 
 
-def _both(p: np.ndarray, Y: np.ndarray, often: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    common = _logit(best_threshold(p.ravel(), Y.ravel(), often.ravel()))
-    count = (often * Y).sum(axis=0)
-    own = np.array(
-        [_logit(best_threshold(p[:, l], Y[:, l], often[:, l])) if count[l] > 0 else common for l in range(Y.shape[1])]
-    )
-    return np.full(Y.shape[1], expit(common)), expit(common + (own - common) * count / (count + _THRESHOLD_PRIOR))
+def _both(p: np.ndarray, Y: np.ndarray, often: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One threshold, and one per label (L each), of the entries `order`, those of the largest p first."""
+    L, values, counts = Y.shape[1], p.ravel()[order], often.ravel()[order]
+    label, truth = order % L, Y.ravel()[order]
+    common = _logit(_best(values, truth, counts, np.zeros(1, np.intp)))[0]
+    by_label = np.argsort(label.astype(np.min_scalar_type(L)), kind="stable")
+    size = np.bincount(label, minlength=L)
+    some, own = size > 0, np.full(L, common)
+    starts = (np.cumsum(size) - size)[some]
+    own[some] = _logit(_best(values[by_label], truth[by_label], counts[by_label], starts))
+    count = np.bincount(label, truth * counts, L)
+    own[count == 0] = common
+    return np.full(L, expit(common)), expit(common + (own - common) * count / (count + _THRESHOLD_PRIOR))
 
 
-def _logit(p: float) -> float:
-    return float(logit(np.clip(p, 1e-4, 1 - 1e-4)))
+def _logit(p: np.ndarray) -> np.ndarray:
+    return np.asarray(logit(np.clip(p, 1e-4, 1 - 1e-4)))
 
 
 def best_threshold(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None = None) -> float:
@@ -337,15 +347,33 @@ def best_threshold(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | N
 
     values, truth, counts (m,)
     """
-    if counts is not None:
-        some = counts > 0
-        values, truth, counts = values[some], truth[some], counts[some]
-        if not len(values):
-            return 0.0
-    order = np.argsort(-values, kind="stable")
-    ranked, often = values[order], np.ones(len(values)) if counts is None else counts[order].astype(np.float64)
-    hits, given = np.cumsum(truth[order] * often), np.cumsum(often)
-    f1 = 2 * hits / (given + hits[-1])
-    f1[:-1][ranked[:-1] == ranked[1:]] = -1.0  # a threshold does not part equal values
-    best = int(f1.argmax())
-    return float((ranked[best] + (ranked[best + 1] if best + 1 < len(ranked) else 0.0)) / 2)
+    order, often = np.argsort(-values), np.ones(len(values)) if counts is None else counts
+    return float(_best(values[order], truth[order], often[order], np.zeros(1, np.intp))[0])
+
+
+def _best(values: np.ndarray, truth: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The best threshold of every run of falling values; an entry that counts 0 times is as if it were not there.
+
+    values, truth, counts (m,); starts (k,) -> (k,)
+    """
+    if not counts.all():
+        kept = np.concatenate([[0], np.cumsum(counts > 0)])
+        found, there = np.zeros(len(starts)), kept[np.append(starts[1:], len(values))] > kept[starts]
+        if there.any():
+            some = counts > 0
+            found[there] = _best(values[some], truth[some], counts[some], kept[starts[there]])
+        return found
+    stops = np.append(starts[1:], len(values))
+    of = np.repeat(np.arange(len(starts)), stops - starts)
+    hits, given = np.cumsum(truth * counts, dtype=np.float64), np.cumsum(counts, dtype=np.float64)
+    before = np.append(0.0, hits)[starts], np.append(0.0, given)[starts]
+    positives = hits[stops - 1] - before[0]
+    f1 = 2 * (hits - before[0][of]) / (given - before[1][of] + positives[of])
+    following = np.append(values[1:], 0.0)
+    following[stops - 1] = 0.0  # below the last there is no value
+    tied = values == following
+    tied[stops - 1] = False
+    f1[tied] = -1.0  # a threshold does not part equal values
+    top = np.flatnonzero(f1 == np.maximum.reduceat(f1, starts)[of])
+    best = top[np.searchsorted(top, starts)]  # the first of every run
+    return np.asarray((values[best] + following[best]) / 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeAlias
@@ -19,7 +19,16 @@ from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.linear import Solver
 from dmo.linalg.operators import Centered, Congruent, Dense, Operator
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
-from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, SpectralSolver, Spectrum, factorize, small_side_fits
+from dmo.linalg.solve import (
+    COEFFICIENTS,
+    EXACT,
+    CholeskySolver,
+    SolveMethod,
+    SpectralSolver,
+    Spectrum,
+    factorize,
+    small_side_fits,
+)
 from dmo.linalg.tiles import Tiles
 from dmo.memory import compared, memory, remembered
 
@@ -117,6 +126,22 @@ class KernelView(KernelProducts):
         inverse = [self._inverse_entries(where[at : at + _RUN]) for at in range(0, len(where), _RUN)]
         return leave_one_out(B[where], c * coefficients[where], c * np.concatenate(inverse) - intercept, part)
 
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds `leave_one_out` later, where there is a factor."""
+        solver, c = self.smoother.solver, self.smoother.ridge
+        later = partial(self.leave_one_out, B, coefficients, where, part)
+        if not isinstance(solver, CholeskySolver) or (where is not None and not np.array_equal(where, solver.last)):
+            found = later()
+            return lambda: found
+        if where is None:
+            return later
+        shares = self._intercept_leverage(), np.ones(1) if part is None else part
+        intercept, part = (np.broadcast_to(values, len(B))[where] for values in shares)
+        diagonal, targets, residuals = solver.last_diagonal(), B[where], c * coefficients[where]
+        return lambda: leave_one_out(targets, residuals, c * diagonal() - intercept, part)
+
     def _inverse_entries(self, where: np.ndarray) -> np.ndarray:
         """Diagonal entries of (K + c I)^-1, solved for as columns."""
         own = np.arange(len(where))
@@ -161,8 +186,17 @@ class LinearView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        found = self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part)
-        return found if where is None else found[where]
+        return self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part, where)
+
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds `leave_one_out` later; of some rows, which cost little, at once."""
+        later = partial(self.leave_one_out, B, coefficients, where, part)
+        if where is None:
+            return later
+        found = later()
+        return lambda: found
 
 
 @dataclass(frozen=True)
@@ -245,15 +279,31 @@ class WeightedView:
         part: np.ndarray | None = None,
     ) -> np.ndarray:
         """Work out left-out values at the samples of positive weight; zeros elsewhere."""
+        return self.left_out(B, coefficients, where, part)()
+
+    def left_out(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds them later."""
         part = None if part is None else part[self.index]
         if where is None:
-            return self._back(self.inner.leave_one_out(self._scaled(B), coefficients, None, part))
+            inner = self.inner.left_out(self._scaled(B), coefficients, None, part)
+            return lambda: self._back(inner())
+        has, place = self._places(where)
+        inner, roots = self.inner.left_out(self._scaled(B), coefficients, place, part), np.sqrt(self.weights[place])
+        shape = len(where), B.shape[1]
+
+        def values() -> np.ndarray:
+            out = np.zeros(shape)
+            out[has] = inner() / roots[:, None]
+            return out
+
+        return values
+
+    def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of some samples have a positive weight, and their numbers among those that do."""
         has = np.isin(where, self.index)
-        place = np.searchsorted(self.index, where[has])
-        found = np.zeros((len(where), B.shape[1]))
-        values = self.inner.leave_one_out(self._scaled(B), coefficients, place, part)
-        found[has] = values / np.sqrt(self.weights[place])[:, None]
-        return found
+        return has, np.searchsorted(self.index, where[has])
 
 
 FittedView: TypeAlias = KernelView | LinearView | WeightedView
@@ -273,20 +323,23 @@ def fit_view(
     columns: int | None = None,
     weights: np.ndarray | None = None,
     tol: float = EXACT,
+    last: np.ndarray | None = None,
 ) -> FittedView:
-    """Build a kernel's operator over the rows of its views and factorize it with a ridge.
+    """Build a kernel's operator over the rows of its views and factorize it with a ridge, rows `last` after the others.
 
     views (n, d); weights (n,)
     """
     sources = {view: views[view] for view in kernel.kernels}
     if weights is None or (weights == 1).all():
         built = build(engine, kernel, sources, ridge, storage, random_state)
-        return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol)
+        return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol, last=last)
     index = np.flatnonzero(weights)
     if len(index) < len(weights):
         sources = {view: Subset(source, index) for view, source in sources.items()}
     built = build(engine, kernel, sources, ridge, storage, random_state, weights[index])
-    inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index], tol=tol)
+    last = None if last is None else np.flatnonzero(np.isin(index, last))
+    own = name, built, sources, ridge, center, method, random_state, columns, weights[index]
+    inner = view_of(*own, tol=tol, last=last)
     assert isinstance(inner, (KernelView, LinearView))
     return WeightedView(inner, index, weights[index], len(weights), center)
 
@@ -302,6 +355,7 @@ def view_of(
     columns: int | None = None,
     weights: np.ndarray | None = None,
     tol: float = EXACT,
+    last: np.ndarray | None = None,
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
@@ -313,13 +367,14 @@ def view_of(
         method, tol = "cg", COEFFICIENTS
     if compared() is not None and method == "auto":  # a factor serves what comes later too
         method = "direct"
-    how = partial(_solver, built, ridge, center, method, random_state, columns, weights, tol)
+    how = partial(_solver, built, ridge, center, method, random_state, columns, weights, tol, last)
     own, counts = memory(), None if weights is None else weights.tobytes()
     try:
         if own is None or built.key is None:
             operator, solver = how()
         else:  # settings of one ridge come one after the other
-            operator, solver = own.latest(how, name, (built.key, ridge, center, method, columns, counts, tol))
+            rows = None if last is None else last.tobytes()
+            operator, solver = own.latest(how, name, (built.key, ridge, center, method, columns, counts, tol, rows))
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
     if isinstance(solver, LinearSmoother):
@@ -340,6 +395,7 @@ def _solver(
     columns: int | None,
     weights: np.ndarray | None,
     tol: float,
+    last: np.ndarray | None,
 ) -> tuple[Any, Solver | LinearSmoother]:
     """The operator, centered where that is wanted, and what solves with it under a ridge."""
     own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
@@ -358,4 +414,4 @@ def _solver(
         if price < taken and 32.0 * n * n <= own.room:
             pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (built.key, center, counts, "pairs"))
             return operator, SpectralSolver(operator, ridge, pairs)
-    return operator, factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
+    return operator, factorize(operator, ridge, method, tol, random_state=random_state, columns=columns, last=last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
 _STRIP = 256  # rows that are cast to float64 at a time
+_KEPT = 2**24  # entries of training rows up to which they are kept as they were prepared: 64 MiB
 _SAMPLE = 512  # training rows whose pairs give the mean of a distance
 
 
@@ -51,6 +52,10 @@ class KernelExpansion:
     coefficients: np.ndarray  # (n, k): c_i
     offset: np.ndarray  # (k,): added to all values
     dtype: Any = np.float32  # of the kernel values
+    _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # by first row
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_prepared": {}}
 
     def __post_init__(self) -> None:
         # a kernel matrix is not kept, nor stored with a model: new rows have the values, and need the columns alone
@@ -72,11 +77,20 @@ class KernelExpansion:
         return out
 
     def _tile(self, new: Callable[[], Mapping[str, Any]], where: slice) -> np.ndarray:
-        return self.kernel.tile(new(), self.kernel.prepare(self.sources, where, self.dtype))
+        return self.kernel.tile(new(), self._old(where))
 
     def _key(self, views: Mapping[str, Rows], batch: slice, where: slice, memory: Memory) -> Hashable:
         names = tuple((memory.name(views[view]), memory.name(self.sources[view])) for view in self.kernel.kernels)
         return "expansion", self.kernel.key, str(self.dtype), names, batch.start, where.start
+
+    def _old(self, where: slice) -> dict[str, Any]:
+        """Some training rows ready for `tile`, which takes longer than the values of a single new row do."""
+        if where.start in self._prepared:
+            return self._prepared[where.start]
+        old = self.kernel.prepare(self.sources, where, self.dtype)
+        if not self.kernel.pairwise and sum(X.shape[0] * X.shape[1] for X in self.sources.values()) <= _KEPT:
+            self._prepared[where.start] = old
+        return old
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the function for a model store; the training rows are their owner's to store, once for all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.linalg
@@ -283,24 +283,34 @@ class FactorSystem:
         W = self.loadings(B)
         return self._F.dot(W) if self._svd is None else self._svd.smooth(B)
 
-    def residuals(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """B - F W (n x k) for the loadings W of B; where F fits every row it is c alpha, and no difference."""
+    def residuals(self, B: np.ndarray, W: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """B - F W (n x k, or rows `where`) for the loadings W of B; where F fits every row it is c alpha, no difference."""
+        rows = slice(None) if where is None else where
         if self._svd is not None:
-            return self._svd.residuals(B, self.ridge, bool(self.intercept.any()))
+            return self._svd.residuals(B, self.ridge, bool(self.intercept.any()))[rows]
         assert self._small is not None
-        return B - self._F.dot(W) if self._primal else self.ridge * self._dual(self._small, B)[0]
+        if not self._primal:
+            return (self.ridge * self._dual(self._small, B)[0])[rows]
+        return B - self._F.dot(W) if where is None else B[where] - self._some(where) @ W
 
-    def unfitted(self) -> np.ndarray:
+    def _some(self, where: Any) -> np.ndarray:
+        """Rows of F, by a slice or by numbers: of a factor that is one array."""
+        return self._F.rows(where)
+
+    def unfitted(self, where: np.ndarray | None = None) -> np.ndarray:
         """1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i: where F fits every row a sum of positive terms."""
+        if where is not None and (self._svd is not None or not self._primal):
+            return self.unfitted()[where]
         if self._svd is not None:
             return self._svd.unfitted(self.ridge, self.intercept)
         assert self._small is not None
         if self._primal:
-            h = np.empty(self._F.shape[0])
-            for where in row_blocks(self._F.shape[0], _STRIP):
-                half = self._small.half(self._F.rows(where).T)
-                h[where] = np.einsum("ij,ij->j", half, half)
-            return 1 - h - self.intercept
+            n = self._F.shape[0] if where is None else len(where)
+            h = np.empty(n)
+            for some in row_blocks(n, _STRIP):
+                half = self._small.half(self._some(some if where is None else where[some]).T)
+                h[some] = np.einsum("ij,ij->j", half, half)
+            return 1 - h - (self.intercept if where is None else self.intercept[where])
         half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
         if self._lift:  # the mean's direction is the intercept's share, whatever its lifted eigenvalue

@@ -116,12 +116,16 @@ class LinearSmoother:
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return self._solver.smooth(B)
 
-    def leave_one_out(self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0) -> np.ndarray:
-        """Work out, for every row, the value there of the function that smooths B without that row.
+    def leave_one_out(
+        self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0, where: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Work out, for every row or those of `where`, the value there of the function that smooths B without that row.
 
-        B (n, p); W (d, p); part (n,) -> (n, p)
+        B (n, p); W (d, p); part (n,); where (m,) -> (n, p)
         """
-        return leave_one_out(B, self._solver.residuals(B, W), self._solver.unfitted(), part)
+        rows = slice(None) if where is None else where
+        own = part[rows] if isinstance(part, np.ndarray) else part
+        return leave_one_out(B[rows], self._solver.residuals(B, W, where), self._solver.unfitted(where), own)
 
 
 def leave_one_out(

@@ -14,6 +14,8 @@ Nystrom preconditioner.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -133,16 +135,36 @@ def _growth(B: np.ndarray, X: np.ndarray) -> np.ndarray:
 class CholeskySolver(_Direct):
     """One float64 Cholesky factorization: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
 
+    # Rows `last` are factorized after the others: their part of the inverse follows from their part of the factor.
+
     method = "cholesky"
 
-    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8):
+    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
         super().__init__(A, ridge, tol)
+        self._put_last(last)
         self._factor = self._factorized(np.float64)
 
+    def _put_last(self, last: np.ndarray | None) -> None:
+        self.last = np.zeros(0, np.intp) if last is None else last  # ascending
+        self._is_last = np.zeros(self.A.n, bool)
+        self._is_last[self.last] = True
+        self._order = np.argsort(self._is_last, kind="stable") if self.last.size else slice(None)
+
     def _factorized(self, dtype: type[np.floating]) -> np.ndarray:
-        matrix = np.zeros((self.A.n, self.A.n), dtype)
+        n, edge, late = self.A.n, self.A.n - len(self.last), self._is_last
+        matrix = np.zeros((n, n), dtype)
         for where, strip in self.A.upper():
-            matrix[where, where.start :] = self._rest(where, strip)
+            rest, some = self._rest(where, strip), late[where.start :]
+            if not self.last.size:
+                matrix[where, where.start :] = rest
+                continue
+            before = int(np.count_nonzero(late[: where.start]))
+            first, second = rest[~late[where]], rest[late[where]]
+            row, final = where.start - before, edge + before
+            matrix[row : row + len(first), row:edge] = first[:, ~some]
+            matrix[row : row + len(first), final:] = first[:, some]
+            matrix[row:edge, final : final + len(second)] = second[:, ~some].T
+            matrix[final : final + len(second), final:] = second[:, some]
         matrix.flat[:: self.A.n + 1] += self.ridge
         # LAPACK works on columns: the upper triangle of this row-major array is the lower one of its transpose
         factor = matrix.T
@@ -150,7 +172,7 @@ class CholeskySolver(_Direct):
         if info != 0:
             raise IllConditioned(
                 f"the kernel plus ridge {self.ridge:g} is not positive definite (Cholesky stopped at row {info} of "
-                f"{self.A.n}); raise the ridge, take float64 kernels, or check that the kernel is positive semidefinite"
+                f"{n}); raise the ridge, take float64 kernels, or check that the kernel is positive semidefinite"
             )
         return factor
 
@@ -159,18 +181,36 @@ class CholeskySolver(_Direct):
         return strip
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
-        X, _ = scipy.linalg.lapack.dpotrs(self._factor, B, lower=1)
-        return X
+        X, _ = scipy.linalg.lapack.dpotrs(self._factor, B[self._order], lower=1)
+        return self._as_before(X)
+
+    def _as_before(self, X: np.ndarray) -> np.ndarray:
+        """Rows in the operator's order, from the factor's."""
+        if not self.last.size:
+            return X
+        out = np.empty_like(X)
+        out[self._order] = X
+        return out
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag((A + c I)^-1) (n): what leave-one-out predictions need. Takes the factor's memory once more while it runs."""
-        inverse, _ = scipy.linalg.get_lapack_funcs("trtri", (self._factor,))(self._factor, lower=1)
-        out = np.empty(self.A.n)
-        for where in row_blocks(self.A.n, 512):
-            columns = inverse[where.start :, where]
-            columns[: where.stop - where.start] = np.tril(columns[: where.stop - where.start])
-            out[where] = np.einsum("ij,ij->j", columns, columns, dtype=np.float64)
-        return out
+        return self._as_before(_inverse_diagonal(self._factor))
+
+    def last_diagonal(self) -> Callable[[], np.ndarray]:
+        """What works out the entries of that diagonal at the rows `last`, and keeps their part of the factor alone."""
+        edge = self.A.n - len(self.last)
+        return partial(_inverse_diagonal, self._factor[edge:, edge:].copy(order="F"))
+
+
+def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
+    """diag((T T')^-1) of a lower triangle T (n x n)."""
+    inverse, _ = scipy.linalg.get_lapack_funcs("trtri", (factor,))(factor, lower=1)
+    out = np.empty(len(factor))
+    for where in row_blocks(len(factor), 512):
+        columns = inverse[where.start :, where]
+        columns[: where.stop - where.start] = np.tril(columns[: where.stop - where.start])
+        out[where] = np.einsum("ij,ij->j", columns, columns, dtype=np.float64)
+    return out
 
 
 class MixedSolver(CholeskySolver):
@@ -203,8 +243,9 @@ class MixedSolver(CholeskySolver):
     method = "mixed"
     _refinements = 8
 
-    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8):
+    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
         _Direct.__init__(self, A, ridge, tol)
+        self._put_last(last)
         self._lead = _leading(A)
         try:
             self._factor = self._factorized(np.float32)
@@ -227,9 +268,9 @@ class MixedSolver(CholeskySolver):
         """(E + c I)^-1 B by the float32 factor."""
         scale = np.linalg.norm(B, axis=0).clip(min=np.finfo(float).tiny)
         right = np.empty(B.shape, np.float32, order="F")
-        np.divide(B, scale, out=right, casting="same_kind")
+        np.divide(B[self._order], scale, out=right, casting="same_kind")
         X, _ = scipy.linalg.lapack.spotrs(self._factor, right, lower=1, overwrite_b=1)
-        return np.multiply(X, scale, order="C")
+        return self._as_before(np.multiply(X, scale, order="C"))
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         if self._factor.dtype == np.float64:
@@ -259,14 +300,29 @@ class MixedSolver(CholeskySolver):
     def inverse_diagonal(self) -> np.ndarray:
         """diag((A + c I)^-1) (n); from a float64 factor, which is kept, where solutions are not within ten times the tolerance
         without refinement."""
+        if not self._serves(10 * self.tol):
+            return super().inverse_diagonal()
+        return super().inverse_diagonal() - np.einsum("ij,ij->i", self._back, self._solved)
+
+    def last_diagonal(self) -> Callable[[], np.ndarray]:
+        """As of a float64 factor; from one where solutions are not within `_LOOSE` without refinement."""
+        if not self._serves(_LOOSE):
+            return super().last_diagonal()
+        found, taken = super().last_diagonal(), np.einsum("ij,ij->i", self._back[self.last], self._solved[self.last])
+        return lambda: found() - taken
+
+    def _serves(self, tol: float) -> bool:
+        """Whether solutions of the float32 factor are within a tolerance as they are; else a float64 one takes its place."""
         if self._factor.dtype == np.float32:
             B = np.random.default_rng(0).standard_normal((self.A.n, PROBES))
-            if self._probe(B, self._apply(B)) <= 10 * self.tol:
-                return super().inverse_diagonal() - np.einsum("ij,ij->i", self._back, self._solved)
+            if self._probe(B, self._apply(B)) <= tol:
+                return True
             self._double()
-        return super().inverse_diagonal()
+        return False
 
 
+_LOOSE = 1e-3
+"""Relative residual of an inverse whose diagonal decides label sets alone: their thresholds are known to a tenth at best."""
 _LEADING = 128
 """Columns that are taken out of a matrix before it is factorized in float32: of real views of 4000 samples and a ridge of .1,
 1, 32 and 128 leave residuals of 1e-5, 1e-6 to 2e-6 and 8e-7."""
@@ -384,8 +440,9 @@ def factorize(
     preconditioner: NystromPreconditioner | None = None,
     random_state: int | None = None,
     columns: int | None = None,
+    last: np.ndarray | None = None,
 ) -> Solver:
-    """Make a solver of (A + ridge I) X = B, to use many times."""
+    """Make a solver of (A + ridge I) X = B, to use many times; `last`: rows whose part of the inverse a factor tells."""
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
@@ -406,9 +463,9 @@ def factorize(
     if method == "woodbury":
         return WoodburySolver(A, ridge, factor, tol)
     if method == "cholesky":
-        return CholeskySolver(A, ridge, tol)
+        return CholeskySolver(A, ridge, tol, last)
     if method == "mixed":
-        return MixedSolver(A, ridge, tol)
+        return MixedSolver(A, ridge, tol, last)
     if method == "cg":
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.decide.decoders import Calibration, FittedDecoder, Scores, as_decoder
+from dmo.decide.decoders import Calibration, FittedDecoder, Later, Scores, as_decoder
 from dmo.decide.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
@@ -108,7 +109,7 @@ class Annotator(Estimator):
     classes_: np.ndarray
     multilabel_: bool
     held_out_scores_: np.ndarray
-    decoding_: FittedDecoder | None = None
+    _decoding: FittedDecoder | Later | None = None
     _only_scores = False  # of a fit inside another: nobody will ask for more
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
@@ -120,6 +121,15 @@ class Annotator(Estimator):
         """What is learned to rank and decide; None where scores do."""
         given = getattr(self, "decoder", None)
         return None if isinstance(given, Scores) and isinstance(type(self)._by_scores, Part) else given
+
+    @property
+    def decoding_(self) -> FittedDecoder | None:
+        """What decides; without a decoder it is learned when it is first asked for, and before a model is saved or copied."""
+        return self._decoding() if isinstance(self._decoding, Later) else self._decoding
+
+    @decoding_.setter
+    def decoding_(self, found: FittedDecoder | Later | None) -> None:
+        self._decoding = found
 
     @property
     def _decodes(self) -> bool:
@@ -195,7 +205,7 @@ class Annotator(Estimator):
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
         """What ranks the labels, from the score matrices (m x L each)."""
-        if self.decoding_ is None or not self.decoding_.ranks:
+        if isinstance(self._decoding, Later) or self.decoding_ is None or not self.decoding_.ranks:  # none later does
             return self.rule_(scores[0])
         found = self.decoding_(scores)
         if self.decoding_.rule is None:
@@ -252,17 +262,23 @@ class Annotator(Estimator):
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(
-        self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None
+        self,
+        decoder: Decoder,
+        held_out: Callable[[], list[np.ndarray]],
+        Y: np.ndarray,
+        counts: np.ndarray | None = None,
     ) -> None:
         """Learn decisions from raw held-out scores (matrices n x L) of training samples, which are kept where there is a
-        decoder; `counts`: how often every entry of Y counts (n x L), 0 where it is unknown, None for once."""
+        decoder, and else asked for when the decisions are; `counts`: how often every entry of Y counts (n x L), 0 where it
+        is unknown, None for once."""
         learner = as_decoder(decoder)
-        if learner is None:
-            ranking, classes = [self.rule_(held_out[0])], not self.multilabel_
-            usable = len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any()
-            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, classes, counts) if usable else None
+        if learner is not None:
+            scores = held_out()
+            self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts), scores[0]
             return
-        self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, counts), held_out[0]
+        usable = len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any()
+        given = held_out, self.rule_, Y, not self.multilabel_, counts
+        self.decoding_ = Later(partial(_learned_aside, *given)) if usable else None
 
     def _learn_row_decisions(
         self,
@@ -305,7 +321,8 @@ class Annotator(Estimator):
             return  # a part of the samples is too small for the parameters
         if found is not None:
             rows, held = found
-            self._learn_decoder(decoder, [held], Y[rows], None if gaps is None else gaps.decided(rows, Y.shape[1]))
+            counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
+            self._learn_decoder(decoder, lambda: [held()], Y[rows], counts)
 
     def _held_out_scores(
         self,
@@ -315,10 +332,10 @@ class Annotator(Estimator):
         gaps: LabelGaps | None,
         maps: Mapping[str, FeatureMap] | None,
         whole: bool,
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Numbers of the `whole` or some of the rows and their raw scores by fits on others; None where there are too few."""
+    ) -> tuple[np.ndarray, Callable[[], np.ndarray]] | None:
+        """Numbers of the `whole` or some of the rows, and what finds their raw scores by fits on others; None: too few."""
         if whole:
-            return rows, out_of_fold_scores(self, views, Y, gaps, rows=rows)[0][rows]
+            return rows, lambda: out_of_fold_scores(self, views, Y, gaps, rows=rows)[0][rows]
         return held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
 
     def _decision_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -515,6 +532,16 @@ class Annotator(Estimator):
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
         raise NotImplementedError
+
+
+def _learned_aside(
+    held_out: Callable[[], list[np.ndarray]], rule: ScoreRule, Y: np.ndarray, classes: bool, counts: np.ndarray | None
+) -> FittedDecoder | None:
+    try:
+        ranking = [rule(held_out()[0])]
+    except UserError:  # a part of the samples is too small for the parameters
+        return None
+    return Calibration().learn_aside(ranking, Y, rule.seen, classes, counts)
 
 
 class OnBase(Annotator):

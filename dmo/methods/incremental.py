@@ -135,10 +135,11 @@ class Incremental:
             done = self.pass_.extended(views, Y, self.random_state, weights)
         self._fit_pass(done)
         self.pass_ = done
-        if len(Y) >= _ENOUGH or self.decoding_ is None or len(self.decoding_.thresholds) != Y.shape[1]:
+        if len(Y) >= _ENOUGH:
             self.decoding_ = None
-            if len(Y) >= _ENOUGH:
-                self._learn_from_pass(done, views, Y, weights)
+            self._learn_from_pass(done, views, Y, weights)
+        elif self.decoding_ is None or len(self.decoding_.thresholds) != Y.shape[1]:
+            self.decoding_ = None
         return self
 
     def _learn_from_pass(

@@ -58,7 +58,7 @@ class DistanceAnnotator(Annotator):
         if held_out is not None and learned_columns(self):
             held_out = out_of_fold_scores(self, views, self.labels_)[0]
         if held_out is not None:
-            self._learn_decoder(self.decoder, [held_out], self.labels_)
+            self._learn_decoder(self.decoder, lambda: [held_out], self.labels_)
         else:
             self._learn_decisions(views, self.labels_)
         return self

@@ -197,7 +197,7 @@ class NeighborVotes(OnBase):
         for test, new, part in parts:
             raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
         self.held_out_votes_ = found
-        self._learn_decoder(self._decides(), [raw, found], Y)
+        self._learn_decoder(self._decides(), lambda: [raw, found], Y)
         return self
 
     def _voters(

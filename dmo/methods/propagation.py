@@ -11,7 +11,7 @@ so that A Z + Z C = R with A sparse, C = Q diag(s) Q': (A + s_j I) v_j = R q_j, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -313,8 +313,8 @@ class LabelPropagation(Annotator):
         gaps: LabelGaps | None,
         maps: Mapping[str, FeatureMap] | None,
         whole: bool,
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
+    ) -> tuple[np.ndarray, Callable[[], np.ndarray]] | None:
+        """Numbers and scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
         if self._left_out is None or len(rows) < LEAST:
             return None
         (W, near), held, seen = self._left_out, np.zeros(Y.shape), []
@@ -325,7 +325,7 @@ class LabelPropagation(Annotator):
             held[test] = near[test] @ self._propagated(W, Y, known).scores
             seen.append(test)
         found = np.sort(np.concatenate(seen))
-        return found, held[found]
+        return found, lambda: held[found]
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
         """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -86,23 +87,43 @@ _COLUMNS = 512  # whose coefficients are worked out at a time
 class _LeftOut:
     """Scores of some samples by regressions that have not seen them: sums over the views that a sample has.
 
-    rows (m,); scores (m, L); seen (m, 1): the views' weights
+    rows (m,); seen (m, 1): the views' weights
     """
 
     how: str  # "left out" by a closed form, "folds", "part" of the samples, or "": no scores are needed
     rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
-    scores: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
     statistics: Statistics | None = None  # of all samples' scores, where moments of folds say them
+    parts: list[tuple[float, np.ndarray, Callable[[], np.ndarray]]] = field(default_factory=list)
 
-    def begin(self, rows: np.ndarray, n_labels: int) -> None:
-        self.rows, self.scores, self.seen = rows, np.zeros((len(rows), n_labels)), np.zeros((len(rows), 1))
+    def begin(self, rows: np.ndarray) -> None:
+        self.rows, self.seen, self.parts = rows, np.zeros((len(rows), 1)), []
 
-    def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
+    def add(self, share: float, has: np.ndarray, scores: Callable[[], np.ndarray]) -> None:
         """Scores by a view of weight `share`: of all rows, or of those that it `has`."""
-        where = slice(None) if has.all() else np.flatnonzero(has)
-        self.scores[where] += share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
-        self.seen[where] += share
+        self.seen[has] += share
+        self.parts.append((share, has, scores))
+
+    def scores(self) -> Callable[[], np.ndarray]:
+        """What adds them up, of the rows that some view has."""
+        some, seen, parts = self.seen[:, 0] > 0, self.seen, self.parts
+        self.rows = self.rows[some]
+
+        def added_up() -> np.ndarray:
+            total: Any = 0.0
+            for share, has, find in parts:
+                found = find()
+                own = np.zeros((len(some), found.shape[1]))
+                own[has] = share * (found if len(found) == np.count_nonzero(has) else found[has])
+                total = total + own
+            return np.asarray(total[some] / seen[some])
+
+        return added_up
+
+
+def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+    """What finds values, and adds their mean to them."""
+    return values if mean is None else lambda: values() + mean
 
 
 class MultiViewRidge(Incremental, Annotator):
@@ -320,7 +341,7 @@ class MultiViewRidge(Incremental, Annotator):
             if left.how == "left out":
                 whole = self._decoder is not None or (self._by_scores.standardize and left.statistics is None)
                 some = None if whole else rows_in_runs(Y.shape[0])
-                left.begin(np.arange(Y.shape[0]) if some is None else some, Y.shape[1])
+                left.begin(np.arange(Y.shape[0]) if some is None else some)
             self._learn_functions(fitted, left, views, Y, gaps)
         return left
 
@@ -344,7 +365,8 @@ class MultiViewRidge(Incremental, Annotator):
                 sources, labels = views, Y
                 if len(own) < Y.shape[0]:
                     sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
-                left.add(share, has, regression.left_out(sources, labels, out))
+                scores = regression.left_out(sources, labels, out)
+                left.add(share, has, partial(np.asarray, scores))
             self.expansions_ |= regression.expansions(share)
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
@@ -451,25 +473,26 @@ class MultiViewRidge(Incremental, Annotator):
         self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps, left: _LeftOut
     ) -> None:
         """Rule and decisions, from scores of samples that the fit has not seen."""
+        scores, counts = None, None
         if left.how == "part":
             found = held_out_part(self, views, Y, np.flatnonzero(gaps.any_weight), PASSED_ROWS, gaps)
-            left.rows, left.scores = found or (left.rows[:0], np.zeros((0, Y.shape[1])))
+            left.rows, scores = found or (left.rows[:0], lambda: np.zeros((0, Y.shape[1])))
         elif left.how == "folds":
-            left.rows, left.seen = np.arange(len(Y)), 1.0 * gaps.any_weight[:, None]
-            left.scores = out_of_fold_scores(self, views, Y, gaps)[0]
-        rows, loo, counts = left.rows, left.scores, None
-        if left.how in ("left out", "folds"):
-            has = left.seen[:, 0] > 0
-            rows, loo, seen = (rows, loo, left.seen) if has.all() else (rows[has], loo[has], left.seen[has])
-            loo /= seen
-        if left.how:
-            counts = gaps.decided(rows, Y.shape[1])
+            left.rows = np.flatnonzero(gaps.any_weight)
+            loo = out_of_fold_scores(self, views, Y, gaps)[0][left.rows]
+            scores = partial(np.asarray, loo)
+        elif left.how:
+            scores = left.scores()
+        if scores is not None:
+            counts = gaps.decided(left.rows, Y.shape[1])
         if self._by_scores.standardize and left.statistics is None:
-            left.statistics = mean_and_deviation(loo, row_counts(counts))
+            assert scores is not None
+            loo = scores()
+            left.statistics, scores = mean_and_deviation(loo, row_counts(counts)), partial(np.asarray, loo)
         self._learn_rule(gaps.frequency(Y), gaps.n_labeled, left.statistics)
         self.decoding_ = None
-        if left.how and self._decides:
-            self._learn_decoder(self._decoder, [loo], Y[rows], counts)
+        if scores is not None and self._decides:
+            self._learn_decoder(self._decoder, lambda: [scores()], Y[left.rows], counts)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None = None) -> _LeftOut:
         """From kernels; `how`: see `_LeftOut`, None for what decisions need."""
@@ -483,28 +506,30 @@ class MultiViewRidge(Incremental, Annotator):
         whole = how is not None or left.how != "left out" or self._by_scores.standardize or self._decoder is not None
         some = None if whole else some_rows(n, storage == "memory")
         if left.how == "left out":
-            left.begin(np.arange(n) if some is None else some, Y.shape[1])
+            left.begin(np.arange(n) if some is None else some)
         columns = targets.shape[1] if gaps.complete and (some is not None or not left.how) else None
         self.expansions_ = {}
+        scores: Callable[[], np.ndarray]
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
                 weights, share = gaps.weights.of_views(list(kernel.kernels)), self._share(name)
                 part = gaps.weights.share_left_out(list(kernel.kernels))
                 if isinstance(ridges[name], np.ndarray):
                     rows = some if left.how == "left out" else left.rows
-                    found, scores = self._fit_by_label(
+                    found, values = self._fit_by_label(
                         engine, name, kernel, views, targets, ridges[name], storage, rows
                     )
                     self.expansions_ |= found
+                    scores = partial(np.asarray, values)
                 else:
                     own = engine, name, kernel, views, ridges[name], self.center, storage
                     tol = SCORES if self._only_scores else COEFFICIENTS
-                    view = fit_view(*own, "auto", self.random_state, columns, weights, tol)
+                    view = fit_view(*own, "auto", self.random_state, columns, weights, tol, some)
                     full, mean = gaps.completed(view.smoother, targets, weights, self.center)
                     dual = view.coefficients(full)
                     self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
                     if left.how == "left out":
-                        scores = view.leave_one_out(full, dual, some, part) + (0.0 if mean is None else mean)
+                        scores = _raised(mean, view.left_out(full, dual, some, part))
                 if left.how == "left out":
                     left.add(share, weights[left.rows] > 0, scores)
                 advance(1)
@@ -527,13 +552,13 @@ class MultiViewRidge(Incremental, Annotator):
         built = build(engine, kernel, sources, float(ridges.min()), storage, self.random_state)
         found, left = np.zeros((0, 0)), np.empty((len(targets) if some is None else len(some), targets.shape[1]))
         for c, columns in groups:
-            view = view_of(name, built, sources, c, self.center, "auto", self.random_state, tol=COEFFICIENTS)
+            view = view_of(name, built, sources, c, self.center, "auto", self.random_state, tol=COEFFICIENTS, last=some)
             own = targets[:, columns]
             part = view.coefficients(own)
             found = found if found.size else np.empty((len(part), targets.shape[1]))
             found[:, columns] = part
             if len(left):
-                left[:, columns] = view.leave_one_out(own, part, some)
+                left[:, columns] = view.left_out(own, part, some, None)()
         # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
         return view.expansions(self._share(name) * found), left
 
@@ -556,10 +581,10 @@ class MultiViewRidge(Incremental, Annotator):
         gaps, some = LabelGaps.of(None, given, list(views), len(Y)), rows_in_runs(len(Y))
         rows = np.arange(len(Y)) if some is None else some
         left = _LeftOut("left out")
-        left.begin(rows[gaps.weights.labels[rows] > 0], Y.shape[1])
+        left.begin(rows[gaps.weights.labels[rows] > 0])
         self._learn_functions(self._of_pass(done), left, views, Y, gaps)
-        left.scores /= left.seen
-        self._learn_decoder(None, [left.scores], Y[left.rows], gaps.decided(left.rows, Y.shape[1]))
+        scores = left.scores()
+        self._learn_decoder(None, lambda: [scores()], Y[left.rows], gaps.decided(left.rows, Y.shape[1]))
 
     def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Coefficients (rank of the view, L) and offset (L) of all regressions together, from moments."""
@@ -597,8 +622,8 @@ class MultiViewRidge(Incremental, Annotator):
         """
         self._check_label_ridges(gaps)
         left = self._fit_exact(old, Y, gaps, "left out" if needs_loo else "")
-        loo = left.scores / left.seen if needs_loo else None
-        return HeldOut(components, gaps.frequency(Y), self._raw_scores(new), None, loo, Y)
+        loo = left.scores()() if needs_loo else None
+        return HeldOut(components, gaps.frequency(Y), self._raw_scores(new), None, loo, Y if loo is None else Y[left.rows])
 
     @property
     def coef_(self) -> np.ndarray:

@@ -192,6 +192,9 @@ class _Positives:
         """Twice the number of pairs that the negative wins, a tie counting as half a pair."""
         if counts is None:
             negatives = np.sort(negatives)  # neighbors in order are found faster
+            if len(self.values) < len(negatives):  # the other way round there are fewer to find
+                beaten = (np.searchsorted(negatives, self.values, side) for side in ("left", "right"))
+                return 2 * len(negatives) * len(self.values) - sum(int(place.sum()) for place in beaten)
         places = (np.searchsorted(self.values, negatives, side) for side in ("left", "right"))
         if counts is None:
             return sum(int(place.sum()) for place in places)
@@ -419,6 +422,11 @@ def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCS
     >>> auc_scores(Y, S).per_label
     array([0.5, 1. ])
     """
+    return _areas(Y, S, sample_weight, True)
+
+
+def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AUCScores:
+    """`auc_scores`; NaN for the pooled pairs, which take as long as all labels, where they are not asked for."""
     n, n_labels = shapes(Y, S, "scores")
     weights = counts_of(sample_weight, n)
     labels, values, counts, total = [], [], [], np.zeros(n_labels, np.int64 if weights is None else np.float64)
@@ -438,7 +446,7 @@ def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCS
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    place = np.flatnonzero(both[label])
+    place = np.flatnonzero(both[label] & micro)
     place = place[np.argsort(value[place], kind="stable")]
     pooled = _Positives(value[place], count[place])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
@@ -449,12 +457,15 @@ def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCS
         for l in np.flatnonzero(both):
             some = negative[:, l]
             lost[l] += found[l].twice_below(columns[l, some], None if own is None else own[some, l])
+        if not micro:
+            continue
         some = negative[:, both]
         pooled_lost += pooled.twice_below(s[:, both][some], None if own is None else own[:, both][some])
     area = np.full(n_labels, np.nan)
     area[both] = 1.0 - lost[both] / (2.0 * positives[both] * (total - positives)[both])
     wins = 2.0 * float(positives[both].sum()) * float((total - positives)[both].sum())
-    return AUCScores(float(area[both].mean()), float(1.0 - pooled_lost / wins), area, int((~both).sum()))
+    pooled_area = float(1.0 - pooled_lost / wins) if micro else np.nan
+    return AUCScores(float(area[both].mean()), pooled_area, area, int((~both).sum()))
 
 
 def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
@@ -479,7 +490,7 @@ def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
     >>> auc_macro(np.array([[1], [0], [1]]), np.array([[0.9], [0.6], [0.5]]))
     0.5
     """
-    return auc_scores(Y, S, sample_weight).macro
+    return _areas(Y, S, sample_weight, False).macro
 
 
 def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:

@@ -12,7 +12,7 @@ from dmo.errors import UserError
 from dmo.metrics.annotation import top_label_sets
 from dmo.metrics.checked_blocks import added, counts_of, known_pairs, shapes, whole
 
-_ENTRIES = 2**21  # scores that are compared at a time
+_ENTRIES = 2**15  # scores that are compared at a time: they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> 
     precision, coverage, loss = np.ones(n), np.zeros(n), np.zeros(n)
     for where, y, s, known in known_pairs("label ranking", Y, S, "scores"):
         count, total = y.sum(axis=1), L if known is None else known.sum(axis=1)
-        sample, rank, above, _ = _places(y, _known_first(s, known))
+        sample, rank, above, _ = _places(y, _known_first(s, known), False)
         m = len(y)
         mixed = (count > 0) & (count < total)
         found = np.bincount(sample, above / rank, m) / np.maximum(count, 1)
@@ -198,7 +198,7 @@ def top_scores(
         s = _known_first(s, known)
         given, count = top_label_sets(s, top).astype(bool), y.sum(axis=1)
         hits = (y & given).sum(axis=1)
-        sample, rank, _, tied = _places(y, s)
+        sample, rank, _, tied = _places(y, s, True)
         share = (discount[np.minimum(rank, top)] - discount[np.minimum(rank - tied, top)]) / tied
         ideal = discount[np.minimum(count, top)]
         taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
@@ -249,18 +249,22 @@ def _known_first(s: np.ndarray, known: np.ndarray | None) -> np.ndarray:
     return s if known is None else np.where(known, s, -np.inf)
 
 
-def _places(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _places(y: np.ndarray, s: np.ndarray, ties: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of every true label of a block: its sample, its rank (ties: the last of them), how many true labels rank as high,
-    and how many labels have its score."""
+    and where `ties` are asked for how many labels have its score."""
     sample, label = np.nonzero(y)
+    own = s[sample, label]
     rank, above, tied = np.empty((3, len(sample)), dtype=np.int64)
     size = max(1, _ENTRIES // s.shape[1])
     for start in range(0, len(sample), size):
         part = slice(start, start + size)
-        rows, own = s[sample[part]], s[sample[part], label[part], None]
-        reached = rows >= own
-        rank[part], tied[part] = np.count_nonzero(reached, axis=1), np.count_nonzero(rows == own, axis=1)
-        above[part] = np.count_nonzero(reached & y[sample[part]], axis=1)
+        rows = s[sample[part]]
+        reached = rows >= own[part, None]
+        rank[part] = np.count_nonzero(reached, axis=1)
+        reached &= y[sample[part]]
+        above[part] = np.count_nonzero(reached, axis=1)
+        if ties:
+            tied[part] = np.count_nonzero(rows == own[part, None], axis=1)
     return sample, rank, above, tied
 
 

@@ -40,7 +40,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import NearestNeighbors
 
 import dmo
-from dmo import KGHA, Nystrom, stores
+from dmo import KGHA, MultiViewRidge, Nystrom, stores
 from dmo.decoders import Scores
 from dmo.fit.engine import fit_maps
 from dmo.fit.passes import FeatureRows, collect_moments
@@ -302,6 +302,65 @@ def graph(scale: float, product: Timed) -> list[Figure]:
     return [*found, Figure("15 neighbors", ours, f"NN-descent, recall {100 * hit:.0f} %", theirs, limit, note)]
 
 
+def defaults(scale: float, product: Timed) -> list[Figure]:
+    """Fits with default options beside those without label sets and a rival's, float64, and what a first prediction adds."""
+    rng, found = np.random.default_rng(0), []
+    kinds = {
+        "rbf": (
+            lambda **given: MultiViewRidge("rbf", **given),
+            lambda: KernelRidge(alpha=0.01, kernel="rbf", gamma=0.005),
+        ),
+        "linear": (lambda **given: MultiViewRidge("linear", **given), lambda: Ridge(alpha=0.01)),
+        "KGHA": (KGHA, None),
+    }
+    for n, count in ((50, 10), (200, 10), (200, 100), (1000, 10), (1000, 100), (round(4000 * scale ** (1 / 3)), 100)):
+        X = rng.standard_normal((n, 100))
+        Y = (X @ rng.standard_normal((100, count)) + 5 * rng.standard_normal((n, count)) > 12).astype(np.uint8)
+        Y[0] = 1
+        note = f"{n} rows, 100 columns, {count} labels"
+        for name, (make, rival) in kinds.items():
+            found += by_default(f"default fit, {name}", make, rival, X, Y, note)
+    return found
+
+
+def by_default(
+    work: str, make: Callable[..., Any], rival: Any, X: np.ndarray, Y: np.ndarray, note: str
+) -> list[Figure]:
+    """One estimator, its fits and its rival's one beside the other; the fastest of each."""
+    calls = [lambda: make(decoder=Scores(label_sets=False)).fit(X, Y), lambda: make().fit(X, Y)]
+    calls += [lambda: rival().fit(X, Y.astype(np.float64))] if rival else []
+    runs = [[timed(call) for call in calls] for _ in range(5 if len(X) < 1000 else 2)]
+    bare, whole, *theirs = (min((run[i][1] for run in runs), key=lambda t: t.cpu) for i in range(len(calls)))
+    _, sets = timed(lambda: runs[-1][1][0].predict_proba(X[:1]))
+    found = [Figure(work, whole, "without label sets", bare, note=f"{note}; first probabilities {sets.cpu:.3f} s")]
+    return found + [Figure(work, whole, type(rival()).__name__, took, note=note) for took in theirs]
+
+
+def predictions(scale: float, product: Timed) -> list[Figure]:
+    """Scores of single rows and of batches by a kernel ridge, beside the product that they need."""
+    n, d = round(4000 * scale**0.5), 1000
+    X = np.random.default_rng(0).standard_normal((n + 100, d)).astype(np.float32)
+    Y = (np.random.default_rng(1).random((n, 20)) < 0.05).astype(np.uint8)
+    model = MultiViewRidge("rbf", ridge=1.0, decoder=Scores(label_sets=False)).fit(X[:n], Y)
+    rival = KernelRidge(alpha=1.0, kernel="rbf", gamma=0.5 / d).fit(X[:n], Y.astype(np.float32))
+    model.decision_function(X[n : n + 1])
+    found = []
+    for size, times in ((1, 50), (100, 5)):
+        new = X[n : n + size]
+        ours, theirs, limit = (
+            timed(lambda call=call, times=times: [call() for _ in range(times)])[1].scaled(1 / times)
+            for call in (
+                lambda new=new: model.decision_function(new),
+                lambda new=new: rival.predict(new),
+                lambda new=new: (new @ X[:n].T) @ Y,
+            )
+        )
+        found.append(
+            Figure(f"prediction, {size} at a time", ours, "KernelRidge", theirs, limit, f"{n} x {d}, 20 labels")
+        )
+    return found
+
+
 Works: TypeAlias = dict[str, Callable[[float, Timed], list[Figure]]]
 WORKS: Works = {
     "pass": passes,
@@ -311,6 +370,8 @@ WORKS: Works = {
     "sweep": sweeps,
     "stored": stored,
     "graph": graph,
+    "default": defaults,
+    "predict": predictions,
 }
 
 

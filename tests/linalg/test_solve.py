@@ -517,6 +517,24 @@ def test_a_float32_factor_gives_the_inverse_diagonal_to_its_tolerance(large: np.
         assert solver._factor.dtype == dtype
 
 
+@pytest.mark.parametrize("loose", [0.0, 1.0], ids=["a float64 factor takes its place", "as it is"])
+@pytest.mark.parametrize("method", ["cholesky", "mixed"])
+def test_rows_put_last_change_no_solution_and_tell_their_part_of_the_inverse(
+    large: np.ndarray, method: SolveMethod, loose: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any rows of the matrix, by strips of 64 of it."""
+    monkeypatch.setattr("dmo.linalg.operators._STRIP_ENTRIES", 64 * 400)
+    monkeypatch.setattr("dmo.linalg.solve._LOOSE", loose)
+    A, B = Dense(large.astype(np.float32)).centered(), np.random.default_rng(0).standard_normal((400, 3))
+    inverse = np.linalg.inv(A.dense(np.float64) + 0.1 * np.eye(400))
+    last = np.sort(np.random.default_rng(1).choice(400, 150, replace=False))
+    solver: Any = factorize(A, 0.1, method, 1e-5, last=last)
+    precise = solver._factor.dtype == np.float64 or not loose
+    assert_allclose(solver.solve(B).value, inverse @ B, atol=1e-3)
+    assert_allclose(solver.inverse_diagonal(), np.diagonal(inverse), rtol=1e-3)
+    assert_allclose(solver.last_diagonal()(), np.diagonal(inverse)[last], rtol=1e-5 if precise else 1e-3)
+
+
 def test_a_float32_factor_gives_way_where_rounding_makes_it_useless() -> None:
     spread = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
     for smallest in (1e-9, 1e-12):  # refinement stalls; the factorization itself fails

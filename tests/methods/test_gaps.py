@@ -285,9 +285,10 @@ def test_left_out_scores_of_rows_that_columns_determine_are_those_of_refits(d: i
 
 def test_samples_that_are_fitted_whole_are_told_of() -> None:
     X = 1e6 * np.random.default_rng(0).normal(size=(40, 60))
+    model = MultiViewRidge("linear", prepare="none").fit(X, Y[:40])
     with pytest.warns(dmo.linalg.linear.InaccurateSolve, match="40 of 40 samples are fitted up to 1e-10 of their res"):
-        MultiViewRidge("linear", prepare="none").fit(X, Y[:40])
-    MultiViewRidge("linear", prepare="none", ridge=1e10).fit(X, Y[:40])
+        model.predict(X)
+    MultiViewRidge("linear", prepare="none", ridge=1e10).fit(X, Y[:40]).predict(X)
 
 
 def test_decoders_and_standardized_scores_learn_from_known_labels_alone() -> None:
@@ -744,11 +745,11 @@ def test_held_out_scores_of_kernels_that_are_solved_by_iteration_are_those_of_fa
 ) -> None:
     found: list[tuple[np.ndarray, np.ndarray]] = []
     monkeypatch.setattr(
-        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.append((held[0], Y))
+        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.append((held()[0], Y))
     )
     monkeypatch.setattr("dmo.fit.fitted_views.SOLVED_ROWS", 50)  # of which rows more are not solved for one by one
     monkeypatch.setattr(out_of_fold, "SOLVED_ROWS", 50)
-    monkeypatch.setattr(out_of_fold, "SOME_ROWS", 30)
+    monkeypatch.setattr(out_of_fold, "SOLVED_SOME", 30)
     views, _ = with_gaps()
     model = MultiViewRidge(RBF(2.0), ridge=0.5)
     for given, weights in ((views, WEIGHTS), (VIEWS, None)):
@@ -776,6 +777,8 @@ def test_fits_on_held_out_samples_keep_the_precision_of_the_kernels(
     monkeypatch.setattr(fitted_views, "build", built)
     model = KGHA(RBF(2.0), n_components=2, ridge=1.0)
     model.set_params(approximation=Exact("stored", "float32", 64, str(tmp_path))).fit(VIEWS["b"], Y)
+    assert len(engines) == 1  # label sets are learned when they are asked for
+    model.predict(VIEWS["b"])
     assert engines[0] == ("float32", "stored")
     assert set(engines[1:]) == {("float32", "memory")}
 
