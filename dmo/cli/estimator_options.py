@@ -18,9 +18,9 @@ import dmo
 from dmo.errors import UserError
 from dmo.inputs import needs_of
 from dmo.kernels import Kernel, parse
+from dmo.methods.base import ENGINES as ENGINES
 from dmo.parameters import parts_of, places
 
-ENGINES = {"exact": dmo.Exact, "nystrom": dmo.Nystrom, "meka": dmo.Meka, "best": dmo.BestLowRank, "krylov": dmo.Krylov}
 """Names of the objects that an `approximation` may be; the first that has all options given is meant by these."""
 _WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "name", Kernel: "kernel"}
 
