@@ -75,8 +75,8 @@ ESTIMATORS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     "MOPE": (whole, {"n_neighbors": 8}),
     "MESD": (whole, {}),
     "TraceEmbedding": (whole, {"method": "opls", "ridge": 0.1}),
-    "LLTSVR": (views, {"C": 0.1, "tol": 1e-4, "frame": "identity"}),
-    "CoupledSVR": (views, {"C": 0.1, "tol": 1e-4}),
+    "LLTSVR": (views, {"C": 0.1, "tol": 1e-7, "frame": "identity"}),
+    "CoupledSVR": (views, {"C": 0.1, "tol": 1e-7}),
     "JEC": (views, {}),
     "TagProp": (views, {"n_neighbors": 15}),
     "TwoPassKNN": (views, {}),
@@ -84,17 +84,22 @@ ESTIMATORS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     "FastTag": (views, {}),
     "LabelPropagation": (whole, {"n_neighbors": 8}),
 }
-BY_ITERATION = {"LLTSVR": 1e-2, "CoupledSVR": 1e-2}
-"""How far scores of solvers that stop at their duality gap may be from the optimum's: with tol = 1e-4 measured as 4e-3."""
+BY_ITERATION = ("LLTSVR", "CoupledSVR")
+"""Their scores are as near to the optimum's as their duality gap of 1e-7 says: two ways to it differ by up to 1.4e-4, and with
+a gap of 1e-10 by 1.6e-8."""
+UNTRIED = {
+    ("CoupledSVR", "very many labels"): "(not tried: its L x L covariances take 25 CPU seconds at 4204 labels)",
+    ("LabelPropagation", "very many labels"): "(not tried: the eigenproblem of 4204 classes takes 14 CPU seconds)",
+}
 ENGINES: dict[str, Any] = {
     "memory": "exact",
-    "tiles": Exact(storage="recomputed", block=40, precision="float64"),
+    "tiles": Exact(storage="resident", block=40, precision="float64"),
     "Nystrom": Nystrom(rank=20),
     "Meka": Meka(rank=8, clusters=2),
 }
 OPTIONS = {
     "memory": ["--approximation", "exact"],
-    "tiles": ["--approximation", "exact", "--storage", "recomputed", "--block", "40", "--precision", "float64"],
+    "tiles": ["--approximation", "exact", "--storage", "resident", "--block", "40", "--precision", "float64"],
     "Nystrom": ["--approximation", "nystrom", "--rank", "20"],
     "Meka": ["--approximation", "meka", "--rank", "8", "--clusters", "2"],
 }
@@ -217,7 +222,8 @@ def missing_cells(case: Case) -> Pair:
     X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
     filled = SimpleImputer().fit(X)
     found = case.fit(case.shape(X), model=case.model(**prepared(case, impute="mean")))
-    return case.says(found), case.says(case.fit(case.shape(filled.transform(X)))), 1e-6
+    whole_rows = case.fit(case.shape(filled.transform(X)), model=case.model(**prepared(case)))
+    return of_rows(case, found), of_rows(case, whole_rows), 1e-6
 
 
 @concern("scaling")
@@ -225,7 +231,15 @@ def scaling(case: Case) -> Pair:
     by = StandardScaler().fit(case.X)
     found = case.fit(model=case.model(**prepared(case, scale="standard")))
     plain = case.fit(case.shape(by.transform(case.X)), model=case.model(**prepared(case, scale="none")))
-    return case.says(found), case.says(plain, case.shape(by.transform(case.later))), 1e-5
+    return of_rows(case, found), of_rows(case, plain, case.shape(by.transform(case.later))), 1e-5
+
+
+def of_rows(case: Case, model: Any, X: Any = None) -> np.ndarray:
+    """What a model says before what votes are worth, which is learned from folds whose rows are prepared inside them."""
+    if case.name != "NeighborVotes":
+        return case.says(model, X)
+    raw: np.ndarray = model._scores(model._checked(case.shape(case.later) if X is None else X))[0]
+    return raw
 
 
 def prepared(case: Case, **options: Any) -> dict[str, Any]:
@@ -275,12 +289,14 @@ def real(case: Case) -> Pair:
 @concern("a vector of classes")
 def classes(case: Case) -> Pair:
     case.of_predictions()
-    y = np.array(["sea", "sky", "sun"])[data()["signal"][:N, :3].argmax(axis=1)]
+    y = np.array(["sea", "sky", "sun"])[np.digitize(case.X[:, 0], np.quantile(case.X[:, 0], [0.4, 0.7]))]
     model = case.fit(y=y, model=case.model(decides=True))
     found = np.asarray(model.predict(case.shape(case.X)))
     assert found.shape == (N,) and set(found) <= set(y), "predict gives other things than classes"
     most = np.unique(y, return_counts=True)[1].max() / N
-    assert (found == y).mean() > most, f"{(found == y).mean():.2f} of the training samples, the commonest has {most:.2f}"
+    assert (found == y).mean() > most, (
+        f"{(found == y).mean():.2f} of the training samples, the commonest has {most:.2f}"
+    )
     return model.predict_proba(case.shape(case.later)).sum(axis=1), np.ones(NEW), 1e-9
 
 
@@ -387,7 +403,9 @@ def shell(*words: str) -> dict[str, Any]:
     done = CliRunner().invoke(app, [*words, "--json"])
     if done.exit_code in (2, 3):
         said = re.sub(r"[│╭╮╰╯─]+( Error )?", " ", done.stderr).replace(str(folder()), "")
-        raise UserError(" ".join(re.sub(r"(?s).*for help\.|^engine: [^\n]*", "", said).split()))
+        raise UserError(
+            " ".join(re.sub(r"(?s).*for help\.|^engine: [^\n]*", "", re.sub(r"dmo: /\S+ ", "the model ", said)).split())
+        )
     assert done.exit_code == 0, (words, done.stdout, done.stderr, done.exception)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -429,7 +447,11 @@ def annotated(case: Case) -> Pair:
     by_shell(case, "annotate", str(out.with_suffix(".zarr")), "--csv", str(out))
     with out.open(encoding="utf-8") as file:
         lines = [*csv.reader(file)][1:]
-    return [[str(j) in line[1:] for j in range(L)] for line in lines], decided(case.name).predict(case.shape(case.later)), 0.0
+    return (
+        [[str(j) in line[1:] for j in range(L)] for line in lines],
+        decided(case.name).predict(case.shape(case.later)),
+        0.0,
+    )
 
 
 @concern("dmo evaluate", DOORS)
@@ -497,6 +519,8 @@ def reported(case: Case) -> Pair:
 @functools.cache
 def outcome(name: str, words: str, engine: str) -> str:
     """ "yes", or the sentence of the refusal; anything else raises."""
+    if (name, words) in UNTRIED:
+        return UNTRIED[name, words]
     case = Case(name, engine)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -508,8 +532,8 @@ def outcome(name: str, words: str, engine: str) -> str:
             if "Sparse data was passed" not in str(error):
                 raise
             return str(error)
-    if name in BY_ITERATION and tolerance >= 1e-6:  # two ways to the same optimum
-        tolerance = max(tolerance, BY_ITERATION[name])
+    if name in BY_ITERATION and tolerance > 1e-9:
+        tolerance = max(tolerance, 3e-4)
     found, expected = np.asarray(found, float), np.asarray(expected, float)
     assert found.shape == expected.shape
     assert np.isfinite(found).all()
@@ -518,8 +542,10 @@ def outcome(name: str, words: str, engine: str) -> str:
 
 
 def engines_of(name: str, words: str) -> list[str]:
-    """The engines under which a concern is tried; commands that take a model take it as it is."""
-    if words in DOORS and words != "dmo fit":
+    """The engines under which a concern is tried: of what takes seconds one, and commands take a model as it is."""
+    if (words in DOORS and words != "dmo fit") or (
+        words == "very many labels" and name in ("LLTSVR", "TraceEmbedding")
+    ):
         return ["memory"]
     return [*ENGINES] if "approximation" in inspect.signature(getattr(dmo, name)).parameters else ["memory"]
 
@@ -557,6 +583,26 @@ def page() -> str:
     notes: dict[str, int] = {}
     tables = f"{table(CONCERNS, notes)}\n\n## From the shell\n\n{table(DOORS, notes)}\n\n## What is said\n\n"
     return HEAD + tables + "\n".join(f"{number}. {said}" for said, number in notes.items()) + "\n"
+
+
+@pytest.mark.parametrize("engine", ["nystrom", "meka", "best"])
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if len(engines_of(name, "")) > 1])
+def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine: str) -> None:
+    case, meant = Case(name, "memory"), {"nystrom": Nystrom(), "meka": Meka(), "best": dmo.BestLowRank()}[engine]
+    model = clone(case.model(approximation=engine))
+    assert repr(model.approximation) == repr(meant)
+    if engine == "nystrom":
+        found, expected = (case.says(case.fit(model=own)) for own in (model, case.model(approximation=meant)))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_an_argument_that_a_method_lacks_is_told_with_the_one_that_may_be_meant() -> None:
+    case = Case("JEC", "memory")
+    with pytest.raises(UserError, match="^JEC: fit takes no sample_weight; it takes X, y$"):
+        case.fit(sample_weight=data()["weights"])
+    with pytest.raises(UserError, match=r"^JEC: predict takes no top_k; did you mean top[?]$"):
+        case.plain.predict(case.later, top_k=2)
+    assert case.plain.predict(case.shape(case.later), top=2).sum() == 2 * NEW
 
 
 @pytest.mark.parametrize(("name", "words", "engine"), CELLS, ids=" | ".join)

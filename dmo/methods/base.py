@@ -74,7 +74,9 @@ GivenEngine = Literal["exact", "nystrom", "meka", "best"] | Exact | Nystrom | Me
 """The same without "auto"."""
 LinearEngine = Literal["auto", "exact", "krylov", "nystrom"] | Exact | Krylov | Nystrom
 """Of a linear problem, which may be solved in a Krylov subspace too."""
-AnyEngine = Literal["auto", "exact", "krylov", "nystrom", "meka", "best"] | Exact | Krylov | Nystrom | Meka | BestLowRank
+AnyEngine = (
+    Literal["auto", "exact", "krylov", "nystrom", "meka", "best"] | Exact | Krylov | Nystrom | Meka | BestLowRank
+)
 ENGINES: Mapping[str, type] = {
     "exact": Exact,
     "nystrom": Nystrom,
