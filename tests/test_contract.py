@@ -292,7 +292,8 @@ def classes(case: Case) -> Pair:
     y = np.array(["sea", "sky", "sun"])[np.digitize(case.X[:, 0], np.quantile(case.X[:, 0], [0.4, 0.7]))]
     model = case.fit(y=y, model=case.model(decides=True))
     found = np.asarray(model.predict(case.shape(case.X)))
-    assert found.shape == (N,) and set(found) <= set(y), "predict gives other things than classes"
+    assert found.shape == (N,), "predict gives other things than classes"
+    assert set(found) <= set(y), "predict gives other things than classes"
     most = np.unique(y, return_counts=True)[1].max() / N
     assert (found == y).mean() > most, (
         f"{(found == y).mean():.2f} of the training samples, the commonest has {most:.2f}"
@@ -305,7 +306,9 @@ def label_sets(case: Case) -> Pair:
     case.of_predictions()
     model, later = case.fit(y=case.Y.astype(np.int16), model=case.model(decides=True)), case.shape(case.later)
     found, p, decided = model.predict(later), model.predict_proba(later), model.decide(later)
-    assert found.dtype == np.int16 and found.shape == p.shape == (NEW, L) and 0 <= p.min() <= p.max() <= 1
+    assert found.dtype == np.int16
+    assert found.shape == p.shape == (NEW, L)
+    assert 0 <= p.min() <= p.max() <= 1
     assert (model.predict(later, top=2).sum(axis=1) == 2).all()
     return found, decided.sets, 0.0
 
@@ -478,7 +481,8 @@ def searched(case: Case) -> Pair:
 @concern("dmo suggest", DOORS)
 def suggested(case: Case) -> Pair:
     found = by_shell(case, "suggest", "--kind", "wrong", "--count", "5")["suggested"]
-    assert len({each["sample"] for each in found}) == 5 and {each["why"] for each in found} == {"wrong"}
+    assert len({each["sample"] for each in found}) == 5
+    assert {each["why"] for each in found} == {"wrong"}
     return np.sort([each["value"] for each in found])[::-1], [each["value"] for each in found], 0.0
 
 
@@ -598,7 +602,7 @@ def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine
 
 def test_an_argument_that_a_method_lacks_is_told_with_the_one_that_may_be_meant() -> None:
     case = Case("JEC", "memory")
-    with pytest.raises(UserError, match="^JEC: fit takes no sample_weight; it takes X, y$"):
+    with pytest.raises(UserError, match=r"^JEC: fit takes no sample_weight; it takes X, y$"):
         case.fit(sample_weight=data()["weights"])
     with pytest.raises(UserError, match=r"^JEC: predict takes no top_k; did you mean top[?]$"):
         case.plain.predict(case.later, top_k=2)
