@@ -43,6 +43,10 @@ def amount(size: float) -> str:
     return f"{size / 1024:.1f} TiB"
 
 
+ENGINES = {"exact": "Exact", "nystrom": "Nystrom", "meka": "Meka", "best": "BestLowRank", "krylov": "Krylov"}
+"""What a name stands for as `approximation`: the class, with its defaults. Options that name no engine mean the first that has
+them all; "exact" stays what it is."""
+
 _SYNONYMS = {
     **dict.fromkeys(("krr", "kernelridge", "ridge", "ridgeregression", "regression"), ("multiviewridge", "ridge")),
     **dict.fromkeys(

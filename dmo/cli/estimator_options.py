@@ -18,10 +18,7 @@ from typing import Annotated, Any
 import typer
 
 import dmo
-from dmo.errors import UserError
-
-ENGINES = {"exact": "Exact", "nystrom": "Nystrom", "meka": "Meka", "best": "BestLowRank", "krylov": "Krylov"}
-"""Names of the objects that an `approximation` may be; the first that has all options given is meant by these."""
+from dmo.errors import ENGINES, UserError
 
 
 class KernelName(str):

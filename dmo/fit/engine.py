@@ -94,7 +94,8 @@ def is_exact(approximation: Any) -> bool:
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
         return False
     raise UserError(
-        f"approximation = {approximation!r}; known: 'auto', 'exact', Exact, Nystrom, Meka, BestLowRank objects"
+        f"approximation = {approximation!r}; known: 'auto', 'exact', 'nystrom', 'meka', 'best', or Exact, Nystrom, Meka, "
+        "BestLowRank objects"
     )
 
 

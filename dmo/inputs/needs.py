@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import os
 import sys
@@ -36,9 +37,23 @@ def named(method: Method) -> Method:
     @functools.wraps(method)
     def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
         with naming(self):
+            if kwargs:
+                _refuse_arguments(method, kwargs)
             return method(self, *args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Say which argument a method has not, and which one may be meant."""
+    known = inspect.signature(method).parameters
+    if any(name not in known for name in given) and not any(
+        found.kind is found.VAR_KEYWORD for found in known.values()
+    ):
+        name, own = next(name for name in given if name not in known), [*known][1:]
+        near = get_close_matches(name, own, 1)
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(own) or 'nothing'}"
+        raise UserError(f"{method.__name__} takes no {name}; {hint}")
 
 
 @contextmanager

@@ -296,5 +296,5 @@ def solve_shifted(
     return V, steps, float((true / np.where(scale > 0, scale, 1.0)).max(initial=0.0))
 
 
-def _indefinite() -> ValueError:
-    return ValueError("a system of the propagation is not positive definite; lower correlation")
+def _indefinite() -> UserError:
+    return UserError("a system of the propagation is not positive definite; lower correlation")

@@ -22,8 +22,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+import dmo
 from dmo.decide.decoders import Calibration, PlugIn, PooledCalibration, Scores
-from dmo.errors import UserError
+from dmo.errors import ENGINES, UserError
 from dmo.fit.exact import Exact
 from dmo.fit.krylov import Krylov
 from dmo.inputs import (
@@ -68,13 +69,15 @@ Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "a
 """Weights of the views, or how they are learned."""
 Decoder = str | Calibration | PlugIn | PooledCalibration | Scores | None
 """From held-out scores to decisions: an object of dmo.decoders, "calibrated", "probabilities", or a metric as "f1@5"."""
-Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank
+Engine = Literal["auto", "exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
 """The kernel as it is, or one of low rank; "auto" decides by size."""
-GivenEngine = Literal["exact"] | Exact | Nystrom | Meka | BestLowRank
+GivenEngine = Literal["exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
 """The same without "auto"."""
-LinearEngine = Literal["auto", "exact"] | Exact | Krylov | Nystrom
+LinearEngine = Literal["auto", "exact", "krylov", "nystrom"] | Exact | Krylov | Nystrom
 """Of a linear problem, which may be solved in a Krylov subspace too."""
-AnyEngine = Literal["auto", "exact"] | Exact | Krylov | Nystrom | Meka | BestLowRank
+AnyEngine = (
+    Literal["auto", "exact", "krylov", "nystrom", "meka", "best"] | Exact | Krylov | Nystrom | Meka | BestLowRank
+)
 PAIRS_TOO = Need(
     "needs a whole number of at least 1, or 'all' for all pairs",
     lambda value: (isinstance(value, str) and value == "all") or COUNT.holds(value),
@@ -329,9 +332,10 @@ _PARAGRAPHS = {
     scaled; a name, or one per view, stands for Prepare(scale=...). See `Prepare`.""",
     "random_state": """random_state : int or None, default=0
     Seed of everything that is drawn, such as landmarks, starting vectors, folds and samples of rows.""",
-    "approximation": """approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
+    "approximation": """approximation : {"auto", "exact", "nystrom", "meka", "best"}, Exact, Nystrom, ..., default="auto"
     The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and the
-    moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.""",
+    moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory. A name stands for
+    Nystrom(), Meka() or BestLowRank().""",
     "distances": """distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
     "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto", and views that a
     mapping does not name: "chi2" where their feature store calls them histograms, else "l2". Each is divided by its
@@ -582,10 +586,31 @@ def _plain(value: Any) -> Any:
         return str(value)
 
 
+class _NamedEngine:
+    """The parameter `approximation`, or one per view, where the name of an engine stands for it."""
+
+    def __get__(self, estimator: Any, owner: type) -> Any:
+        try:
+            return self if estimator is None else vars(estimator)["approximation"]
+        except KeyError:
+            raise AttributeError(f"{owner.__name__!r} object has no attribute 'approximation'") from None
+
+    def __set__(self, estimator: Any, value: Any) -> None:
+        vars(estimator)["approximation"] = _engine(value)
+
+
+def _engine(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        named = {view: _engine(own) for view, own in value.items()}
+        return value if all(named[view] is own for view, own in value.items()) else named
+    return getattr(dmo, ENGINES[value])() if isinstance(value, str) and value != "exact" and value in ENGINES else value
+
+
 class Estimator(Named, Persistent, BaseEstimator):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}
+    approximation: Any = _NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -66,7 +66,7 @@ class MESD(DecodingProjection):
         all samples.
     variance : float in (0, 1] or None, default=None
         Share of the variance of the projected rows that is kept by a PCA step first. None: no such step.
-    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
+    approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
     %(decoder)s
     %(random_state)s

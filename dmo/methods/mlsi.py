@@ -41,7 +41,7 @@ class MLSI(RegularizedProjection):
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Similarity of the labels: vectors ("linear", or a kernel or its name), sets, sequences, or with "precomputed" the
         n x n matrix itself as y.
-    approximation : {"auto", "exact"}, Exact, Krylov or Nystrom, default="auto"
+    approximation : {"auto", "exact", "krylov", "nystrom"}, or Exact, Krylov or Nystrom, default="auto"
         Where documents and words are both many: w in a Krylov subspace of words (a few passes over the rows), or in the
         span of some landmark documents (one pass). "auto" is exact up to 4096 documents or words, else Krylov().
     tol : float, default=1e-6

@@ -139,7 +139,7 @@ class MORP(RegularizedProjection):
         n x n matrix itself as y.
     center : bool, default=True
         Center both kernels (new rows by the training means).
-    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
+    approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="auto"
         "auto" is exact where the kernel and its factor fit in memory (and for linear kernels), else the better of
         Nystrom and MEKA; the reason is logged.
     tol : float, default=1e-6

@@ -623,7 +623,9 @@ class MultiViewRidge(Incremental, Annotator):
         self._check_label_ridges(gaps)
         left = self._fit_exact(old, Y, gaps, "left out" if needs_loo else "")
         loo = left.scores()() if needs_loo else None
-        return HeldOut(components, gaps.frequency(Y), self._raw_scores(new), None, loo, Y if loo is None else Y[left.rows])
+        return HeldOut(
+            components, gaps.frequency(Y), self._raw_scores(new), None, loo, Y if loo is None else Y[left.rows]
+        )
 
     @property
     def coef_(self) -> np.ndarray:

@@ -439,7 +439,7 @@ class CoupledSVR(OutputSVR):
         optimum.
     max_iter : int, default=5000
         Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
-    approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
+    approximation : {"exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
     %(decoder)s
     %(random_state)s

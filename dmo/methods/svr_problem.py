@@ -212,7 +212,7 @@ def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
     W = np.clip(problem.rotate(A), -C, C)
     for _ in range(_REPAIRS):
         free = (np.abs(W) < C) & (W != 0)
-        change, *_ = np.linalg.lstsq(_mobility(problem, free), problem.rotate_back(W).sum(axis=0))
+        change = _smallest_change(problem, free, problem.rotate_back(W).sum(axis=0))
         W = np.clip(W - free * problem.rotate(np.broadcast_to(change, W.shape)), -C, C)
     A = problem.rotate_back(W)
     A -= A.mean(axis=0)
@@ -220,12 +220,13 @@ def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
     return A / excess if excess > 1 else A
 
 
-def _mobility(problem: Problem, free: np.ndarray) -> np.ndarray:
-    """sum_i U_i diag(free_i) U_i' (L x L)."""
+def _smallest_change(problem: Problem, free: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Solve sum_i U_i diag(free_i) U_i' x = sums (L), 0 where nothing is free."""
     if problem.frames is None:
-        return np.diag(free.sum(axis=0, dtype=np.float64))
+        often = free.sum(axis=0)
+        return np.divide(sums, often, out=np.zeros(len(sums)), where=often > 0)
     parts = (problem.frames * free[:, None, :]).transpose(1, 0, 2).reshape(free.shape[1], -1)
-    return parts @ parts.T
+    return np.linalg.lstsq(parts @ parts.T, sums)[0]
 
 
 def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: np.ndarray | None = None) -> Certificate:

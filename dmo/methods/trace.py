@@ -78,7 +78,7 @@ class TraceEmbedding(DecodingProjection):
         Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
         Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
         redundant. None: no such step.
-    approximation : {"auto", "exact"}, Exact, Krylov, Nystrom, Meka or BestLowRank, default="exact"
+    approximation : {"auto", "exact", "krylov", "nystrom", "meka", "best"}, or Exact, Krylov, ..., default="exact"
         The kernel as it is, or of low rank, or a Krylov subspace of linear functions; "auto" is exact where that fits in
         memory.
     solver : Solver or None, default=None
