@@ -55,6 +55,8 @@ class DistanceAnnotator(Annotator):
         self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), len(self.labels_), None, False)
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
+        if self._only_scores:
+            return self
         if held_out is not None and learned_columns(self):
             held_out = out_of_fold_scores(self, views, self.labels_)[0]
         if held_out is not None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 
 import dmo
 from dmo import (
@@ -415,3 +416,15 @@ def test_equal_distances_are_equal_on_sparse_and_dense_rows(model, distance):
     dense = model(distances=distance).fit(X, Y).decision_function(new)
     sparse = model(distances=distance).fit(csr_array(X), Y).decision_function(csr_array(new))
     np.testing.assert_allclose(sparse, dense, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [JEC, TagProp, TwoPassKNN])
+def test_distances_of_scaled_columns_are_those_of_columns_that_were_scaled_before(kind):
+    views, Y = drawn()
+    new, _ = drawn(20, seed=1)
+    scalers = {name: StandardScaler().fit(X) for name, X in views.items()}
+    scaled, new_scaled = ({name: scalers[name].transform(X) for name, X in rows.items()} for rows in (views, new))
+    by_scale = kind("l2", prepare="standard").fit(views, Y)
+    before = kind("l2").fit(scaled, Y)
+    np.testing.assert_allclose(by_scale.decision_function(new), before.decision_function(new_scaled), rtol=1e-4, atol=1e-6)
+    assert by_scale.predict(new).shape == (20, Y.shape[1])
