@@ -167,7 +167,13 @@ def _memory_stops(client: Any, begun: float) -> int:
     """How often a worker was stopped for its memory since `begun`; 0 where nobody answers any more."""
     try:
         events = client.get_events("worker-restart-memory")
-    except (OSError, RuntimeError, ValueError, CancelledError):
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        CancelledError,
+        AttributeError,
+    ):  # a client that closed itself has no scheduler
         return 0
     return sum(when >= begun for when, _ in events)
 

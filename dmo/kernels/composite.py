@@ -399,7 +399,7 @@ class Precomputed(Kernel[PreparedSquare]):
         kernel : Kernel
             Fitted.
         """
-        p = self.prepare(X, dtype)
+        p = self.fit(X).prepare(X, dtype)
         return self.tile(p, p), self
 
     def to_dict(self) -> dict[str, Any]:

@@ -426,5 +426,7 @@ def test_distances_of_scaled_columns_are_those_of_columns_that_were_scaled_befor
     scaled, new_scaled = ({name: scalers[name].transform(X) for name, X in rows.items()} for rows in (views, new))
     by_scale = kind("l2", prepare="standard").fit(views, Y)
     before = kind("l2").fit(scaled, Y)
-    np.testing.assert_allclose(by_scale.decision_function(new), before.decision_function(new_scaled), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        by_scale.decision_function(new), before.decision_function(new_scaled), rtol=1e-4, atol=1e-6
+    )
     assert by_scale.predict(new).shape == (20, Y.shape[1])
