@@ -55,7 +55,7 @@ class DistanceAnnotator(Annotator):
         self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), len(self.labels_), None, False)
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
-        if self._only_scores:
+        if self._only_scores and self.decoder is None:
             return self
         if held_out is not None and learned_columns(self):
             held_out = out_of_fold_scores(self, views, self.labels_)[0]

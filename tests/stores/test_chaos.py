@@ -239,7 +239,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     """First by the estimate that is made before a product; then, where there is none, by what becomes of the workers."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((150_000, 4)).astype(np.float32), np.eye(3)[np.arange(150_000) % 3]
-    tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=900, fit_rows=2000)
+    tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=1800, fit_rows=2000)
     sentences = {}
     with pytest.MonkeyPatch.context() as change:
         change.setattr(dmo.fit.row_sums, "BLOCK", 150_000)
