@@ -200,7 +200,7 @@ def small_workers() -> Iterator[LocalCluster]:
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="600MiB", host="127.0.0.1", dashboard_address=None
+            n_workers=2, threads_per_worker=1, memory_limit="420MiB", host="127.0.0.1", dashboard_address=None
         ) as cluster,
     ):
         yield cluster
@@ -253,7 +253,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
             assert "\n" not in str(refused.value)
             assert code(refused.value) == WRONG
     assert "needs" in sentences["a product of tiles"]
-    assert sentences["a product of tiles"].count("its limit is 600.0 MiB") == 1
+    assert sentences["a product of tiles"].count("its limit is 420.0 MiB") == 1
     with (
         pytest.raises(WorkerMemoryError) as refused,
         connect(small_workers.scheduler_address, timeout=PATIENCE) as place,
@@ -262,7 +262,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     sentences["one task"] = str(refused.value)
     assert "the last while it ran 'ones'" in sentences["one task"]
     for stage in ("a pass", "one task"):
-        assert re.match(r"workers were stopped \d+ times for taking more than their limit of 600 MiB", sentences[stage])
+        assert re.match(r"workers were stopped \d+ times for taking more than their limit of 420 MiB", sentences[stage])
         assert "raise --memory-limit" in sentences[stage]
     table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
 
