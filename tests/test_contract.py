@@ -271,7 +271,8 @@ def many(case: Case) -> Pair:
     Y = scipy.sparse.hstack([scipy.sparse.csr_array(case.Y), rare.astype(float)], format="csr")
     model = case.fit(y=Y)
     found = np.asarray(model.decision_function(case.shape(case.X)))[:, :L]
-    right = np.mean([np.corrcoef(found[:, j], case.Y[:, j])[0, 1] for j in range(L)])
+    told = np.ptp(found, axis=0) > 1e-9  # a label that neighbors say nothing of has one score, to rounding
+    right = np.sum([np.corrcoef(found[:, j], case.Y[:, j])[0, 1] for j in np.flatnonzero(told)]) / L
     assert right > 0.15, f"scores of 4204 labels correlate by {right:.2f} with the labels that they were fitted on"
     return found, found, 0.0
 
