@@ -60,7 +60,10 @@ def test_the_catalog_is_the_codes_own():
 
 
 def test_links_between_documents_lead_somewhere():
+    # pages that the documentation makes before it is built; its own build looks at links into them
+    made = [ROOT / "docs" / "how-to" / folder for folder in ("clusters", "data")]
     folders = ("", "docs/*/", "cluster/**/", "data/", "pipelines/**/")
     for page in (page for folder in folders for page in ROOT.glob(f"{folder}*.md")):
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists() or target.startswith("clusters/"), f"{page.name}: {target}"
+            path = page.parent / target
+            assert path.exists() or path.parent in made, f"{page.name}: {target}"
