@@ -117,11 +117,18 @@ class GainPart(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+class SetPart(BaseModel):
+    """What `SetRule.to_arrays` describes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    metric: str
+
+
 class Decoding(BaseModel):
     """What `FittedDecoder.to_arrays` describes."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
-    rule: PlugInPart | GainPart | None
+    rule: PlugInPart | GainPart | SetPart | None
     ranks: bool
 
 

@@ -333,7 +333,7 @@ OTHERS = {
         kernels.composite._TRIED lowrank.landmarks._SKETCH_COLUMNS
         lowrank.nystrom.BANDWIDTH_ROWS lowrank.nystrom._GROUPS
         lowrank.sampling.MOST_ROWS lowrank.sampling._LEAST lowrank.sampling._PER_COLUMN lowrank.sampling._PER_PIVOT
-        decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
+        decide.probabilities._CROSSED decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
         decide.probabilities._SORTED blocks._FIRST inputs.preparation._MEDIAN
     """,
     "behavior that changes, whose two sides no test compares yet": """

@@ -50,6 +50,7 @@ def evaluate(
 _RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}
 _RANKINGS |= {"psp": "PSP@{k}", "lrap": "LRAP", "ranking_loss": "ranking loss"}
 _SETS = {"f1_micro": "micro F1 of the sets predicted", "f1_macro": "macro F1", "f1_samples": "sample F1"}
+_SETS |= {"precision_samples": "precision of the sets, mean over samples", "recall_samples": "recall of the sets"}
 _SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 
