@@ -258,6 +258,22 @@ class Annotator(Estimator):
             )
         return self._probabilities(self._scores(self._checked(X)))  # type: ignore[return-value]
 
+    @available_if(_of_labels)
+    def predict_log_proba(self, X: Inputs) -> np.ndarray:
+        """Give the natural logarithms of `predict_proba`; that of 0 is -inf.
+
+        Parameters
+        ----------
+        %(X_new)s
+
+        Returns
+        -------
+        ndarray of shape (m, L)
+            Log probabilities.
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
         """The score matrices that `decoding_` learned from: raw ones where it ranks, else those that rank."""
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
@@ -586,6 +602,8 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
     -> (m, L)
     """
     if isinstance(model, Annotator):
+        if not model._decodes:
+            raise UserError(f"{model._title} learns nothing from labels, so that nothing can be compared by them")
         real = model.outputs_
         return model._label_scores(X) if real is None else model._real_values(X, real).reshape(-1, len(real.scale))
     if hasattr(model, "decision_function"):

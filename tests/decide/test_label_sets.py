@@ -98,6 +98,7 @@ def test_classes_keep_their_order_in_probabilities_that_sum_to_1():
     model = MultiViewRidge("rbf", ridge=0.1).fit(X[::2], y[::2])
     p = model.predict_proba(X[1::2])
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X[1::2])), p)
     np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X[1::2]))
     oracle = CalibratedClassifierCV(make_pipeline(StandardScaler(), SVC()), cv=4).fit(X[::2], y[::2])
     assert log_loss(y[1::2], p) < log_loss(y[1::2], oracle.predict_proba(X[1::2]))
