@@ -199,7 +199,7 @@ class _Problem:
 
     def on(self, most: int) -> _Problem:
         """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
-        n, L = self.labels.shape
+        n = len(self.labels)
         chosen = None
         if n > most:
             part = stratified_folds(np.nan_to_num(self.labels), (most / n, 1 - most / n), self.random_state)
