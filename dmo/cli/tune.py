@@ -16,7 +16,6 @@ from dmo.cli.fit import Output, estimator_of, training_of, with_options
 from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.inputs import preparing
 from dmo.workflows.program import free, session
 
 Bandwidth = Annotated[
@@ -78,7 +77,7 @@ def tune_command(name: str) -> Callable[..., None]:
             made = estimator_of(name, fixed, training)
             if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
-            elif (asked := preparing(made)) is not None and asked.impute is None and training.lacks_cells:
+            elif (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells:
                 made.set_params(prepare__impute="mean")
                 run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
             estimator, chosen = workflows.fitting.prepare(made, training)

@@ -590,7 +590,7 @@ BAD = {
     "other labels": (("evaluate", "{ms}", "{other}", "--split", "all"), "label 1 is 'lake', the model has 'sea' there"),
     "fewer labels": (("evaluate", "{ms}", "{few}"), "has 3 labels, the model scores 6"),
     "no labels": (("evaluate", "{ms}", "{bare}"), "has no labels to compare with"),
-    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "target y is None"),
+    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "has no labels, from which KGHA learns"),
     "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: 6 labels have a training sample"),
     "not a store": (("info", "{txt}"), "is a file"),
     "unequal rows": (
