@@ -77,7 +77,9 @@ def tune_command(name: str) -> Callable[..., None]:
             made = estimator_of(name, fixed, training)
             if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
-            elif (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells:
+            elif (
+                (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells
+            ):
                 made.set_params(prepare__impute="mean")
                 run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
             estimator, chosen = workflows.fitting.prepare(made, training)

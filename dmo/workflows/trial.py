@@ -370,7 +370,9 @@ def open_trial(
         model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
     )
     if not predicts(fitted):
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot score labels")
+        raise stores.StoreError(
+            f"{model} is a {type(fitted).__name__}, which cannot score labels; `dmo fit --help` lists models of every kind"
+        )
     checked_top(top, fitted)
     known = _samples(model, features, note)
     columns = dict(getattr(fitted, "view_feature_names_", {}))
