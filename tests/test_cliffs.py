@@ -259,7 +259,8 @@ OTHERS = {
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
-        formats.delimited._CELLS formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
+        formats.delimited._CELLS formats.delimited._BYTES datasets.ingest_files._ROWS
+        formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
         formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
         formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
