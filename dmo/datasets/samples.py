@@ -31,7 +31,6 @@ from dmo.formats.frames import (
 )
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
-from dmo.inputs import SINGLE
 from dmo.labels.stratification import stratified_folds
 from dmo.stores import FeatureStore, Provenance
 
@@ -287,6 +286,8 @@ def read_samples(
     ([[1, 0], [1, 1]], ['sea', 'sun'], ['a', 'b'])
     """
     reader = _Reader(id, split, how, (text,) if isinstance(text, str) else tuple(text), separator)
+    from dmo.inputs import SINGLE  # here: `dmo ingest --help` needs no estimators
+
     given = dict(features) if isinstance(features, Mapping) and not _is_split(features) else {SINGLE: features}
     given = cell_views(given)
     columns = _label_columns(labels)

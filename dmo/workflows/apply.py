@@ -19,10 +19,6 @@ from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
-from dmo.inputs import SINGLE
-from dmo.methods.annotator import Annotator, predicts
-from dmo.metrics import suitable_top
-from dmo.persistence import load
 from dmo.workflows.program import Session
 
 ALL = "all"
@@ -95,8 +91,12 @@ def rows_of(
 
 def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
     """Load a model and open the samples of a store for it."""
-    fitted, contents = read_with_contents(model, load)
+    stores.model_contents(model)
     store = stores.open_features(features)
+    from dmo.methods.annotator import predicts  # here: paths that are wrong are refused before scikit-learn is imported
+    from dmo.persistence import load
+
+    fitted, contents = read_with_contents(model, load)
     if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
         cure = "`dmo fit --help` lists models of every kind"
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
@@ -125,6 +125,8 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
 
 def _views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
     """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
+    from dmo.inputs import SINGLE
+
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
     if list(widths) == [SINGLE] and SINGLE not in store.views and len(store.views) == 1:
@@ -201,6 +203,9 @@ def label_count(wanted: int | None, model: Any) -> int:
         return wanted
     if not model.multilabel_:
         return 1
+    from dmo.methods.annotator import Annotator
+    from dmo.metrics import suitable_top
+
     if not isinstance(model, Annotator):
         return min(5, labels)
     return min(suitable_top(float(model.rule_.frequency.sum()), len(model.rule_.frequency)), labels)
@@ -208,6 +213,8 @@ def label_count(wanted: int | None, model: Any) -> int:
 
 def learned_values(model: Any) -> bool:
     """Tell whether a fitted model learned real outputs, of which there are values, no labels to choose from."""
+    from dmo.methods.annotator import Annotator
+
     return isinstance(model, Annotator) and model.outputs_ is not None
 
 
