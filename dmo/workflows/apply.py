@@ -26,8 +26,8 @@ ALL = "all"
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
 T = TypeVar("T")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
-BLOCK = 1024
-"""Samples that are worked on at a time."""
+BLOCK, MANY = 1024, 1 << 17
+"""Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def write_rows(
     parents: Sequence[str],
     dtype: str = "float32",
     attributes: Mapping[str, Any] | None = None,
-    block: int = BLOCK,
+    block: int | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
@@ -281,6 +281,7 @@ def write_rows(
     """
     count = columns if isinstance(columns, int) else len(columns)
     size = 4 * applied.n * count
+    block = block or (BLOCK if applied.n < MANY else 4 * BLOCK)
     record = {"out": os.fspath(out), "n_samples": applied.n, "columns": count, "split": applied.split, "bytes": size}
     if dry_run:
         return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": size}}

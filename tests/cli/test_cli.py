@@ -397,6 +397,17 @@ def test_storage_and_scheduler_do_not_change_the_answer(work, data, tmp_path):
     assert len(list((tmp_path / "kernels").iterdir())) == 2
 
 
+def test_many_samples_are_written_in_larger_blocks(work, monkeypatch, tmp_path):
+    monkeypatch.setattr(dmo.workflows.apply, "BLOCK", 10)
+    written = []
+    for many, block in ((N_TRAIN + N_TEST + 1, 10), (N_TRAIN + N_TEST, 40)):
+        monkeypatch.setattr(dmo.workflows.apply, "MANY", many)
+        run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "rows.zarr", "--overwrite")
+        assert stores.describe(tmp_path / "rows.zarr")["block"] == block
+        written.append(stores.open_results(tmp_path / "rows.zarr")[:])
+    np.testing.assert_allclose(*written, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("command", ["fit", "annotate", "transform"])
 def test_dry_run_plans_and_writes_nothing(work, tmp_path, command):
     arguments = {
