@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import rows
+from dmo.blocks import SINGLE, rows
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, gaps_of, note_gaps, write
 from dmo.errors import UserError
@@ -286,8 +286,6 @@ def read_samples(
     ([[1, 0], [1, 1]], ['sea', 'sun'], ['a', 'b'])
     """
     reader = _Reader(id, split, how, (text,) if isinstance(text, str) else tuple(text), separator)
-    from dmo.inputs import SINGLE  # here: `dmo ingest --help` needs no estimators
-
     given = dict(features) if isinstance(features, Mapping) and not _is_split(features) else {SINGLE: features}
     given = cell_views(given)
     columns = _label_columns(labels)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, row_blocks
+from dmo.blocks import SINGLE, Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
@@ -125,8 +125,6 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
 
 def _views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
     """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
-    from dmo.inputs import SINGLE
-
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
     if list(widths) == [SINGLE] and SINGLE not in store.views and len(store.views) == 1:
