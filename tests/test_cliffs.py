@@ -324,6 +324,7 @@ OTHERS = {
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
+        workflows.apply.MANY
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """

@@ -1067,7 +1067,7 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
 def test_files_that_do_not_fit_into_memory_are_refused_before_they_are_read(tmp_path):
     setup = """
 from types import SimpleNamespace
-import h5py, psutil
+import h5py, pandas, psutil
 from dmo.datasets import ingest_files
 psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
     files = bombs(tmp_path)
