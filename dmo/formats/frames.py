@@ -180,7 +180,7 @@ def _of_polars(table: Any) -> dict[str, np.ndarray]:
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
     """The columns whose cells list numbers, each as an array (n, d) with rows of NaN for missing cells; the other columns."""
     found = {}
-    for name in table.columns[[dtype == object for dtype in table.dtypes]]:
+    for name in table.columns[[isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in table.dtypes]]:
         cells = list(table[name])
         lists = [row for row, cell in enumerate(cells) if is_list(cell)]
         if lists and not any(isinstance(part, str) for part in cells[lists[0]]):
@@ -195,7 +195,7 @@ def is_list(cell: Any) -> bool:
 
 def has_lists(column: pd.Series) -> bool:
     """Whether cells of a column are lists."""
-    return column.dtype == object and any(map(is_list, column))
+    return isinstance(column.dtype, np.dtype) and column.dtype.kind == "O" and any(map(is_list, column))
 
 
 def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
