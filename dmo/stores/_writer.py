@@ -35,17 +35,7 @@ from dmo.stores._arrays import (
 )
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 from dmo.stores._lock import abandon, holder, own_token, release
-from dmo.stores._schema import (
-    Provenance,
-    begin,
-    existing_root,
-    first_difference,
-    new_attributes,
-    origin_of,
-    read_root,
-    set_complete,
-    sweep,
-)
+from dmo.stores._schema import begin, existing_root, first_difference, origin_of, read_root, set_complete, sweep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -458,17 +448,9 @@ class Blocks:
 
 
 def begun(
-    folder: Folder,
-    kind: str,
-    configuration: dict[str, Any],
-    arrays: Mapping[str, Array],
-    small: Mapping[str, Whole],
-    attributes: Mapping[str, Any] | None,
-    provenance: Provenance | None = None,
-    overwrite: bool = False,
+    folder: Folder, wanted: dict[str, Any], arrays: Mapping[str, Array], small: Mapping[str, Whole], overwrite: bool
 ) -> Blocks:
-    """The blocks of a store that is begun, or of the one that was begun with the same configuration."""
-    wanted = new_attributes(folder, kind, configuration, attributes, provenance)
+    """The blocks of a store that is begun with `new_attributes`, or of the one that was begun with the same."""
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
     found = begin(folder, wanted, visible | {name: whole.metadata for name, whole in small.items()}, overwrite)
     blocks = Blocks(folder, arrays, found)

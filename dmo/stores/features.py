@@ -16,7 +16,7 @@ from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, SparseArray
 from dmo.stores._folder import Folder, StoreError
-from dmo.stores._schema import OF_VIEWS, Provenance, open_root
+from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
 from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import (
     Blocks,
@@ -204,7 +204,8 @@ def create_features(
         **({"class_labels": True} if class_labels else {}),
     }
     arrays = stored_arrays(folder, configuration)
-    blocks = begun(folder, "features", configuration, arrays, small, attributes, provenance, overwrite)
+    wanted = new_attributes(folder, "features", configuration, attributes, provenance)
+    blocks = begun(folder, wanted, arrays, small, overwrite)
     return FeatureWriter(folder, blocks.attributes["configuration"], blocks)
 
 

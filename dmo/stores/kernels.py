@@ -13,7 +13,7 @@ from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.stores._arrays import DenseArray, entry_at
 from dmo.stores._folder import Folder
-from dmo.stores._schema import open_root
+from dmo.stores._schema import new_attributes, open_root
 from dmo.stores._writer import Blocks, Stored, Writer, begun, cast, check_count, check_values, ledger
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def create_kernel(
     configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name}
     folder = Folder.at(path)
     array = stored_array(folder, configuration)
-    return KernelWriter(array, begun(folder, "kernel", configuration, {array.name: array}, {}, attributes))
+    wanted = new_attributes(folder, "kernel", configuration, attributes, None)
+    return KernelWriter(array, begun(folder, wanted, {array.name: array}, {}, False))
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:

@@ -14,7 +14,7 @@ from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import DenseArray
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, open_root
+from dmo.stores._schema import Provenance, new_attributes, open_root
 from dmo.stores._views import DenseView
 from dmo.stores._writer import (
     Blocks,
@@ -119,10 +119,8 @@ def create_results(
         **{name: whole.to_dict() for name, whole in small.items()},
     }
     array = stored_array(folder, configuration)
-    arrays = {array.name: array}
-    return ResultWriter(
-        array, begun(folder, "results", configuration, arrays, small, attributes, provenance, overwrite)
-    )
+    wanted = new_attributes(folder, "results", configuration, attributes, provenance)
+    return ResultWriter(array, begun(folder, wanted, {array.name: array}, small, overwrite))
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
