@@ -17,6 +17,8 @@ import scipy
 
 from dmo.errors import UserError
 
+SINGLE = "x"
+"""Name of the view when X is one array."""
 APART = 100.0
 """Ratio of the sizes of two columns above which a view is scaled by itself."""
 MOSTLY = 2 / 3

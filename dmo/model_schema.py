@@ -118,10 +118,16 @@ class GainPart(_Closed):
     """What `GainRule.to_arrays` describes: nothing but its arrays."""
 
 
+class SetPart(_Closed):
+    """What `SetRule.to_arrays` describes."""
+
+    metric: str
+
+
 class Decoding(_Closed):
     """What `FittedDecoder.to_arrays` describes."""
 
-    rule: PlugInPart | GainPart | None
+    rule: PlugInPart | GainPart | SetPart | None
     ranks: bool
 
 

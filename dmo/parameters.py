@@ -14,7 +14,16 @@ from sklearn.base import BaseEstimator
 from dmo.errors import UserError
 
 
-class ParameterObject(BaseEstimator):
+class Parametrized(BaseEstimator):
+    """What has parameters; a search asks for their names thousands of times, and scikit-learn reads a signature for each."""
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        return list(super()._get_param_names())
+
+
+class ParameterObject(Parametrized):
     """A dataclass of parameters with what scikit-learn asks of them; nothing changes them but `set_params`.
 
     None as the default of one stands for the default of the estimator that takes it.

@@ -88,6 +88,16 @@ def dense(dtype: type) -> Case:
     return _leaf(Dense(K.astype(dtype)), K, K_NEW)
 
 
+def lent() -> Case:
+    """A matrix of which a factorization has the upper triangle and the diagonal."""
+    case = dense(np.float32)
+    operator: Any = case.operator
+    diagonal = operator.matrix.diagonal().copy()
+    operator.matrix[np.triu_indices(N)] = np.nan
+    operator.lent(diagonal)
+    return case
+
+
 def low_rank(dtype: type) -> Case:
     return _leaf(LowRank(F.astype(dtype)), F @ F.T, F_NEW @ F.T)
 
@@ -134,6 +144,8 @@ def added(left: Case, right: Case) -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "dense32": lambda: dense(np.float32),
     "dense64": lambda: dense(np.float64),
+    "lent": lent,
+    "centered-lent": lambda: centered(lent()),
     "low-rank32": lambda: low_rank(np.float32),
     "low-rank64": lambda: low_rank(np.float64),
     "block-low-rank": block_low_rank,

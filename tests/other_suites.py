@@ -49,7 +49,8 @@ def _ridge_for(original: type, **settings: Any) -> type:
         def ridge(self) -> Any:
             if not hasattr(self, "C"):
                 return max(self.alpha, 1e-6) if hasattr(self, "alpha") else 1e-6
-            return 1 / (2 * self.C) if isinstance(self.C, (int, float)) and self.C else self.C
+            # an infinite C has no ridge, which ours needs
+            return max(1 / (2 * self.C), 1e-9) if isinstance(self.C, (int, float)) and self.C else self.C
 
         def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             _FITTED[0] = True

@@ -259,7 +259,8 @@ OTHERS = {
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
-        formats.delimited._CELLS formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
+        formats.delimited._CELLS formats.delimited._BYTES datasets.ingest_files._ROWS
+        formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
         formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
         formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
@@ -323,6 +324,7 @@ OTHERS = {
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
+        workflows.apply.MANY
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """
@@ -333,7 +335,7 @@ OTHERS = {
         kernels.composite._TRIED lowrank.landmarks._SKETCH_COLUMNS
         lowrank.nystrom.BANDWIDTH_ROWS lowrank.nystrom._GROUPS
         lowrank.sampling.MOST_ROWS lowrank.sampling._LEAST lowrank.sampling._PER_COLUMN lowrank.sampling._PER_PIVOT
-        decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
+        decide.probabilities._CROSSED decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
         decide.probabilities._SORTED blocks._FIRST inputs.preparation._MEDIAN
     """,
     "behavior that changes, whose two sides no test compares yet": """

@@ -38,6 +38,7 @@ from dmo.parameters import places
 from dmo.select.sweeps import sweep
 from dmo.stores import open_results
 from dmo.stores.checkpoints import checkpoints
+from dmo.workflows.trial import Upload, open_trial
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "matrix.md"
 N, NEW, L = 72, 9, 4
@@ -185,6 +186,14 @@ def weights(case: Case) -> Pair:
     linear = case.by_kernel("linear") if case.engine in ("Nystrom", "Meka") else {}
     found = case.says(case.fit(model=case.model(**linear), sample_weight=often))
     return found, case.says(case.fit(case.shape(case.X[again]), case.Y[again], case.model(**linear))), 1e-4
+
+
+@concern("weights per view")
+def view_weights(case: Case) -> Pair:
+    lacking = np.arange(N) % 6 == 0
+    found = case.fit(views(case.X), sample_weight={"a": 1.0 * ~lacking, "b": np.ones(N)})
+    missing = views(case.X) | {"a": np.where(lacking[:, None], np.nan, views(case.X)["a"])}
+    return case.says(found, views(case.later)), case.says(case.fit(missing), views(case.later)), 1e-6
 
 
 @concern("class weights")
@@ -453,6 +462,23 @@ def annotated(case: Case) -> Pair:
         lines = [*csv.reader(file)][1:]
     return (
         [[str(j) in line[1:] for j in range(L)] for line in lines],
+        decided(case.name).predict(case.shape(case.later)),
+        0.0,
+    )
+
+
+@concern("dmo serve", DOORS)
+def served(case: Case) -> Pair:
+    file, rows = folder() / f"{case.name}.npz", case.shape(case.later)
+    np.savez(file, **(rows if isinstance(rows, dict) else {"x": rows}))
+    model = shell_model(case.name, case.engine)
+    try:
+        answers = open_trial(model, None, None, NEW).rows([Upload(file.name, file)])
+    except UserError as error:
+        raise UserError(str(error).replace(model, "the model")) from None
+    ticked = [{label["name"] for label in answer["labels"] if label["given"]} for answer in answers]
+    return (
+        [[str(j) in names for j in range(L)] for names in ticked],
         decided(case.name).predict(case.shape(case.later)),
         0.0,
     )

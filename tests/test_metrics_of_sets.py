@@ -86,6 +86,9 @@ def test_label_sets_are_scikit_learns(problem, block, monkeypatch):
     found = metrics.set_scores(Y, P)
     for how in ("micro", "macro", "samples"):
         assert getattr(found, f"f1_{how}") == pytest.approx(sk.f1_score(Y, P, average=how, zero_division=0), abs=1e-12)
+    for what, of in (("precision", sk.precision_score), ("recall", sk.recall_score)):
+        expected = of(Y, P, average="samples", zero_division=1)
+        assert getattr(found, f"{what}_samples") == pytest.approx(expected, abs=1e-12)
     assert found.hamming == pytest.approx(sk.hamming_loss(Y, P), abs=1e-12)
     assert found.subset == pytest.approx(sk.accuracy_score(Y, P), abs=1e-12)
     assert found.cardinality == pytest.approx(P.sum(axis=1).mean())

@@ -182,3 +182,15 @@ def test_models_of_versions_without_objects_are_read(name: str) -> None:
     assert {key: getattr(found, key) for key in wanted} == wanted
     np.testing.assert_array_equal(found.predict(X), model.predict(X)) if name != "TraceEmbedding" else None
     assert placed(type(model), model.get_params(deep=False)) == model.get_params(deep=False)
+
+
+def test_the_names_of_parameters_are_read_once_for_a_class_and_anew_for_another(monkeypatch: Any) -> None:
+    class Own(dmo.KGHA):
+        def __init__(self, kernel: Any = "rbf", own: int = 1):
+            super().__init__(kernel)
+            self.own = own
+
+    asked = [kind().get_params(deep=False) for kind in (dmo.KGHA, Own, Scores)]
+    assert asked[1].keys() == {"kernel", "own"} < {*asked[0], "own"}
+    monkeypatch.setattr("sklearn.base.inspect.signature", lambda *_: pytest.fail("a signature was read again"))
+    assert [kind().get_params(deep=False).keys() for kind in (dmo.KGHA, Own, Scores)] == [a.keys() for a in asked]

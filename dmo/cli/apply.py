@@ -11,15 +11,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dmo import stores
+from dmo import stores, workflows
 from dmo.blocks import Rows
-from dmo.cli.options import Block, DryRun, Features, Json, Model, Overwrite, Scheduler, Split, Top
+from dmo.cli.options import DryRun, Features, Json, Model, Overwrite, Piece, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
 from dmo.workflows.apply import (
     ALL,
-    BLOCK,
     OTHER_CSV,
     SCORES,
     Columns,
@@ -35,7 +34,6 @@ from dmo.workflows.apply import (
     write_csv,
     write_rows,
 )
-from dmo.workflows.images import Folder, annotate_images, is_image_folder
 from dmo.workflows.program import session
 
 Out = Annotated[str, typer.Argument(help="Result store to write.")]
@@ -47,7 +45,7 @@ def transform(
     features: Features,
     out: Out,
     split: Split = None,
-    block: Block = BLOCK,
+    block: Piece = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -95,7 +93,7 @@ def annotate(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")
     ] = None,
-    block: Block = BLOCK,
+    block: Piece = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -108,13 +106,14 @@ def annotate(
     # Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
     # changed images are described, and the output is CSV or JSON where it ends so. Run again on a feature store, it
     # goes on where it was interrupted; a store and a CSV that are complete are left.
-    if is_image_folder(features):
+    if workflows.images.is_image_folder(features):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
             raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
-        annotate_folder(
-            Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json, proba), scheduler
+        folder = workflows.images.Folder(
+            model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json, proba
         )
+        annotate_folder(folder, scheduler)
         return
     with session(json) as run, ExitStack() as place:
         check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
@@ -195,11 +194,11 @@ def _first(record: Mapping[str, Any]) -> str:
     return f"first {sample}: {', '.join(words)}" if words else ""
 
 
-def annotate_folder(request: Folder, scheduler: str | None) -> None:
+def annotate_folder(request: workflows.images.Folder, scheduler: str | None) -> None:
     """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
     stores.describe(request.model)  # before workers are asked for
     with session(request.json) as run, connect(scheduler):
-        record = annotate_images(run, request)
+        record = workflows.images.annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
     if request.dry_run:
         show(record, _rows(record), "plan of the annotation; nothing was written", request.json)

@@ -11,27 +11,21 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.sparse
 import typer
-from sklearn.decomposition import PCA
 
-from dmo import report, stores
+import dmo
+from dmo import report, stores, workflows
 from dmo.blocks import Rows, double, row_blocks, rows
 from dmo.cli.evaluate import percent
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.datasets.writing import write
-from dmo.decide.score_rule import top_labels
 from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
-from dmo.methods import KGHA, MultiViewRidge, NeighborVotes
 from dmo.metrics import precision_recall_curves, top_label_sets
 from dmo.progress import stage
 from dmo.report.page import Part
 from dmo.workflows.apply import origin
-from dmo.workflows.evaluation import by_quality, figures
-from dmo.workflows.fitting import open_training, save
 from dmo.workflows.program import session
-from dmo.workflows.report_figures import AXES
-from dmo.workflows.search import labels_in_common
 
 TOP, SEED = 3, 0
 BLOCK = 256
@@ -41,10 +35,10 @@ N_DIGITS = 10
 def methods() -> dict[str, Any]:
     """The methods of the demo; ridges chosen on the last quarter of the training samples."""
     return {
-        "votes": NeighborVotes(decoder=f"f1@{TOP}"),
-        "KGHA": KGHA("rbf", balance=1e-2, ridge=1e-2, n_components=0.8, intercept=True, random_state=SEED),
-        "r-MLR": MultiViewRidge("linear", ridge=1e-1, intercept=True, random_state=SEED),
-        "r-KMLR": MultiViewRidge("rbf", ridge=1e-2, intercept=True, random_state=SEED),
+        "votes": dmo.NeighborVotes(decoder=f"f1@{TOP}"),
+        "KGHA": dmo.KGHA("rbf", balance=1e-2, ridge=1e-2, n_components=0.8, intercept=True, random_state=SEED),
+        "r-MLR": dmo.MultiViewRidge("linear", ridge=1e-1, intercept=True, random_state=SEED),
+        "r-KMLR": dmo.MultiViewRidge("rbf", ridge=1e-2, intercept=True, random_state=SEED),
     }
 
 
@@ -71,7 +65,8 @@ def demo(
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save models and labels", 3) as advance:
             for name in ("votes", "KGHA"):
-                save(runs[name].model, str(out / f"{name.lower()}.zarr"), open_training(store), overwrite=True)
+                training = workflows.fitting.open_training(store)
+                workflows.fitting.save(runs[name].model, str(out / f"{name.lower()}.zarr"), training, overwrite=True)
                 advance(1)
             _write_labels(out, store, runs["votes"])
             advance(1)
@@ -94,8 +89,10 @@ def demo(
     _say_next(record, files[0], out)
 
 
-def _compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]:
+def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, float]:
     """How much the labels of a held-out sample and of its ten nearest training samples have in common, by space."""
+    from sklearn.decomposition import PCA
+
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
     if Y is None or truth is None:
         return {}
@@ -114,7 +111,7 @@ def _compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]
         f"PCA, {size} numbers": (pca.transform(first), pca.transform(second)),
         f"all views, {first.shape[1]} numbers": (first, second),
     }
-    return {name: labels_in_common(a, Y, b, truth) for name, (a, b) in spaces.items()}
+    return {name: workflows.search.labels_in_common(a, Y, b, truth) for name, (a, b) in spaces.items()}
 
 
 def _dense(source: Rows) -> np.ndarray:
@@ -157,7 +154,7 @@ def _run(name: str, model: Any, store: stores.FeatureStore) -> Run:
             scores[where] = model.decision_function({view: source[where] for view, source in held.items()})
             advance(where.stop - where.start)
     seconds = time.perf_counter() - start
-    measures = figures(Y_held, scores, TOP)
+    measures = workflows.evaluation.figures(Y_held, scores, TOP)
     right = scores[:, :N_DIGITS].argmax(axis=1) == Y_held[:, :N_DIGITS].argmax(axis=1)
     return Run(model, scores, measures | {"digit_right": float(right.mean()), "seconds": round(seconds, 4)})
 
@@ -178,6 +175,8 @@ def _write_labels(out: Path, store: stores.FeatureStore, run: Run) -> None:
         overwrite=path.exists(),
         provenance=origin([str(out / "votes.zarr"), store.url], store, "test"),
     )
+    from dmo.decide.score_rule import top_labels
+
     best = top_labels(run.scores, TOP).astype(np.int32)
     for block in writer.missing():
         writer.write(block, best[writer.rows(block)])
@@ -198,6 +197,9 @@ def _table(runs: Mapping[str, Run]) -> list[list[str]]:
 
 
 def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spaces: Mapping[str, float]) -> list[Path]:
+    from dmo.decide.score_rule import top_labels
+    from dmo.workflows.report_figures import AXES
+
     held, Y, index = store.select("test")
     names, kgha, votes = list(store.label_names or ()), runs["KGHA"], runs["votes"]
     if Y is None:
@@ -212,7 +214,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         Y,
         model.predict_proba({view: source[:] for view, source in held.items()}),
         {"votes": best},
-        by_quality(Y, votes.scores, top_label_sets(votes.scores, TOP)),
+        workflows.evaluation.by_quality(Y, votes.scores, top_label_sets(votes.scores, TOP)),
         _plane(Z, kgha.model),
         AXES,
         "probability",
@@ -270,7 +272,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
 _KEYS = ("precision", "recall", "f1", "auc_macro", "digit_right")
 
 
-def _plane(Z: np.ndarray, model: KGHA) -> np.ndarray:
+def _plane(Z: np.ndarray, model: dmo.KGHA) -> np.ndarray:
     """Samples Z (m x p) projected on two directions of the learned space: the principal ones of the label scores."""
     scores = (Z - Z.mean(axis=0)) @ model.decoder_
     left, lengths, _ = np.linalg.svd(scores, full_matrices=False)

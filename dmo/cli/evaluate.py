@@ -11,7 +11,6 @@ from dmo import stores
 from dmo.cli.options import Features, Json, Model, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
-from dmo.workflows.evaluation import judge, trained_on
 from dmo.workflows.program import session
 
 
@@ -30,6 +29,8 @@ def evaluate(
     """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
     for path in (model, features):
         stores.describe(path)  # before workers are asked for
+    from dmo.workflows.evaluation import judge, trained_on  # after what is refused, which needs no estimators
+
     with session(json) as run, connect(scheduler):
         found = judge(model, features, split, top, cv)
         seen = found.measures["training_samples"]
@@ -50,6 +51,7 @@ def evaluate(
 _RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}
 _RANKINGS |= {"psp": "PSP@{k}", "lrap": "LRAP", "ranking_loss": "ranking loss"}
 _SETS = {"f1_micro": "micro F1 of the sets predicted", "f1_macro": "macro F1", "f1_samples": "sample F1"}
+_SETS |= {"precision_samples": "precision of the sets, mean over samples", "recall_samples": "recall of the sets"}
 _SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 

@@ -38,11 +38,12 @@ def fit_command(name: str) -> Callable[..., None]:
         reserved = nullcontext() if dry_run else dmo.stores.reserve_model(model, overwrite)  # from before the work
         opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
         with session(json) as run, reserved, ExitStack() as place:
+            made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
             training = training_of(name, opened, split, given)
             backend = place.enter_context(
                 dmo.cluster.connect(scheduler)
             )  # jobs are queued for what is there to be read
-            estimator, chosen = workflows.fitting.prepare(estimator_of(name, given, training), training)
+            estimator, chosen = workflows.fitting.prepare(made, training)
             run.note(chosen)
             with quiet():
                 plan = workflows.plan.plan_fit(estimator, training.views, training.n_labels)
@@ -96,13 +97,16 @@ def training_of(
     name: str, store: dmo.stores.FeatureStore, split: str | None, given: Mapping[str, Any]
 ) -> workflows.fitting.Training:
     """The samples that the options ask for."""
-    views = [given["view"]] if given.get("view") is not None else given.get("views")
-    return workflows.fitting.open_training(store, views, split, name if surfaces()[name].one_view else None)
+    return workflows.fitting.open_training(store, _views(given), split, name if surfaces()[name].one_view else None)
 
 
-def estimator_of(name: str, given: Mapping[str, Any], training: workflows.fitting.Training) -> Any:
+def _views(given: Mapping[str, Any]) -> Sequence[str] | None:
+    return [given["view"]] if given.get("view") is not None else given.get("views")
+
+
+def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureStore) -> Any:
     """The estimator that the options describe; what they leave out is as in Python, but a kernel is chosen by view."""
-    options, views = options_of(name), list(training.views)
+    options, views = options_of(name), workflows.apply.chosen_views(store, _views(given))
     chosen: dict[str, Any] = {}
     for parameter, option in options.items():
         value = given[parameter]

@@ -12,9 +12,7 @@ from dmo import stores
 from dmo.cli.options import Json, Split, Top
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.evaluation import trained_on
 from dmo.workflows.program import session
-from dmo.workflows.report_page import read_sweep, write_page
 
 _PATHS = (
     "A model, a feature store with labels, and the HTML file to write (default: report.html); its charts come beside "
@@ -42,6 +40,9 @@ def report_command(
     """
     with session(json) as run:
         models, features, out = _places(paths, compare)
+        from dmo.workflows.evaluation import trained_on  # after what is refused, which needs no estimators
+        from dmo.workflows.report_page import read_sweep, write_page
+
         sweeps = [read_sweep(path) for path in sweep or ()]
         given = {"--top": top, "--split": split, "--title": title}
         words = ["dmo", "report", *(["--compare"] if compare else []), *paths]

@@ -12,7 +12,6 @@ from dmo.cli.session import grid, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, rows_of
 from dmo.workflows.program import session
-from dmo.workflows.search import answering, best, found_rows, learned_space, of_image, of_sample, similar
 
 LABELS_SHOWN = 5
 
@@ -32,6 +31,8 @@ def search(
         raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
     with session(json) as run:
         applied = open_applied(model, features, split, ALL, SCORES)
+        from dmo.workflows.search import answering, best, found_rows, learned_space, of_image, of_sample, similar
+
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:
             numbers = _label_numbers(labels, applied.label_names())

@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 import typer
 
+import dmo
 from dmo.cli.options import Model
 from dmo.errors import UserError
 from dmo.workflows.program import session
-from dmo.workflows.trial import open_trial
 
 _CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
 _HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
@@ -53,11 +53,13 @@ def serve(
 
     Who has the address, with its random token, can use the page; Ctrl-C ends it.
     """
+    dmo.stores.model_contents(model)  # what is no model is refused before estimators are imported
     try:
         import uvicorn
 
         from dmo.serve.app import make_app
         from dmo.serve.guard import Limits, _Connection
+        from dmo.workflows.trial import open_trial
     except ImportError:
         raise ImportError(_CURE) from None
     with session(False) as run:

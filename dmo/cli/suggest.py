@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dmo import stores
+from dmo import stores, workflows
 from dmo.cli.options import Features, Json, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.answers import kept_answers, names_of, one_answer_each, read_answers, update
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
 from dmo.workflows.program import free, session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, suggestions
@@ -39,7 +38,7 @@ def suggest(
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
     with session(json) as run:
         applied = open_applied(model, features, split, ALL, SCORES)
-        found = suggestions(applied, count, kinds, kept_answers(model))
+        found = suggestions(applied, count, kinds, workflows.answers.kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.suffix == ".csv" else as_label_studio(found, prefix, model)
             write_csv(out, text, overwrite)
@@ -81,7 +80,10 @@ def update_command(
     The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
     """
     free(out, overwrite, "model")
-    known = names_of(open_applied(model, features, ALL, ALL, SCORES))
+    applied = open_applied(model, features, ALL, ALL, SCORES)
+    from dmo.workflows.answers import names_of, one_answer_each, read_answers, update
+
+    known = names_of(applied)
     given = one_answer_each(answer for path in answers for answer in read_answers(path, known).items())
     if not given:
         raise UserError(

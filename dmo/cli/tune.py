@@ -74,9 +74,14 @@ def tune_command(name: str) -> Callable[..., None]:
                 for key, value in given.items()
             }
             fixed |= {key: given[key] for key in given if key not in options}
-            made = estimator_of(name, fixed, training)
+            made = estimator_of(name, fixed, opened)
             if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
+            elif (
+                (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells
+            ):
+                made.set_params(prepare__impute="mean")
+                run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.detail(chosen)
             result = workflows.tuning.tune(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -91,8 +92,9 @@ class Backend:
         return float(setting("queue-timeout" if waits else "timeout"))
 
 
+@cache
 def defaults() -> dict[str, Any]:
-    """The packaged defaults."""
+    """The packaged defaults, which nobody changes."""
     return yaml.safe_load(files("dmo.cluster").joinpath("dmo.yaml").read_text(encoding="utf-8"))
 
 

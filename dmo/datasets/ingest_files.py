@@ -31,6 +31,7 @@ Files = str | Path | Mapping[str, str | Path]
 LABELS = "labels"
 _LARGE = 1 << 28
 """Bytes of a table beyond which it is read block by block."""
+_ROWS = 1 << 16  # of a block of a table that is read whole
 log = logging.getLogger("dmo")
 
 
@@ -112,7 +113,8 @@ def ingest_files(
     everything = dict(views) if labels is None or isinstance(labels, int | list | tuple) else {**views, LABELS: labels}
     options = {"id": id, "split": split, "text": text, "separator": separator, "how": how}
     provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything)})
-    if any(options.values()) or _tables(everything, labels):
+    read: dict[str, np.ndarray] = {}
+    if any(options.values()) or _tables(everything, labels, read):
         samples = read_samples(views, labels, test_share=test_share, **options)  # type: ignore[arg-type]
         for note in samples.notes:
             log.warning("%s", note)
@@ -121,11 +123,11 @@ def ingest_files(
         return samples.write(store, block=block, overwrite=overwrite, **about)
     columns = _label_columns(labels)
     tables = {
-        view: open_table(view, _by_split(files), columns if _is_arff(files) else None, with_labels=labels is None)
+        view: open_table(view, _by_split(files), columns if _is_arff(files) else None, labels is None, read=read)
         for view, files in views.items()
     }
     if labels is not None and columns is None:
-        tables[LABELS] = open_table(LABELS, _by_split(labels), of_labels=True)  # type: ignore[arg-type]
+        tables[LABELS] = open_table(LABELS, _by_split(labels), of_labels=True, read=read)  # type: ignore[arg-type]
     if labels is None and not any(table.Y is not None for table in tables.values()):
         for files in filter(_is_arff, views.values()):
             raise UserError(
@@ -157,20 +159,22 @@ def ingest_files(
     return write(source, store, block=block, overwrite=overwrite)
 
 
-def _tables(files: Mapping[str, Any], labels: Any) -> bool:
-    """Whether something is a table of more than numbers, or a folder of documents: then all is read whole."""
+def _tables(files: Mapping[str, Any], labels: Any, read: dict[str, np.ndarray]) -> bool:
+    """Whether something is a table of more than numbers, or a folder of documents: then all is read whole; `read` takes the
+    tables of numbers that this read.
+    """
     if isinstance(labels, list | tuple) and not all(map(_is_arff, files.values())):
         return True
     for spec in (str(spec) for value in files.values() for spec in _by_split(value).values()):
         ending = suffix(spec.partition("::")[0])
         if os.path.isdir(spec) and ending != ".zarr":
             return True
-        if ending in FRAMES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec)):
+        if ending in FRAMES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec, read)):
             return True
     return False
 
 
-def _plain(path: str) -> bool:
+def _plain(path: str, read: dict[str, np.ndarray]) -> bool:
     """Whether a table holds finite numbers alone, or is so large that it is read as if it did."""
     try:
         file = open_csv(path)
@@ -180,13 +184,15 @@ def _plain(path: str) -> bool:
         if os.path.getsize(path) > _LARGE:
             return True
         counted = [float(j) for j in range(file.columns)]
-        first = True
-        for block in file.blocks():
-            if not np.isfinite(block).all() or (first and file.columns > 1 and block[0].tolist() == counted):
+        found: list[np.ndarray] = []
+        for block in file.blocks(_ROWS):
+            if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
                 return False
-            first = False
+            found.append(block)
     except DataError:
         return False
+    if found:
+        read[path] = np.concatenate(found)
     return True
 
 

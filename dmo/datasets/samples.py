@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import rows
+from dmo.blocks import SINGLE, rows
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, gaps_of, note_gaps, write
 from dmo.errors import UserError
@@ -31,7 +31,6 @@ from dmo.formats.frames import (
 )
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
-from dmo.inputs import SINGLE
 from dmo.labels.stratification import stratified_folds
 from dmo.stores import FeatureStore, Provenance
 

@@ -9,22 +9,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from dmo.formats.files import DataError, SequentialRows
 
 Stemmer = Literal["porter"]
 
-tokens: Callable[[str], list[str]] = TfidfVectorizer(
-    stop_words="english", token_pattern=r"[a-z][a-z]+"
-).build_analyzer()
-"""Lower-case words of two ASCII letters or more, in order, English stop words left out."""
+
+def _tfidf(**given: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer  # here: stores without text need no scikit-learn
+
+    return TfidfVectorizer(**given)
+
+
+@cache
+def _tokens() -> Callable[[str], list[str]]:
+    return _tfidf(stop_words="english", token_pattern=r"[a-z][a-z]+").build_analyzer()
+
+
+def tokens(text: str) -> list[str]:
+    """Lower-case words of two ASCII letters or more, in order, English stop words left out."""
+    return _tokens()(text)
 
 
 def _analyzer(stemmer: Stemmer | None) -> Callable[[str], list[str]]:
@@ -67,8 +77,8 @@ class Vocabulary:
         return cls(words, np.log((1 + n) / (1 + counts)) + 1, stemmer)
 
     @cached_property
-    def _fitted(self) -> TfidfVectorizer:
-        vectorizer = TfidfVectorizer(analyzer=_analyzer(self.stemmer), sublinear_tf=True, vocabulary=self.words)
+    def _fitted(self) -> Any:
+        vectorizer = _tfidf(analyzer=_analyzer(self.stemmer), sublinear_tf=True, vocabulary=self.words)
         vectorizer.idf_ = self.idf
         return vectorizer
 

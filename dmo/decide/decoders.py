@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds
-from dmo.decide.rules import BY_PROBABILITY, METRICS, SET_METRICS, GainRule, PlugInRule, SetRule
+from dmo.decide.rules import BY_PROBABILITY, METRICS, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule, promised
 from dmo.errors import UserError
 from dmo.inputs import FLAG, SHARE, Need
 from dmo.memory import compared
@@ -264,8 +264,23 @@ class PlugIn(ParameterObject):
         precision and mean recall), "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision;
         or "precision@k", "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels. Of
         `predict()`, sets of any size, the labels whose scores are above 0: "f1-micro", "f1-macro", "f1-samples", "jaccard".
+        Or a promise of these sets, kept in expectation over samples like those of the fit (Notes): "recall>=0.9", the share
+        of a sample's labels that is found ("fnr<=0.1" is the same; of classes the coverage of prediction sets);
+        "recall-macro>=0.9", for each label the share of its samples that is found; "precision>=0.8", the share of the
+        labels given to a sample that is right, where a sample that is given none counts as right.
     size : int, default=500
         Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
+
+    Notes
+    -----
+    Promises are kept by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]: the highest threshold t, for
+    precision the lowest, with (sum of the losses of n held-out samples at t + 1) / (n + 1) <= 1 - share. The mean over
+    draws of the n samples and of one more that is exchangeable with them is then within the promise; for one draw of n
+    samples the share moves around it by about 1 / sqrt(n), for "recall-macro" by that of a label's own samples. They say
+    nothing of single samples, of groups of samples, or of samples from elsewhere. Held-out scores are those of fits on
+    parts of the samples, or leave-one-out: the fit on all, which scores new samples, is a little better as a rule. Where
+    there are too few samples for a promise, all labels are given for recall and none for precision. A label that no
+    training sample has is never given.
 
     Examples
     --------
@@ -287,13 +302,19 @@ class PlugIn(ParameterObject):
     def __post_init__(self) -> None:
         self._check()
 
+    @property
+    def makes_sets(self) -> bool:
+        """Whether the metric is of sets of any size, or promises something of them."""
+        return self.metric in SET_METRICS or promised(self.metric) is not None
+
     def _check(self) -> None:
-        if self.metric in SET_METRICS:
+        if self.makes_sets:
             return
         base, _, top = self.metric.partition("@")
         known = ("f1", *METRICS, *BY_PROBABILITY)
         if base not in known or not top.isdigit() or int(top) < 1:
             names = ", ".join([*(f"'{name}@k'" for name in known), *(f"'{name}'" for name in SET_METRICS)])
+            names += ", " + ", ".join(f"'{name}>=0.9'" for name in PROMISES)
             raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
         if self.size < 1:
             raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
@@ -317,9 +338,12 @@ class PlugIn(ParameterObject):
         """
         self._check()  # `set_params` may have changed them
         probabilities = PooledProbabilities.fit(scores, Y, counts)
-        if self.metric in SET_METRICS:
+        if self.makes_sets:
             probabilities = probabilities.refined(scores, Y, counts)
-            rule = SetRule.fit(self.metric, probabilities(scores), Y, self.size, counts)
+            p = probabilities(scores)
+            if promised(self.metric) is not None:  # which holds for samples that the probabilities have not seen
+                p = probabilities.crossed(p, scores, Y, counts)
+            rule = SetRule.fit(self.metric, p, Y, self.size, counts)
             return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
         base, _, top = self.metric.partition("@")
         if base in BY_PROBABILITY:
@@ -407,7 +431,7 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     ----------
     given : str, Calibration, PlugIn, PooledCalibration or None
         "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" or
-        "f1-macro" for `PlugIn` of it.
+        "f1-macro", or a promise such as "recall>=0.9", for `PlugIn` of it.
 
     Returns
     -------
@@ -431,9 +455,9 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
         return Calibration()
     if given == "probabilities":
         return PooledCalibration()
-    if isinstance(given, str) and ("@" in given or given in SET_METRICS):
+    if isinstance(given, str) and ("@" in given or given in SET_METRICS or promised(given)):
         return PlugIn(given)
     raise UserError(
-        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', and Calibration, PlugIn and "
-        "PooledCalibration objects"
+        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', a promise such as 'recall>=0.9' "
+        "(of recall, recall-macro or precision, between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
     )

@@ -41,6 +41,7 @@ _FIRST = 2**17  # pairs whose regression the steps over all others begin at
 _STEPS = 50
 _SLOPE_PRIOR = 5.0  # precision of a label's own slope and offset; 20 samples with p = 1/2 weigh as much
 _SLOPE = 0.05  # least slope of the logit of a label in its standardized score, and least of 1 + a
+_CROSSED = 5  # parts of the samples whose probabilities the others learn
 _SMALLEST = 1e-9  # a relative ridge: a score matrix that repeats another would make the Newton system singular
 
 
@@ -91,6 +92,21 @@ class PooledProbabilities:
         """
         ordered = replace(self, ordered=True)
         return replace(ordered, own=_own_lines(ordered._logits(scores), np.asarray(Y, np.float64), counts))
+
+    def crossed(
+        self, p: np.ndarray, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The probabilities `p` of the samples as those learn them that belong to other folds.
+
+        p, scores, Y, counts (n, L) -> (n, L)
+        """
+        fold, out = _folds(p, _CROSSED), p.copy()
+        for number in np.unique(fold):
+            old, new = fold != number, fold == number
+            if old.any():
+                given = [part[old] for part in scores], Y[old], None if counts is None else counts[old]
+                out[new] = self.fit(*given).refined(*given)([part[new] for part in scores])
+        return out
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities (m x L, float64) of K score matrices (m x L); 0 for labels without a training sample."""
@@ -298,6 +314,11 @@ _THRESHOLD_PRIOR = 20.0
 _SORTED = 2**21  # sample-label pairs that are sorted
 
 
+def _folds(p: np.ndarray, count: int) -> np.ndarray:
+    """Folds (n) by digits of the probabilities: neither the order of samples and labels nor copies of samples move one."""
+    return np.asarray(np.floor(1e7 * np.asarray(p, np.float64).sum(axis=1)) % count)
+
+
 def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Learn the threshold of every label.
 
@@ -307,8 +328,7 @@ def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarra
     few = some_samples(Y, _SORTED)
     p, Y, often = probabilities[few], np.asarray(Y[few], dtype=bool), np.ones(1) if counts is None else counts[few]
     often = np.broadcast_to(often, Y.shape)
-    # by digits of the probabilities: neither the order of samples and labels nor copies of samples move a half
-    half = np.floor(1e7 * np.asarray(p, np.float64).sum(axis=1)) % 2 == 0
+    half = _folds(p, 2) == 0
     halves = (half, ~half) if half.any() and not half.all() else ()
     order = np.argsort(-p.ravel())  # once: every part keeps it
     hits, all_of = np.zeros(2), np.zeros(2)  # of one threshold, of one per label; all: labels given plus positives

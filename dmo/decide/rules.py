@@ -40,12 +40,24 @@ With p_il the probability that sample i carries label l, independent of the othe
     sample F1    the k labels of highest p, for the k of highest 2 sum_{j <= k} p_j E 1 / (k + 1 + labels of the others)
     Jaccard      the same with sum_{j <= k} p_j E 1 / (k + labels beyond the k); no label at all where none are likely
 
+    recall >= q      one threshold: a sample's labels are found to a share of q, in expectation
+    recall-macro >= q  a threshold per label: each label is found in a share q of the samples that carry it
+    precision >= q   one threshold: a share q of the labels that a sample is given is right, and of its likeliest ones alone
+
 The means of inverses are integrals, E 1 / (a + M) = int_0^1 t^(a - 1) E t^M dt, of E t^M = prod_j (1 - p_j (1 - t)), a
 polynomial: a Gauss rule takes the place of the distributions of all sums, at the cost of one product per node.
+
+The last three are promises, kept by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024, theorem 1]: of n
+held-out samples with losses l_i(t) between 0 and 1 that do not grow as the threshold t falls, the largest t with
+(sum_i l_i(t) + 1) / (n + 1) <= 1 - q has an expected loss of at most 1 - q on a sample that is exchangeable with them. The
+loss of recall is the share of a sample's labels that is missed, 0 where it has none; that of one label's recall is a miss,
+over the samples that carry it. The share of wrong labels among those given may fall as t falls, so that its largest value at
+any threshold above t is the loss of precision, 0 where nothing is given.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -215,8 +227,21 @@ OF_SAMPLES = ("f1-samples", "jaccard")
 """Metrics of every sample for itself."""
 SET_METRICS = ("f1-micro", "f1-macro", *OF_SAMPLES)
 """What a `SetRule` is for."""
+PROMISES = ("recall", "recall-macro", "precision")
+"""What a decoder may promise of its sets, such as "recall>=0.9"; "fnr<=0.1" says the same."""
 _NODES = 32
 _ENTRIES = 2**18  # labels x samples x nodes in memory at a time
+
+
+def promised(metric: Any) -> tuple[str, float] | None:
+    """What a name such as "recall>=0.9" promises, and how much of it, between 0 and 1; None for other names."""
+    found = re.fullmatch(r"([a-z-]+)\s*(>=|<=)\s*(\d*\.?\d+)", metric.strip()) if isinstance(metric, str) else None
+    if found is None:
+        return None
+    what, sign, level = found[1], found[2], float(found[3])
+    if what == "fnr" and sign == "<=":
+        what, sign, level = "recall", ">=", 1 - level
+    return (what, level) if what in PROMISES and sign == ">=" and 0 < level < 1 else None
 
 
 @dataclass(frozen=True)
@@ -238,6 +263,8 @@ class SetRule:
             return cls(metric, np.empty(0))
         if metric == "f1-micro":
             return cls(metric, learn_thresholds(probabilities, Y, counts))
+        if (promise := promised(metric)) is not None:
+            return cls(metric, _promised_thresholds(*promise, probabilities, np.asarray(Y, bool), counts))
         few, frequency = some_samples(Y, _MOST), label_frequency(Y, counts)
         often = None if counts is None else counts[few]
         return cls(metric, _macro_thresholds(probabilities[few], frequency, size, often))
@@ -255,6 +282,49 @@ class SetRule:
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the rule for a model store."""
         return {"threshold": self.threshold}, {"metric": self.metric}
+
+
+def _promised_thresholds(
+    what: str, level: float, p: np.ndarray, Y: np.ndarray, counts: np.ndarray | None
+) -> np.ndarray:
+    """The highest thresholds (L) that keep a promise on held-out samples and one more that loses all.
+
+    p, Y, counts (n, L)
+    """
+    L, known = Y.shape[1], np.ones(Y.shape) if counts is None else np.asarray(counts, np.float64)
+    often = known.max(axis=1, initial=0)  # of every sample
+    if what == "precision":
+        return np.full(L, _precise_threshold(level, p, Y, often, known > 0))
+    rows, labels = np.nonzero(Y & (known > 0))
+    pooled = what == "recall"  # every label of a sample is an equal part of it; samples without labels lose nothing
+    part = (often / np.maximum(np.bincount(rows, minlength=len(Y)), 1))[rows] if pooled else known[rows, labels]
+    kind = np.zeros(len(rows), np.intp) if pooled else labels
+    held = np.bincount(kind, part, 1 if pooled else L)
+    needed = held + 1 - (1 - level) * ((often.sum() if pooled else held) + 1) - 1e-9
+    order = np.lexsort((-p[rows, labels], kind))
+    values, parts = p[rows, labels][order], part[order]
+    threshold, stops = np.full(len(held), -1.0), np.cumsum(np.bincount(kind, minlength=len(held)))
+    for number, (start, stop) in enumerate(zip(np.append(0, stops), stops, strict=False)):
+        found = start + np.searchsorted(np.cumsum(parts[start:stop]), needed[number])
+        if found < stop:  # else there are too few samples for the promise, and all labels are given
+            threshold[number] = np.nextafter(values[found], -1)
+    return np.broadcast_to(threshold, L).copy()
+
+
+def _precise_threshold(level: float, p: np.ndarray, Y: np.ndarray, often: np.ndarray, known: np.ndarray) -> float:
+    """The probability above which labels are right to a share `level`, at it and at all higher ones."""
+    order = np.argsort(-p, axis=1, kind="stable")
+    values, told, right = (np.take_along_axis(part, order, axis=1) for part in (p, known, Y & known))
+    count = np.maximum(np.cumsum(told, axis=1), 1)
+    share = np.cumsum(told & ~right, axis=1) / count
+    share[:, :-1][values[:, :-1] == values[:, 1:]] = 0  # a threshold does not part equal values
+    lost = np.diff(np.maximum.accumulate(share, axis=1), axis=1, prepend=0.0) * often[:, None]
+    rows, places = np.nonzero(lost)
+    order = np.argsort(-values[rows, places], kind="stable")
+    over = 1 + np.append(0.0, np.cumsum(lost[rows, places][order])) > (1 - level) * (often.sum() + 1) + 1e-9
+    if over[0]:  # too few samples for the promise: none is given
+        return 1.0
+    return float(values[rows, places][order[np.argmax(over) - 1]]) if over.any() else -1.0
 
 
 def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: np.ndarray | None) -> np.ndarray:

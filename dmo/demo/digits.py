@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from dmo.datasets.writing import Source
 
@@ -38,6 +37,8 @@ def digits() -> Digits:
     # %).
     #
     # Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
+    from sklearn.datasets import load_digits  # half a second to import
+
     data = load_digits()
     ink = (data.images / 16.0).astype(np.float32)
     digit = data.target

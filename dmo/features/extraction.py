@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
 from dmo.blocks import row_blocks
-from dmo.cluster import current_client
+from dmo.cluster import current_client, usable_cores
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.features.images import UnreadableImage, image_digest, need_library, read_image
@@ -27,7 +26,6 @@ from dmo.features.sets import Recipe, SourceImage
 from dmo.features.words import Vocabulary, learn_vocabulary
 from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
-from dmo.persistence import load_attached
 from dmo.progress import stage
 from dmo.stores import (
     FeatureStore,
@@ -217,6 +215,8 @@ class Extractor:
         StoreError
             Where the model has none or another one.
         """
+        from dmo.persistence import load_attached  # here: images are described without estimators
+
         found = load_attached(model, PART)
         if found is None:
             raise StoreError(f"{model} was not fitted on images: it holds no recipe; {_AGAIN}")
@@ -606,7 +606,7 @@ def _try_each(
 
 def _map(work: Callable[[Any], T], items: Sequence[Any], threads: int | None) -> Iterator[T]:
     """`work` on the items by threads, results in order."""
-    with ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="dmo-images") as pool:
+    with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="dmo-images") as pool:
         yield from pool.map(work, items)
 
 

@@ -277,7 +277,8 @@ def _in_memory(
             total += matrix
     if total is None:
         raise UserError("no kernel to build; pass at least one view")
-    return FittedKernel(replace(kernel, kernels=fitted), Dense(total), dtype)
+    whole = memory() is not None  # kept for other fits, in other threads
+    return FittedKernel(replace(kernel, kernels=fitted), Dense(total, lends=not whole), dtype)
 
 
 def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:

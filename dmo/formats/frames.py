@@ -180,7 +180,7 @@ def _of_polars(table: Any) -> dict[str, np.ndarray]:
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
     """The columns whose cells list numbers, each as an array (n, d) with rows of NaN for missing cells; the other columns."""
     found = {}
-    for name in table.columns[[dtype.kind == "O" for dtype in table.dtypes]]:
+    for name in table.columns[[dtype == object for dtype in table.dtypes]]:
         cells = list(table[name])
         lists = [row for row, cell in enumerate(cells) if is_list(cell)]
         if lists and not any(isinstance(part, str) for part in cells[lists[0]]):
@@ -195,7 +195,7 @@ def is_list(cell: Any) -> bool:
 
 def has_lists(column: pd.Series) -> bool:
     """Whether cells of a column are lists."""
-    return column.dtype.kind == "O" and any(map(is_list, column))
+    return column.dtype == object and any(map(is_list, column))
 
 
 def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
@@ -387,33 +387,45 @@ def numbers_of(column: pd.Series) -> np.ndarray | None:
         return None
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(np.float64, na_value=np.nan)
-    texts = [None if pd.isna(value) else value for value in column]
-    known = [text for text in texts if text is not None]
-    if all(isinstance(text, str) and text.strip().lower() in TRUTH for text in known):
-        return np.array([np.nan if text is None else TRUTH[text.strip().lower()] for text in texts])
-    found = [np.nan if text is None else to_number(str(text).strip()) for text in texts]
-    return None if None in found else np.array(found, dtype=np.float64)
+    place, levels = distinct(column)
+    if all(isinstance(text, str) and text.strip().lower() in TRUTH for text in levels):
+        found: list[float | None] = [TRUTH[text.strip().lower()] for text in levels]
+    else:
+        found = [to_number(str(text).strip()) for text in levels]
+    return None if None in found else np.array([*found, np.nan], dtype=np.float64)[place]
+
+
+def distinct(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Distinct cells of a column, and the place (n) of every cell among them; -1 where it is missing."""
+    import pandas as pd
+
+    if pd.api.types.infer_dtype(column, skipna=True) == "string":  # what is not text may be equal and look different
+        place, levels = pd.factorize(column)
+        return place, list(levels)
+    gap = column.isna().to_numpy()
+    return np.where(gap, -1, np.cumsum(~gap) - 1), [value for value, lost in zip(column, gap) if not lost]
 
 
 def one_hot(where: str, name: str, column: pd.Series) -> tuple[np.ndarray, list[str]]:
     """A column of words as one 0/1 column per word, NaN where the cell is missing; DataError for dates, texts and ids."""
     import pandas as pd
 
-    gap = column.isna().to_numpy()
-    texts = np.array(["" if lost else str(value).strip() for value, lost in zip(column, gap)], dtype=object)
-    known = texts[~gap]
-    odd = [i for i, text in enumerate(texts) if not gap[i] and to_number(text) is None]
+    cells, distinct_cells = distinct(column)
+    gap = cells < 0
+    texts = [str(value).strip() for value in distinct_cells]
+    known = cells[~gap]
+    odd = np.flatnonzero(np.array([*(to_number(text) is None for text in texts), False])[cells])
     if len(odd) < len(known) / 2:
         raise DataError(
-            f"{where}: column {name!r}, row {odd[0]} is {texts[odd[0]][:40]!r}, expected a number as in most rows"
+            f"{where}: column {name!r}, row {odd[0]} is {texts[cells[odd[0]]][:40]!r}, expected a number as in most rows"
         )
-    levels = sorted(set(known))
-    example = f"{known[0][:40]!r}" if len(known) else "nothing"
-    if pd.api.types.is_datetime64_any_dtype(column) or (len(known) and all(map(_DATE.fullmatch, known))):
+    levels = sorted(set(texts))
+    example = f"{texts[known[0]][:40]!r}" if len(known) else "nothing"
+    if pd.api.types.is_datetime64_any_dtype(column) or (len(known) and all(map(_DATE.fullmatch, texts))):
         raise DataError(
             f"{where}: column {name!r} holds dates ({example}); leave it out, or turn it into numbers such as days"
         )
-    words = np.mean([len(text.split()) for text in known]) if len(known) else 0
+    words = np.array([len(text.split()) for text in texts])[known].mean() if len(known) else 0
     if len(levels) > _LEVELS and words >= 3:
         raise DataError(
             f"{where}: column {name!r} holds free text ({example} ...); leave it out, or pass it as documents (text={name!r})"
@@ -423,9 +435,9 @@ def one_hot(where: str, name: str, column: pd.Series) -> tuple[np.ndarray, list[
             f"{where}: column {name!r} holds {len(levels)} different words in {len(known)} rows ({example}), too many to be "
             f"features; leave it out, or pass it as the names of the samples (id={name!r})"
         )
-    check_memory(f"{where}: column {name!r}", 8 * len(texts) * len(levels))
-    place, found = {level: j for j, level in enumerate(levels)}, np.zeros((len(texts), len(levels)))
-    found[np.flatnonzero(~gap), [place[text] for text in known]] = 1
+    check_memory(f"{where}: column {name!r}", 8 * len(cells) * len(levels))
+    order, found = {level: j for j, level in enumerate(levels)}, np.zeros((len(cells), len(levels)))
+    found[np.flatnonzero(~gap), np.array([order[text] for text in texts], np.intp)[known]] = 1
     found[gap] = np.nan
     return found, levels
 

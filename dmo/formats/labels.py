@@ -9,7 +9,7 @@ import numpy as np
 
 from dmo.blocks import rows
 from dmo.formats.files import DataError, dense
-from dmo.formats.frames import has_lists, is_list, numbers_of
+from dmo.formats.frames import TRUTH, distinct, has_lists, is_list, numbers_of
 
 Kind = Literal["labels", "classes", "targets"]
 """0 and 1 for every label; one class a sample; real targets."""
@@ -85,7 +85,10 @@ def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.n
         found, names = _indicator(sets)
         return unknown_rows(found, np.flatnonzero(~np.array(listed))), names, "labels"
     gap = np.flatnonzero(column.isna().to_numpy())
-    values = numbers_of(column)
+    words = {str(value).strip().lower() for value in distinct(column)[1]} if column.dtype.kind in "bO" else set()
+    values = (
+        None if words and words <= TRUTH.keys() else numbers_of(column)
+    )  # "yes" and "no" are classes of these names
     if values is not None:
         found, real = checked_numbers(where, values[:, None], [name or "label"])
         levels = np.unique(values[~np.isnan(values)]) if real else np.arange(2.0)
@@ -93,8 +96,10 @@ def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.n
             classes, prefix = (values[:, None] == levels).astype(np.uint8), "" if real or name is None else f"{name}="
             return unknown_rows(classes, gap), [f"{prefix}{level:g}" for level in levels], "classes"
         return found, [name or "label"], "targets" if real else "labels"
-    sets, several = split_cells(["" if lost else str(text) for lost, text in zip(column.isna(), column)], separator)
+    place, cells = distinct(column)
+    sets, several = split_cells([*map(str, cells), ""], separator)
     found, names = _indicator(sets)
+    found = found[place]
     return (found, names, "labels") if several else (unknown_rows(found, gap), names, "classes")
 
 

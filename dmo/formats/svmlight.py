@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse
-from sklearn.datasets import load_svmlight_file
 
 from dmo.formats.files import DataError, lines
 
@@ -226,6 +225,8 @@ def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_
 
 
 def _load(text: bytes) -> tuple[scipy.sparse.csr_array, Labels]:
+    from sklearn.datasets import load_svmlight_file  # here: other files are read without scikit-learn
+
     X, labels = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
     return scipy.sparse.csr_array(X), labels
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,6 +147,7 @@ def open_table(
     labels: Sequence[str] | int | None = None,
     with_labels: bool = False,
     of_labels: bool = False,
+    read: Mapping[str, np.ndarray] | None = None,
 ) -> Table:
     """Open the files of one view, one for each split, as one table, in the order of the mapping.
 
@@ -163,6 +163,8 @@ def open_table(
         Take the labels that svmlight rows begin with.
     of_labels : bool, default=False
         The files hold labels: as for `open_rows`.
+    read : mapping of str to ndarray, default=None
+        Files of numbers that have been read, by path.
 
     Returns
     -------
@@ -193,7 +195,8 @@ def open_table(
         raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
     if endings and endings <= set(SVMLIGHT):
         return _svmlight_table(name, files, with_labels)
-    parts = _scan(name, files, partial(open_rows, of_labels=of_labels))
+    read = read or {}
+    parts = _scan(name, files, lambda spec: read[str(spec)] if str(spec) in read else open_rows(spec, of_labels))
     text = endings <= {".csv", ".tsv"}  # whose cells are not read twice
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = str(next(iter(files.values()))).partition("::")[0]

@@ -9,13 +9,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike
 
-from dmo.blocks import Rows, RowSource, Subset, rows
+from dmo.blocks import SINGLE, Rows, RowSource, Subset, rows
 from dmo.devices import to_numpy
 from dmo.errors import UserError
 from dmo.formats.frames import as_frame, vectors
 
-SINGLE = "x"
-"""Name of the view when X is one array."""
 Columns: TypeAlias = slice | Sequence[int] | Sequence[str]
 """Columns of a view in one array: a slice, their numbers, or of a DataFrame their names."""
 RowKey: TypeAlias = slice | int | Sequence[int] | Sequence[bool] | np.ndarray

@@ -188,6 +188,10 @@ def check_row_weights(sample_weight: RowWeights | SampleWeights, n: int) -> np.n
         return None
     if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has read them
         return sample_weight.labels
+    if isinstance(sample_weight, Mapping):
+        raise UserError(
+            "sample_weight has a weight for every view, which KGHA, MultiViewRidge and MultiSetCCA take; pass one a sample"
+        )
     weights = _weights(sample_weight, n)
     if not weights.any():
         raise UserError("the weights of all samples are zero; give some of them a weight above 0")

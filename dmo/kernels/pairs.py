@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import check_random_state
 
 from dmo import blocks, threads
 from dmo.errors import UserError
@@ -188,6 +187,8 @@ def sample(n: int, random_state: RandomState, most: int | None = None) -> np.nda
     most = SAMPLE if most is None else most
     if n <= most:
         return None
+    from sklearn.utils import check_random_state  # here: a kernel's name is read without scikit-learn
+
     generator = np.random.default_rng(random_state) if isinstance(random_state, np.random.Generator) else None
     generator = check_random_state(random_state) if generator is None else generator
     return np.sort(generator.choice(n, most, replace=False))

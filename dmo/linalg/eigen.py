@@ -253,14 +253,23 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
     return TracePairs(values, fix_signs(vectors))
 
 
+class TooFewDirections(UserError):
+    """More components than there are directions."""
+
+    rank: int
+
+
 def check_rank(rank: int, k: int) -> None:
     """Refuse more components than there are directions."""
     if not rank:
         raise UserError(
-            "the problem has no direction: features, or labels, are constant over the samples that it is about"
+            "the problem has no direction: features, labels or classes are constant over the samples that it is about"
         )
     if k > rank:
-        raise UserError(f"n_components = {k}, but the problem has only {rank} directions; lower n_components to that")
+        few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to that"
+        error = TooFewDirections(few)
+        error.rank = rank
+        raise error
 
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:

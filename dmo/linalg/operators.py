@@ -219,18 +219,38 @@ def _real(array: np.ndarray) -> np.ndarray:
 
 
 class Dense(Operator):
-    """A matrix in this process's memory.
+    """A matrix in this process's memory; with `lends` a factorization may take its upper triangle and diagonal.
 
     matrix (n, n)
     """
 
-    def __init__(self, matrix: np.ndarray):
+    def __init__(self, matrix: np.ndarray, lends: bool = False):
         matrix = _real(matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise UserError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
         self.matrix, self.n, self.dtype = matrix, matrix.shape[0], matrix.dtype
+        self.lends = bool(lends and matrix.flags.c_contiguous and matrix.flags.writeable)
+        self._diagonal: np.ndarray | None = None
+
+    def lent(self, diagonal: np.ndarray) -> None:
+        """From here on only what lies below the diagonal is this operator's.
+
+        diagonal (n,)
+        """
+        self.lends, self._diagonal = False, diagonal
+
+    def _rows(self, where: Any) -> np.ndarray:
+        """Some rows, by a slice or by numbers; the caller does not change them."""
+        if self._diagonal is None:
+            return self.matrix[where]
+        index = np.arange(self.n)[where]
+        out = np.where(np.arange(self.n) < index[:, None], self.matrix[where], self.matrix[:, where].T)
+        out[np.arange(len(index)), index] = self._diagonal[index]
+        return out
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if self._diagonal is not None:
+            return self._half_product(B, dtype, self._diagonal)
         if self.dtype == dtype:
             return self.matrix @ B
         out = np.empty(B.shape, dtype)
@@ -241,18 +261,30 @@ class Dense(Operator):
         in_threads(multiply, _strips(self.n))
         return out
 
+    def _half_product(self, B: np.ndarray, dtype: np.dtype, diagonal: np.ndarray) -> np.ndarray:
+        """The product by what lies below the diagonal: every entry is read, and cast, once for both places."""
+        out = np.zeros(B.shape, dtype)
+        for where in _strips(self.n):
+            left = self.matrix[where, : where.start].astype(dtype, copy=False)
+            corner = np.tril(self.matrix[where, where], -1).astype(dtype, copy=False)
+            corner = corner + corner.T
+            np.fill_diagonal(corner, diagonal[where])
+            out[where] += left @ B[: where.start] + corner @ B[where]
+            out[: where.start] += left.T @ B[where]
+        return out
+
     def diagonal(self) -> np.ndarray:
-        return np.diagonal(self.matrix).astype(np.float64)
+        return (np.diagonal(self.matrix) if self._diagonal is None else self._diagonal).astype(np.float64)
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
         for where in _strips(self.n):
-            yield where, self.matrix[where, where.start :].astype(np.float64)
+            yield where, self._rows(where)[:, where.start :].astype(np.float64)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(self.matrix[index].T)
+        return np.ascontiguousarray(self._rows(index).T)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        return self.matrix.astype(dtype, order="C")
+        return self._rows(slice(None)).astype(dtype, order="C")
 
 
 class LowRank(Operator):

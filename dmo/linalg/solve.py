@@ -38,7 +38,7 @@ from dmo.linalg.linear import (
     relative_error,
     warn_of_error,
 )
-from dmo.linalg.operators import Operator
+from dmo.linalg.operators import Centered, Congruent, Dense, Operator, Scaled
 from dmo.linalg.tall import Factor
 
 _PROBE_EVERY = 1024
@@ -152,10 +152,15 @@ class CholeskySolver(_Direct):
 
     def _factorized(self, dtype: type[np.floating]) -> np.ndarray:
         n, edge, late = self.A.n, self.A.n - len(self.last), self._is_last
-        matrix = np.zeros((n, n), dtype)
+        lender = None if self.last.size else _lender(self.A, np.dtype(dtype))
+        matrix = np.zeros((n, n), dtype) if lender is None else lender.matrix
+        diagonal = matrix.diagonal().copy()
         for where, strip in self.A.upper():
             rest, some = self._rest(where, strip), late[where.start :]
             if not self.last.size:
+                if lender is not None:
+                    below = np.tril_indices(len(rest), -1)
+                    rest[below] = matrix[where, where][below]
                 matrix[where, where.start :] = rest
                 continue
             before = int(np.count_nonzero(late[: where.start]))
@@ -165,6 +170,8 @@ class CholeskySolver(_Direct):
             matrix[row : row + len(first), final:] = first[:, some]
             matrix[row:edge, final : final + len(second)] = second[:, ~some].T
             matrix[final : final + len(second), final:] = second[:, some]
+        if lender is not None:
+            lender.lent(diagonal)
         matrix.flat[:: self.A.n + 1] += self.ridge
         # LAPACK works on columns: the upper triangle of this row-major array is the lower one of its transpose
         factor = matrix.T
@@ -200,6 +207,13 @@ class CholeskySolver(_Direct):
         """What works out the entries of that diagonal at the rows `last`, and keeps their part of the factor alone."""
         edge = self.A.n - len(self.last)
         return partial(_inverse_diagonal, self._factor[edge:, edge:].copy(order="F"))
+
+
+def _lender(A: Operator, dtype: np.dtype) -> Dense | None:
+    """The matrix that an operator is made of, where a float32 factor may lie in one array with it."""
+    while isinstance(A, Scaled | Centered | Congruent):
+        A = A.inner
+    return A if isinstance(A, Dense) and A.lends and A.dtype == dtype == np.float32 else None
 
 
 def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.decide.decoders import Calibration, FittedDecoder, Later, Scores, as_decoder
 from dmo.decide.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
+from dmo.decide.rules import promised
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
 from dmo.fit.ridge_solves import LabelGaps
@@ -257,6 +258,22 @@ class Annotator(Estimator):
             )
         return self._probabilities(self._scores(self._checked(X)))  # type: ignore[return-value]
 
+    @available_if(_of_labels)
+    def predict_log_proba(self, X: Inputs) -> np.ndarray:
+        """Give the natural logarithms of `predict_proba`; that of 0 is -inf.
+
+        Parameters
+        ----------
+        %(X_new)s
+
+        Returns
+        -------
+        ndarray of shape (m, L)
+            Log probabilities.
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
         """The score matrices that `decoding_` learned from: raw ones where it ranks, else those that rank."""
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
@@ -371,7 +388,8 @@ class Annotator(Estimator):
             training samples gave (where there are none, as many labels as a training sample has on average); an
             estimator that was fitted on a vector of classes then returns classes.
         as_names : bool, default=False
-            Return names of labels in place of 0 and 1.
+            Return names of labels in place of 0 and 1; of classes with a decoder such as "recall>=0.9" those of the
+            prediction set.
 
         Returns
         -------
@@ -397,8 +415,9 @@ class Annotator(Estimator):
             places = np.repeat(np.arange(len(best)), best.shape[1]), best.ravel()
             shape = (len(best), len(self.rule_.frequency))
             return scipy.sparse.csr_array((np.ones(best.size, np.uint8), places), shape=shape)
-        labels = self._label_sets(self._scores(self._checked(X)), top)
-        if top is None and not self.multilabel_:
+        one = top is None and not self.multilabel_ and not (as_names and self._promises)
+        labels = self._label_sets(self._scores(self._checked(X)), 1 if one else top)
+        if one:
             return self.classes_[labels.argmax(axis=1)]
         if not as_names:
             return labels.astype(getattr(self, "label_dtype_", labels.dtype), copy=False)
@@ -464,7 +483,12 @@ class Annotator(Estimator):
     @property
     def _learned_sets(self) -> bool:
         """Whether label sets are those that the fit learned."""
-        return self.multilabel_ and self.decoding_ is not None and not self._predicts_sparse
+        return (self.multilabel_ or self._promises) and self.decoding_ is not None and not self._predicts_sparse
+
+    @property
+    def _promises(self) -> bool:
+        """Whether the decoder promises something of sets, those of classes too."""
+        return promised(getattr(as_decoder(self._decoder), "metric", None)) is not None
 
     def most_labels(self, top: int | None = None) -> int:
         """Count the labels that a sample is given, at most."""
@@ -578,6 +602,8 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
     -> (m, L)
     """
     if isinstance(model, Annotator):
+        if not model._decodes:
+            raise UserError(f"{model._title} learns nothing from labels, so that nothing can be compared by them")
         real = model.outputs_
         return model._label_scores(X) if real is None else model._real_values(X, real).reshape(-1, len(real.scale))
     if hasattr(model, "decision_function"):

@@ -51,7 +51,7 @@ from dmo.labels.proximities import Combination
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.methods.catalog import SUPERVISED, UNSUPERVISED
 from dmo.methods.quadratic_forms import NEEDS
-from dmo.parameters import ParameterObject, Part, parts_of, refuse_unknown
+from dmo.parameters import ParameterObject, Parametrized, Part, parts_of, refuse_unknown
 from dmo.persistence import Persistent, decode, encode, with_prefix, without_prefix
 
 if TYPE_CHECKING:
@@ -606,7 +606,7 @@ def _engine(value: Any) -> Any:
     return getattr(dmo, ENGINES[value])() if isinstance(value, str) and value != "exact" and value in ENGINES else value
 
 
-class Estimator(Named, Persistent, BaseEstimator):
+class Estimator(Named, Persistent, Parametrized):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}

@@ -28,7 +28,7 @@ from dmo.inputs import (
     unused,
 )
 from dmo.labels.label_kernels import LabelKernel
-from dmo.linalg.eigen import TracePairs
+from dmo.linalg.eigen import TooFewDirections, TracePairs
 from dmo.methods import catalog
 from dmo.methods.base import AnyEngine, Decoder, Graph, Inputs, KernelSpec, MethodOptions, Outputs, RowWeights, Solver
 from dmo.methods.catalog import METHODS, CatalogEntry
@@ -210,15 +210,19 @@ class TraceEmbedding(DecodingProjection):
         _, source = only_view(views)
         k = count_components(self.n_components, 1, source.shape[0], source.shape[0])
         weights = check_row_weights(sample_weight, source.shape[0])
-        if entry.family == "global":
-            self._fit_global(entry, chosen, views, y, k, weights)
-        elif weights is not None and self.method not in SCATTERS:
+        if weights is not None and entry.family != "global" and self.method not in SCATTERS:
             known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
             raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
-        else:
-            if self.method not in SCATTERS:
-                check_has_features(self.kernel, f"method {self.method!r}")
-            self._fit_rows(entry, chosen, views, y, k, weights)
+        if entry.family != "global" and self.method not in SCATTERS:
+            check_has_features(self.kernel, f"method {self.method!r}")
+        learn = self._fit_global if entry.family == "global" else self._fit_rows
+        try:
+            learn(entry, chosen, views, y, k, weights)
+        except TooFewDirections as found:
+            if getattr(self, "multilabel_", True):
+                raise
+            # classes have one direction less than there are classes, whatever else a method asks of them
+            learn(entry, chosen, views, y, self._fewer("n_components", k, found.rank), weights)
         return self
 
     def _fit_global(

@@ -195,6 +195,9 @@ class SetScores:
         Subset accuracy: share of the samples whose set is right as a whole.
     cardinality : float
         Labels given per sample.
+    precision_samples, recall_samples : float
+        Means over samples of the share of the labels given that is right, and of the sample's labels that is given; 1 where
+        there are none of these.
 
     Examples
     --------
@@ -210,6 +213,8 @@ class SetScores:
     hamming: float
     subset: float
     cardinality: float
+    precision_samples: float
+    recall_samples: float
 
 
 class _Positives:
@@ -612,7 +617,8 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
 def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetScores:
     """Micro, macro and sample F1, Hamming loss and subset accuracy of predicted label sets.
 
-    They are scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`.
+    They are scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`, and of samples
+    `precision_score` and `recall_score` (zero_division=1).
 
     Parameters
     ----------
@@ -644,20 +650,22 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
     n, L = shapes(Y, P, "predictions")
     weights = counts_of(sample_weight, n)
     hits, given, positives = np.zeros((3, L), np.int64 if weights is None else np.float64)
-    by_sample, wrong, right, compared = np.empty(n), 0.0, 0.0, 0.0
+    by_sample, wrong, right, compared = np.empty((3, n)), 0.0, 0.0, 0.0
     for where, y, p, known in known_pairs("label sets", Y, P, "predictions"):
         p, told = (p, np.full(len(p), L)) if known is None else (p & known, known.sum(axis=1))
         both, different = y & p, (y != p).sum(axis=1)
         hits, given = hits + added(both, weights, where), given + added(p, weights, where)
         positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
-        by_sample[where] = ratio(2 * both.sum(axis=1), y.sum(axis=1) + p.sum(axis=1), 0.0)
+        found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
+        by_sample[:, where] = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
         wrong += float(added(different, weights, where))
         right += float(added(different == 0, weights, where))
     per_label, total = ratio(2 * hits, given + positives, 0.0), given.sum() + positives.sum()
     micro, size = float(2 * hits.sum() / total) if total else 0.0, n if weights is None else float(weights.sum())
-    samples = float(np.average(by_sample, weights=weights))
+    f1, precision, recall = np.average(by_sample, axis=1, weights=weights).tolist()
     hamming = wrong / compared if compared else 0.0
-    return SetScores(micro, float(per_label.mean()), samples, hamming, right / size, float(given.sum() / size))
+    cardinality = float(given.sum() / size)
+    return SetScores(micro, float(per_label.mean()), f1, hamming, right / size, cardinality, precision, recall)
 
 
 def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:

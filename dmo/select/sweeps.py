@@ -78,6 +78,9 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     },
     "MORP": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.01, 0.1, 1.0, 10.0), "n_components": (50,)},
     "MLSI": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.001, 0.01, 0.1, 1.0), "n_components": (50,)},
+    "MOPE": {"n_components": (2, 5, 15, 50), "graph__n_neighbors": (5, 15)},
+    "MESD": {"method": ("fda", "lfda"), "n_components": (2, 5, 15, 50), "ridge": (0.01, 0.1, 1.0)},
+    "TraceEmbedding": {"method": ("cca", "opls"), "n_components": (2, 5, 15, 50), "ridge": (0.01, 0.1, 1.0)},
     "LLTSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
     "CoupledSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
     "NeighborVotes": {"sharpness": (15.0, 30.0, 60.0), "visual": (0.0, 5.0, 10.0)},
@@ -87,7 +90,8 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "JEC": {"n_neighbors": (3, 5, 10)},
     "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "graph__n_neighbors": (5, 15, 45)},
 }
-"""What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
+"""What a sweep of an estimator tries where nothing is said: class -> parameter -> values. Of whole numbers of components those
+that the samples of a fold, and labels and columns, have."""
 
 
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:

@@ -22,9 +22,19 @@ from sklearn.utils import _safe_indexing, get_tags
 import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows
 from dmo.errors import UserError
-from dmo.inputs import Inputs, Outputs, check_raw_views, is_label_sets, naming, per_view, prepare_views, sample_count
+from dmo.inputs import (
+    Inputs,
+    Outputs,
+    check_raw_views,
+    is_label_sets,
+    label_rank,
+    naming,
+    per_view,
+    prepare_views,
+    sample_count,
+)
 from dmo.inputs.preparation import scalable
-from dmo.kernels import parse, rescaled
+from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import is_product
@@ -132,7 +142,7 @@ def search(
         elif grid is None and isinstance(estimator, OutputSVR):
             found = _machine_search(problem)
         else:
-            grid = GRIDS[type(estimator).__name__] if grid is None else grid
+            grid = problem.held(GRIDS[type(estimator).__name__] if grid is None else grid)
             found = problem.with_own(problem.extended([grid]), grid)
     return problem.finished(found)
 
@@ -168,6 +178,24 @@ class _Problem:
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
         return cls(estimator, X, Y, views, labels, real, metric, cv, random_state)
+
+    def held(self, grid: Grid) -> Grid:
+        """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have."""
+        own, name = grid.get("n_components", ()), type(self.estimator).__name__
+        if own != GRIDS.get(name, {}).get("n_components") or not all(isinstance(value, int) for value in own):
+            return grid
+        n, L = self.labels.shape
+        most = n - -(-n // self.cv) - 1
+        kernels = grid.get("kernel", (getattr(self.estimator, "kernel", "linear"),))
+        if any(
+            isinstance(parse(part), Linear)
+            for kernel in kernels
+            for part in per_view("kernel", kernel, list(self.views)).values()
+        ):
+            most = min(most, sum(source.shape[1] for source in self.views.values()))
+        if "method" in grid:  # whose directions are those of the labels
+            most = min(most, label_rank(np.nan_to_num(self.labels)), L - 1)
+        return {**grid, "n_components": tuple(dict.fromkeys(min(value, max(1, most)) for value in own))}
 
     def on(self, most: int) -> _Problem:
         """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
@@ -244,6 +272,8 @@ class _Problem:
 
     def with_own(self, best: dict[str, Any], grid: Grid) -> dict[str, Any]:
         """The best row when the settings that the estimator came with are among them; a single value in a grid is a choice."""
+        if not getattr(self.estimator, "_decodes", True):  # of its own it learns nothing from labels
+            return best
         own = nested(self.estimator)
         free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
@@ -313,7 +343,9 @@ def _is_number(value: Any) -> bool:
 def _named(estimator: Any) -> Any:
     if not isinstance(estimator, str):
         return estimator
-    names = {"ridge": "MultiViewRidge", "kgha": "KGHA"} | {name.lower(): name for name in GRIDS}
+    names = {"ridge": "MultiViewRidge", "kgha": "KGHA", "embedding": "TraceEmbedding"} | {
+        name.lower(): name for name in GRIDS
+    }
     if estimator.lower() not in names:
         raise UserError(f"tune: no estimator {estimator!r} is known; pass one of {', '.join(names)}, or an object")
     return getattr(dmo, names[estimator.lower()])()

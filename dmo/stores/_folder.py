@@ -21,7 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 
@@ -211,6 +210,8 @@ class Folder:
             raise TypeError(f"a store is named by a path or a URL, got {type(path).__name__}; pass a str or a Path")
         url = os.fspath(path)
         if url.startswith("file://"):
+            from urllib.request import url2pathname  # imports HTTP and mail
+
             url = url2pathname(urlsplit(url).path)
         if not url:
             raise UserError("a store is named by a path or a URL, got an empty string; pass the path of a folder")

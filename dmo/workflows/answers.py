@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from dmo import stores
 from dmo.errors import UserError
 from dmo.formats.files import csv_rows, existing
 from dmo.formats.labels import label_sets, split_cells
 from dmo.workflows.apply import ALL, SCORES, AppliedModel, chosen_split, known_labels, open_applied, unguarded
-from dmo.workflows.fitting import Training, save
 from dmo.workflows.program import Session
 
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
@@ -263,6 +261,10 @@ def update(
     # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
     # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
     applied = open_applied(model, features, ALL, ALL, SCORES)
+    from sklearn.base import clone  # these here: `dmo update --help` needs no estimators
+
+    from dmo.workflows.fitting import Training, save
+
     known_labels(applied, features)
     parameters, names = _parameters(model), names_of(applied)
     before = dict(parameters.get(_ANSWERS, {}))

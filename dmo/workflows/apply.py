@@ -14,15 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, row_blocks
+from dmo.blocks import SINGLE, Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
-from dmo.inputs import SINGLE
-from dmo.methods.annotator import Annotator, predicts
-from dmo.metrics import suitable_top
-from dmo.persistence import load
 from dmo.workflows.program import Session
 
 ALL = "all"
@@ -30,8 +26,8 @@ ALL = "all"
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
 T = TypeVar("T")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
-BLOCK = 1024
-"""Samples that are worked on at a time."""
+BLOCK, MANY = 1024, 1 << 17
+"""Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,12 @@ def rows_of(
 
 def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
     """Load a model and open the samples of a store for it."""
-    fitted, contents = read_with_contents(model, load)
+    stores.model_contents(model)
     store = stores.open_features(features)
+    from dmo.methods.annotator import predicts  # here: paths that are wrong are refused before scikit-learn is imported
+    from dmo.persistence import load
+
+    fitted, contents = read_with_contents(model, load)
     if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
         cure = "`dmo fit --help` lists models of every kind"
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
@@ -197,6 +197,9 @@ def label_count(wanted: int | None, model: Any) -> int:
         return wanted
     if not model.multilabel_:
         return 1
+    from dmo.methods.annotator import Annotator
+    from dmo.metrics import suitable_top
+
     if not isinstance(model, Annotator):
         return min(5, labels)
     return min(suitable_top(float(model.rule_.frequency.sum()), len(model.rule_.frequency)), labels)
@@ -204,6 +207,8 @@ def label_count(wanted: int | None, model: Any) -> int:
 
 def learned_values(model: Any) -> bool:
     """Tell whether a fitted model learned real outputs, of which there are values, no labels to choose from."""
+    from dmo.methods.annotator import Annotator
+
     return isinstance(model, Annotator) and model.outputs_ is not None
 
 
@@ -260,7 +265,7 @@ def write_rows(
     parents: Sequence[str],
     dtype: str = "float32",
     attributes: Mapping[str, Any] | None = None,
-    block: int = BLOCK,
+    block: int | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
@@ -270,6 +275,7 @@ def write_rows(
     """
     count = columns if isinstance(columns, int) else len(columns)
     size = 4 * applied.n * count
+    block = block or (BLOCK if applied.n < MANY else 4 * BLOCK)
     record = {"out": os.fspath(out), "n_samples": applied.n, "columns": count, "split": applied.split, "bytes": size}
     if dry_run:
         return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": size}}

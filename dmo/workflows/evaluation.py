@@ -151,7 +151,7 @@ def judge(
     else:
         measures = figures(Y, scores, shown) | set_figures(applied.model, Y, scores, sets, shown)
         measures["psp"] = _propensity_scored(Y, scores, shown, trained)
-    if applied.store.class_labels:
+    if applied.store.class_labels and (sets.sum(axis=1) == 1).all():  # sets of several classes have a coverage instead
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
@@ -241,6 +241,7 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
         return {}
     chosen = set_scores(Y, sets.astype(np.uint8))
     found = {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
+    found |= {"precision_samples": chosen.precision_samples, "recall_samples": chosen.recall_samples}
     return found | {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
 
 

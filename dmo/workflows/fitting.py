@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils import get_tags
 
 from dmo import stores
 from dmo.blocks import Rows
@@ -41,6 +42,11 @@ class Training:
     def n_labels(self) -> int:
         """Labels; 0 where there are none."""
         return 0 if self.Y is None else int(self.Y.shape[1])
+
+    @property
+    def lacks_cells(self) -> bool:
+        """Whether cells of a view are missing."""
+        return any(self.store.view_info(view).missing for view in self.views)
 
     @property
     def targets(self) -> str:
@@ -96,6 +102,11 @@ def with_auto_kernels(spec: Any, training: Training) -> Any:
 def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
     """Decide the kernels and the engine of an estimator."""
     known = estimator.get_params(deep=False)
+    if training.Y is None and get_tags(estimator).target_tags.required:
+        raise UserError(
+            f"{training.store.url} has no labels, from which {type(estimator).__name__} learns; name them when the store is "
+            "made: dmo ingest files --labels FILE or --label-columns NAMES, dmo extract --labels folders or FILE"
+        )
     _check_gaps(estimator, training)
     said = [f"{type(estimator).__name__} on {training.samples}"]
     if "kernel" in known:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
 from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
-from dmo.methods.annotator import predicts
-from dmo.persistence import Attached, load
 from dmo.workflows.apply import (
     Columns,
     as_csv,
@@ -31,6 +29,9 @@ from dmo.workflows.apply import (
     read_with_contents,
 )
 from dmo.workflows.program import Session, say_unreadable
+
+if TYPE_CHECKING:
+    from dmo.persistence import Attached
 
 BATCH = 256
 JOURNAL = ".journal"
@@ -70,6 +71,9 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     # What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next
     # run of the same model knows what is done.
     _check_out(request)
+    from dmo.methods.annotator import predicts  # these here: what is refused before needs no estimators
+    from dmo.persistence import load
+
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (model_extractor(path), load(path))
     )

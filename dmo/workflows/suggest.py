@@ -9,11 +9,8 @@ from io import StringIO
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import pairwise_distances_argmin_min
 
-from dmo.decide.out_of_fold import out_of_fold_scores
 from dmo.errors import UserError, visible
-from dmo.fit.ridge_solves import LabelGaps
 from dmo.formats.labels import SEPARATORS
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
 from dmo.workflows.apply import AppliedModel, guarded, rows_of
@@ -34,6 +31,9 @@ def suggestions(
     # "different": samples without labels that are farthest, in the learned space or that of the scores, from the
     # labeled samples and from those that were suggested before them. Samples that people have answered for are
     # labeled as they said, and not listed again.
+    from dmo.decide.out_of_fold import out_of_fold_scores  # these here: `dmo suggest --help` needs no estimators
+    from dmo.fit.ridge_solves import LabelGaps
+
     model, ids, names = applied.model, applied.ids(), names_of(applied)
     if getattr(model, "decoding_", None) is None:
         raise UserError(
@@ -85,6 +85,8 @@ def suggestions(
 def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows, distances): one after the other the row farthest from `known` rows and from those before it."""
     if len(known):
+        from sklearn.metrics import pairwise_distances_argmin_min
+
         distance = np.asarray(pairwise_distances_argmin_min(new, known)[1])
     else:
         distance = np.linalg.norm(new - new.mean(axis=0), axis=1)

@@ -36,9 +36,10 @@ from dmo.workflows.apply import (
     ALL,
     SCORES,
     AppliedModel,
+    checked_top,
     guarded,
-    label_count,
     label_names,
+    learned_values,
     open_applied,
     read_with_contents,
 )
@@ -79,7 +80,7 @@ class Upload:
 class Trial:
     """A model to try; made by `open_trial`."""
 
-    model: Any  # fitted, scores labels
+    model: Any  # fitted, scores labels or predicts real targets
     names: list[str]  # of its L labels
     count: int | None
     extractor: Extractor | None  # describes images as the training images were, for a model of images
@@ -170,6 +171,10 @@ class Trial:
         near = self._neighbors(views, found.scores)
         answers = []
         for i, name in enumerate(ids):
+            if given is None:  # real targets, in their order and units
+                labels = [{"name": target, "value": float(value)} for target, value in zip(self.names, values[i])]
+                answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
+                continue
             order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
             labels = [
                 {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
@@ -179,9 +184,11 @@ class Trial:
         return answers
 
     @property
-    def probabilities(self) -> bool:
-        """Whether the values of labels are probabilities."""
-        return self.model.decoding_ is not None
+    def kind(self) -> str:
+        """What the values of labels are: "probabilities", "scores", or "numbers" of real targets."""
+        if learned_values(self.model):
+            return "numbers"
+        return "scores" if self.model.decoding_ is None else "probabilities"
 
     def _neighbors(self, views: Mapping[str, Any], scores: np.ndarray) -> list[list[dict[str, Any]]]:
         if self.known is None:
@@ -363,8 +370,10 @@ def open_trial(
         model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
     )
     if not predicts(fitted):
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot score labels")
-    label_count(top, fitted)  # refuses models of real targets, and more labels than there are
+        raise stores.StoreError(
+            f"{model} is a {type(fitted).__name__}, which cannot score labels; `dmo fit --help` lists models of every kind"
+        )
+    checked_top(top, fitted)
     known = _samples(model, features, note)
     columns = dict(getattr(fitted, "view_feature_names_", {}))
     if hasattr(fitted, "feature_names_in_"):

@@ -397,6 +397,17 @@ def test_storage_and_scheduler_do_not_change_the_answer(work, data, tmp_path):
     assert len(list((tmp_path / "kernels").iterdir())) == 2
 
 
+def test_many_samples_are_written_in_larger_blocks(work, monkeypatch, tmp_path):
+    monkeypatch.setattr(dmo.workflows.apply, "BLOCK", 10)
+    written = []
+    for many, block in ((N_TRAIN + N_TEST + 1, 10), (N_TRAIN + N_TEST, 40)):
+        monkeypatch.setattr(dmo.workflows.apply, "MANY", many)
+        run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "rows.zarr", "--overwrite")
+        assert stores.describe(tmp_path / "rows.zarr")["block"] == block
+        written.append(stores.open_results(tmp_path / "rows.zarr")[:])
+    np.testing.assert_allclose(*written, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("command", ["fit", "annotate", "transform"])
 def test_dry_run_plans_and_writes_nothing(work, tmp_path, command):
     arguments = {
@@ -478,7 +489,7 @@ def test_rows_record_the_model_that_made_them_where_it_is_replaced_meanwhile(wor
             shutil.copytree(other, model)
         return found
 
-    monkeypatch.setattr(dmo.workflows.apply, "load", replaced)
+    monkeypatch.setattr(dmo.persistence, "load", replaced)
     applied = dmo.workflows.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
     assert (first[0].ridge, applied.model.ridge, applied.contents) == (0.2, 0.7, expected)
 
@@ -590,7 +601,7 @@ BAD = {
     "other labels": (("evaluate", "{ms}", "{other}", "--split", "all"), "label 1 is 'lake', the model has 'sea' there"),
     "fewer labels": (("evaluate", "{ms}", "{few}"), "has 3 labels, the model scores 6"),
     "no labels": (("evaluate", "{ms}", "{bare}"), "has no labels to compare with"),
-    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "target y is None"),
+    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "has no labels, from which KGHA learns"),
     "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: 6 labels have a training sample"),
     "not a store": (("info", "{txt}"), "is a file"),
     "unequal rows": (
@@ -685,7 +696,7 @@ def test_a_mistake_gives_one_sentence_and_code_2_and_writes_nothing(places, case
 def test_an_output_that_cannot_be_written_is_told_before_the_work(work, tmp_path, monkeypatch, arguments, no, said):
     names = {"f": work / "f.zarr", "m": work / "m.zarr", "good": tmp_path}
     names["no"] = no.format(**names)
-    monkeypatch.setattr(dmo.workflows.apply, "load", lambda path: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(dmo.persistence, "load", lambda path: pytest.fail("the model was loaded"))
     monkeypatch.setattr(MultiViewRidge, "fit", lambda *_: pytest.fail("the work began"))
     error = run(*(argument.format(**names) for argument in arguments), code=2).stderr
     assert said in error
@@ -865,10 +876,10 @@ HEAVY = {"numpy", "scipy", "dask", "distributed", "sklearn", "zarr", "numba", "r
 
 
 def imported(code):
-    """The names of the packages that a fresh interpreter has imported after `code`."""
+    """The names of the modules, and of their packages, that a fresh interpreter has imported after `code`."""
     ending = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
     done = subprocess.run([sys.executable, "-c", f"{ending}\n{code}"], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in done.stderr.split()}
+    return {part for name in done.stderr.split() for part in (name, name.partition(".")[0])}
 
 
 def dmo_process(*arguments):
@@ -878,21 +889,31 @@ def dmo_process(*arguments):
 
 @pytest.mark.parametrize(
     ("code", "left_out"),
-    [(dmo_process("--version"), HEAVY), (dmo_process("--help"), HEAVY - {"rich"})],
-    ids=["version", "help"],
+    [
+        ("import dmo", HEAVY),
+        (dmo_process("--version"), HEAVY),
+        (dmo_process("--help"), HEAVY - {"rich"}),
+        ("from dmo import KGHA", {"dask.array", "distributed", "matplotlib", "http", "typer"}),
+    ],
+    ids=["dmo", "version", "help", "KGHA"],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(code, left_out):
     assert not imported(code) & left_out
     assert "numpy" in imported("import numpy")  # what the line above would see
 
 
-COMPUTING = {"sklearn", "pandas", "numba", "distributed", "matplotlib", "pynndescent", "pyarrow"}
+COMPUTING = {"sklearn", "pandas", "numba", "distributed", "matplotlib", "pynndescent", "pyarrow", "scipy.stats"}
+APPLIED = [[command, "none.zarr", "f.zarr"] for command in ("evaluate", "suggest", "serve", "report")]
+APPLIED += [[command, "none.zarr", "f.zarr", "out.zarr"] for command in ("transform", "annotate")]
+APPLIED += [["search", "none.zarr", "f.zarr", "--sample", "1"], ["update", "none.zarr", "f.zarr", "out.zarr", "a.csv"]]
 
 
 @pytest.mark.parametrize(
     ("arguments", "left_out"),
     [
+        *(([command, "--help"], COMPUTING | {"dask.array"}) for command in COMMANDS if command != "info"),
         (["info", "--help"], COMPUTING | {"dask", "zarr"}),
+        (["ingest", "files", "--help"], COMPUTING | {"dask"}),
         *((["fit", kind, "--help"], HEAVY - {"rich"} | COMPUTING) for kind in ("kgha", "mesd")),
         (["plan", "ridge", "--help"], HEAVY - {"rich"} | COMPUTING),
         (["tune", "kgha", "--help"], HEAVY - {"rich"} | COMPUTING),
@@ -900,12 +921,18 @@ COMPUTING = {"sklearn", "pandas", "numba", "distributed", "matplotlib", "pynndes
         *(([command, "kgha", "none.zarr", "m.zarr"], COMPUTING | {"dask"}) for command in ("fit", "tune")),
         (["plan", "kgha", "none.zarr"], COMPUTING | {"dask"}),
         (["info", "none.zarr"], COMPUTING | {"dask"}),
+        *((command, COMPUTING | {"dask.array"}) for command in APPLIED),
+        *((["fit", "ridge", "f.zarr", "m.zarr", "--ridge", word], COMPUTING - {"numba"}) for word in ("few", "y=1")),
+        (["info", "f.zarr"], COMPUTING | {"dask"}),
+        (["plan", "ridge", "f.zarr"], {"dask.array", "distributed", "matplotlib", "pynndescent"}),
+        (["fit", "ridge", "f.zarr", "m.zarr"], {"dask.array", "distributed", "matplotlib", "pynndescent"}),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_help_and_what_is_refused_import_nothing_that_computes(arguments, left_out, monkeypatch, tmp_path):
     estimator_options.surfaces()  # kept beside the bytecode from here on
     monkeypatch.chdir(tmp_path)
+    write(Source({"x": np.eye(6, 2)}, np.eye(6, 2, dtype=np.uint8)), "f.zarr")
     ended = f"try:\n    {dmo_process(*arguments)}\nexcept SystemExit:\n    pass"
     assert not imported(ended) & left_out
 

@@ -139,3 +139,19 @@ def test_a_strangers_file_becomes_predictions_and_a_report_by_four_commands(file
     assert len(rows) == test.sum()
     assert all(any(field for field in row[1:]) for row in rows)
     assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_search_fills_cells_a_store_without_labels_says_what_it_lacks_and_yes_is_a_class_of_its_name(tmp_path):
+    table = _table(owl=np.where(CLASSES == "owl", "yes", "no"))
+    table.loc[3, "f1"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    named = ["--view", f"f={tmp_path / 't.csv'}", "--id", "id", "--label-columns", "owl"]
+    run("ingest", "files", tmp_path / "f.zarr", *named, "--test-share", 0.25)
+    assert "cells are missing: means" in run("tune", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr").stderr
+    run("annotate", tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "a.zarr", "--csv", tmp_path / "a.csv")
+    assert set(pd.read_csv(tmp_path / "a.csv")["label 1"]) == {"yes", "no"}
+    table.drop(columns=["owl", "id"]).to_csv(tmp_path / "x.csv", index=False)
+    run("ingest", "files", tmp_path / "x.zarr", "--view", f"f={tmp_path / 'x.csv'}")
+    for command in ("tune", "fit"):
+        said = run(command, "ridge", tmp_path / "x.zarr", tmp_path / "n.zarr", code=2).stderr
+        assert "x.zarr has no labels, from which MultiViewRidge learns" in said

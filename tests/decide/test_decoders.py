@@ -7,14 +7,14 @@ from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, some_samples
-from dmo.decide.rules import BY_PROBABILITY, SET_METRICS, GainRule, PlugInRule, SetRule
+from dmo.decide.rules import BY_PROBABILITY, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule
 from dmo.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration
 from dmo.errors import UserError
 from dmo.fit.view_neighbors import ViewDistances
 from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.tagprop import Neighborhoods, fit_tagprop
 from dmo.methods.view_weights import aligned_weights, given_weights, view_weights
-from dmo.metrics import annotation_scores, metric_of, top_label_sets, top_scores
+from dmo.metrics import annotation_scores, metric_of, set_scores, top_label_sets, top_scores
 
 
 def drawn(n=600, L=12, seed=0):
@@ -260,6 +260,71 @@ def test_sets_of_a_sample_are_the_best_of_all_sets(metric, shift):
         assert expected[(every == found).all(axis=1)][0] == pytest.approx(expected.max(), abs=1e-9)
 
 
+def losses(what, p, t, Y, counts):
+    """Of every sample, or for "recall-macro" of every sample that carries the label, with the samples' counts."""
+    given, known = p > t, counts > 0
+    if what == "recall-macro":
+        return [(~given[Y & known]).astype(float)], [counts[Y & known]]
+    share = []
+    for i in range(len(p)):
+        true, told = Y[i] & known[i], given[i] & known[i]
+        if what == "recall":
+            share.append((true & ~told).sum() / max(true.sum(), 1))
+        else:
+            sets = [known[i] & (p[i] >= value) for value in p[i] if value > t]
+            share.append(max([(some & ~Y[i]).sum() / max(some.sum(), 1) for some in sets], default=0.0))
+    return [np.array(share)], [counts.max(axis=1)]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("what", PROMISES)
+def test_a_promise_takes_the_best_threshold_of_all_that_keep_it_on_one_more_sample_that_loses_all(what, weighted):
+    rng, tried = np.random.default_rng(0), 0
+    for level in (0.55, 0.7, 0.85, 0.97):
+        p = np.round(rng.random((14, 4)), 1)  # ties
+        Y = rng.random(p.shape) < p
+        counts = rng.integers(0, 3, p.shape).astype(float) if weighted else np.ones(p.shape)
+        found = SetRule.fit(f"{what}>={level}", p, Y, 500, counts if weighted else None).threshold
+        for part in np.hsplit(np.arange(4), 4) if what == "recall-macro" else [slice(None)]:
+            every = np.unique(np.concatenate([[-1.0, 1.0], p[:, part].ravel(), np.nextafter(p[:, part].ravel(), -1)]))
+            kept = []
+            for t in every:
+                (loss,), (often,) = losses(what, p[:, part], t, Y[:, part], counts[:, part])
+                if (often @ loss + 1) / (often.sum() + 1) <= 1 - level + 1e-12:
+                    kept.append(t)
+            worst = 1.0 if what == "precision" else -1.0
+            best = (min if what == "precision" else max)(kept, default=worst)
+            chosen = found[part][0]
+            assert ((p[:, part] > chosen) == (p[:, part] > best)).all()
+            tried += bool(kept) and best != worst
+    assert tried
+
+
+@pytest.mark.parametrize(("promise", "n"), [("recall>=0.9", 60), ("recall-macro>=0.8", 60), ("precision>=0.7", 60)])
+def test_a_promise_holds_in_expectation_over_draws(promise, n):
+    kept = []
+    for seed in range(200):
+        Y, (scores, _) = drawn(n + 500, 8, seed)
+        sets = PlugIn(promise).learn([scores[:n]], Y[:n]).sets([scores[n:]])
+        scored, new = set_scores(Y[n:], sets), Y[n:].any(axis=0)
+        macro = (sets & Y[n:]).sum(axis=0)[new] / Y[n:].sum(axis=0)[new]
+        of = {"recall": scored.recall_samples, "recall-macro": macro.mean(), "precision": scored.precision_samples}
+        kept.append(of[promise.partition(">=")[0]])
+    level = float(promise.partition(">=")[2])
+    assert level - 3 * np.std(kept) / np.sqrt(len(kept)) <= np.mean(kept) <= (level + 1) / 2
+
+
+def test_a_promise_that_few_samples_cannot_keep_gives_all_labels_or_none():
+    Y, (scores, _) = drawn(8, 3)
+    Y[0] = 1
+    assert PlugIn("recall>=.95").learn([scores], Y).sets([scores]).all()
+    assert not PlugIn("precision>=.95").learn([scores], Y).sets([scores]).any()
+    np.testing.assert_array_equal(
+        PlugIn("fnr<=0.25").learn([scores], Y).sets([scores]),
+        PlugIn("recall >= 0.75").learn([scores], Y).sets([scores]),
+    )
+
+
 def test_unknown_labels_say_nothing_of_the_thresholds_of_macro_f1():
     rng = np.random.default_rng(2)
     p = rng.random((200, 3))
@@ -327,7 +392,8 @@ def test_scores_of_a_random_label_teach_nothing():
 
 @pytest.mark.parametrize(
     "decoder",
-    [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2"), PlugIn("f1-macro@3"), *map(PlugIn, SET_METRICS)],
+    [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2"), PlugIn("f1-macro@3"), *map(PlugIn, SET_METRICS)]
+    + [PlugIn(f"{promise}>=0.8") for promise in PROMISES],
 )
 def test_a_decoder_comes_back_from_its_arrays(decoder):
     Y, scores = drawn()
@@ -339,7 +405,8 @@ def test_a_decoder_comes_back_from_its_arrays(decoder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"), [(("f2@5",), "known: 'f1@k'"), (("f1",), "'f1@5'"), (("f1@5", 0), "size")]
+    ("arguments", "sentence"),
+    [(("f2@5",), "known: 'f1@k'"), (("f1",), "'f1@5'"), (("f1@5", 0), "size"), (("recall>=1.5",), "'recall>=0.9'")],
 )
 def test_unknown_metrics_are_refused(arguments, sentence):
     with pytest.raises(UserError, match=sentence):

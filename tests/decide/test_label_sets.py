@@ -98,9 +98,42 @@ def test_classes_keep_their_order_in_probabilities_that_sum_to_1():
     model = MultiViewRidge("rbf", ridge=0.1).fit(X[::2], y[::2])
     p = model.predict_proba(X[1::2])
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X[1::2])), p)
     np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X[1::2]))
     oracle = CalibratedClassifierCV(make_pipeline(StandardScaler(), SVC()), cv=4).fit(X[::2], y[::2])
     assert log_loss(y[1::2], p) < log_loss(y[1::2], oracle.predict_proba(X[1::2]))
+
+
+@pytest.mark.parametrize(
+    "model", [MultiViewRidge("rbf", ridge=1.0), MultiViewRidge("rbf", approximation=Nystrom(rank=40))]
+)
+def test_prediction_sets_of_classes_cover_what_they_promise_and_classes_stay_one(model, tmp_path):
+    rng, covered = np.random.default_rng(0), []
+    means = 1.2 * rng.normal(size=(5, 3))
+    for _ in range(20):
+        y = rng.integers(0, 5, 400)
+        X = means[y] + rng.normal(size=(400, 3))
+        fitted = clone(model).set_params(decoder="recall>=0.9").fit(X[:100], y[:100])
+        sets = fitted.predict(X[100:], as_names=True)
+        covered.append(np.mean([one in found for one, found in zip(y[100:], sets, strict=True)]))
+    assert 0.89 < np.mean(covered) < 0.95
+    assert len({len(found) for found in sets}) > 1
+    assert fitted.predict(X[100:]).shape == (300,)
+    np.testing.assert_array_equal(fitted.decide(X[100:]).sets.sum(axis=1), [len(found) for found in sets])
+    fitted.save(tmp_path / "m.zarr")
+    assert dmo.load(tmp_path / "m.zarr").predict(X[100:], as_names=True) == sets
+
+
+@pytest.mark.parametrize(
+    "decoder", ["calibrated", "probabilities", "f1@2", "n+@2", "f1-macro", "jaccard", "precision>=0.5"]
+)
+def test_a_model_with_a_decoder_comes_back_from_its_store(decoder, problem, tmp_path):
+    X, Y, new, _ = problem
+    model = MultiViewRidge("rbf", decoder=decoder).fit(X, Y)
+    model.save(tmp_path / "m.zarr")
+    again = dmo.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(new), model.predict(new))
+    np.testing.assert_array_equal(again.decision_function(new), model.decision_function(new))
 
 
 def test_sets_do_not_change_scores_nor_rankings(problem):

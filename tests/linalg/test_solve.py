@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank, solve_shifted
 from dmo.linalg.factors import CenteredRows, DenseFactor, RowGram, low_rank_factor
 from dmo.linalg.linear import FactorSystem, IllConditioned, InaccurateSolve, Solution, cholesky_in_place, positive_solve
-from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.operators import Congruent, Dense, LowRank, Operator
 from dmo.linalg.smoothers import Smoother
 from dmo.linalg.solve import SolveMethod, SpectralSolver, Spectrum, _direct_method, _saved, _spared, factorize
 
@@ -533,6 +533,26 @@ def test_rows_put_last_change_no_solution_and_tell_their_part_of_the_inverse(
     assert_allclose(solver.solve(B).value, inverse @ B, atol=1e-3)
     assert_allclose(solver.inverse_diagonal(), np.diagonal(inverse), rtol=1e-3)
     assert_allclose(solver.last_diagonal()(), np.diagonal(inverse)[last], rtol=1e-5 if precise else 1e-3)
+
+
+@pytest.mark.parametrize("ridge", [0.1, 1e-7], ids=["float32", "a float64 factor takes its place"])
+def test_a_float32_factor_lies_in_one_array_with_the_matrix_that_is_lent(
+    large: np.ndarray, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By strips of 64 of 400 rows; a second factor of the same matrix has an array of its own."""
+    monkeypatch.setattr("dmo.linalg.operators._STRIP_ENTRIES", 64 * 400)
+    B = np.random.default_rng(0).standard_normal((400, 3))
+    alone, shared = (Dense(large.copy(), lends) for lends in (False, True))
+    roots = np.random.default_rng(1).uniform(0.5, 2.0, 400)
+    plain, first = (Congruent(A.centered(), roots) for A in (alone, shared))
+    wanted, solver, second = (factorize(A, ridge, "mixed", 1e-6) for A in (plain, first, first))
+    made: Any = [wanted, solver, second]
+    own = made[1]._factor.dtype == np.float32
+    assert [np.shares_memory(one._factor, shared.matrix) for one in made] == [False, own, False]
+    assert_array_equal(shared.dense(np.float32), large)
+    for one in (solver, second):
+        assert_allclose(one.solve(B).value, wanted.solve(B).value, rtol=1e-4, atol=1e-5 / ridge)
+        assert_allclose(one.inverse_diagonal(), wanted.inverse_diagonal(), rtol=1e-4)
 
 
 def test_a_float32_factor_gives_way_where_rounding_makes_it_useless() -> None:

@@ -48,21 +48,16 @@ def morp(**parameters):
     return MORP(**({"kernel": RBF(bandwidth=WIDTH), "n_components": 4, "tol": 1e-12} | parameters))
 
 
-OF_ONE_DIRECTION = (
-    "check_classifiers_train",
-    "check_classifiers_one_label",
-    "check_classifiers_one_label_sample_weights",
-)
-
-
+@pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
 @parametrize_with_checks(
-    [MORP(RBF(2.0)), TraceEmbedding(n_components=1), TraceEmbedding("cca", n_components=1)],
-    expected_failed_checks=lambda model: (
-        {"check_classifiers_regression_target": "real numbers are outputs to learn"}
-        | dict.fromkeys(
-            OF_ONE_DIRECTION if getattr(model, "method", "") == "cca" else (), "classes less one directions"
-        )
-    ),
+    [
+        MORP(RBF(2.0), tol=1e-12),
+        TraceEmbedding(),
+        TraceEmbedding("cca"),
+        TraceEmbedding("opls"),
+        TraceEmbedding("mddm"),
+    ],
+    expected_failed_checks=lambda _: {"check_classifiers_regression_target": "real numbers are outputs to learn"},
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

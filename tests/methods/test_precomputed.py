@@ -12,6 +12,7 @@ import pytest
 import scipy.linalg
 import zarr
 from sklearn.datasets import make_multilabel_classification
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import dmo
@@ -429,3 +430,18 @@ def test_a_kernel_with_rounding_gives_what_its_transpose_gives():
         for k in (K, K.T.copy())
     )
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("ridge", [0.1, 1.0])
+def test_a_float32_factor_takes_no_room_in_a_matrix_that_was_given(ridge, monkeypatch):
+    monkeypatch.setattr("dmo.linalg.solve._spared", lambda *_: 1.0)  # else of 2000 samples and more
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(80, 5)), rng.random((80, 3)) < 0.4
+    K = rbf_kernel(X, gamma=0.1).astype(np.float32)
+    K = (K + K.T) / 2
+    given = K.copy()
+    settings = {"ridge": ridge, "n_components": 2, "approximation": Exact(precision="float32"), "random_state": 0}
+    scores = KGHA("precomputed", **settings).fit(given, Y).decision_function(given)
+    np.testing.assert_array_equal(given, K)
+    own = KGHA(lambda x, y: rbf_kernel(x, y, gamma=0.1), **settings).fit(X, Y).decision_function(X)
+    np.testing.assert_allclose(own, scores, atol=1e-4)

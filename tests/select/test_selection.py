@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
-from sklearn.datasets import make_multilabel_classification
+from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import (
     f1_score,
@@ -967,3 +967,16 @@ def test_the_metric_of_a_sweep_asks_for_no_more_labels_than_there_are(n_labels):
     found = sweep(MultiViewRidge(), X, y, {"ridge": [0.1, 1.0]}, 2)
     assert found.metric == f"f1@{min(5, n_labels)}"
     assert sweep(MultiViewRidge(), X, X[:, :2] ** 3, {"ridge": [0.1, 1.0]}, 2).metric == "r2"
+
+
+@pytest.mark.parametrize("name", ["morp", "mlsi", "mope", "mesd", "embedding"])
+def test_projections_are_tuned_on_as_many_components_as_few_rows_columns_and_classes_have(name):
+    X, y = load_iris(return_X_y=True)
+    some = np.arange(0, 150, 4)
+    model = dmo.tune(name, X[some], y[some])
+    tried = {row["n_components"] for row in model.tuning_.table}
+    assert max(tried) == {"morp": len(some) - 10 - 1, "mlsi": 4, "mope": 4, "mesd": 2, "embedding": 2}[name]
+    assert (model.predict(X) == y).mean() > 0.85
+    if name == "embedding":
+        with pytest.raises(UserError, match="learns nothing from labels"):
+            dmo.tune(dmo.TraceEmbedding("pca"), X[some], y[some], grid={"n_components": [1, 2]})

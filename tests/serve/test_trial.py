@@ -7,9 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from scenes import draw_images
+from shell import run
 
 import dmo
 from dmo.datasets import read_samples
@@ -210,11 +212,30 @@ def test_images_are_described_as_the_training_images_were(tmp_path):
     assert "no neighbors are shown" in said[0]
 
 
+def test_real_targets_are_answered_as_numbers_in_their_units_beside_neighbors_with_theirs(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc"))
+    frame["price"], frame["weight"] = 1000 + 50 * frame.a, 1e-3 * frame.b
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    work = [str(tmp_path / name) for name in ("f.zarr", "m.zarr")]
+    run("ingest", "files", work[0], "--view", f"x={tmp_path / 't.csv'}", "--label-columns", "price,weight")
+    run("fit", "ridge", *work)
+    trial = open_trial(work[1], None, None, 50)
+    frame[list("abc")][:5].to_csv(tmp_path / "new.csv", index=False)
+    answers = trial.rows([Upload("new.csv", tmp_path / "new.csv")])
+    wanted = trial.model.predict(frame[list("abc")][:5].to_numpy())
+    assert [[label["name"] for label in one["labels"]] for one in answers] == [["price", "weight"]] * 5
+    np.testing.assert_allclose([[label["value"] for label in one["labels"]] for one in answers], wanted, rtol=1e-9)
+    assert trial.kind == "numbers"
+    near = answers[2]["neighbors"][0]
+    assert near["row"] == 2
+    assert near["labels"] == [f"price {frame.price[2]:.4g}", f"weight {frame.weight[2]:.4g}"]
+    with pytest.raises(UserError, match="learned real targets"):
+        open_trial(work[1], None, 2, 50)
+
+
 def test_models_without_labels_to_choose_from_are_refused(tmp_path):
     X = np.random.default_rng(0).normal(size=(20, 3))
-    dmo.MultiViewRidge("linear").fit(X, X[:, :2]).save(str(tmp_path / "real.zarr"))
-    with pytest.raises(UserError, match="learned real targets"):
-        open_trial(str(tmp_path / "real.zarr"), None, None, 50)
     dmo.MultiSetCCA("linear", n_components=1).fit([X, X[:, :2]]).save(str(tmp_path / "space.zarr"))
     with pytest.raises(UserError, match="MultiSetCCA, which cannot score labels"):
         open_trial(str(tmp_path / "space.zarr"), None, None, 50)

@@ -51,7 +51,8 @@ async function start() {
   document.title = `${model.title}: dmo`;
   byId("title").textContent = model.title;
   const near = model.samples === null ? "" : `, neighbors among ${model.samples} samples`;
-  byId("about").textContent = `${model.model}, ${model.labels.length} labels${near}; dmo ${model.version}`;
+  const outputs = `${model.labels.length} ${model.values === "numbers" ? "targets" : "labels"}`;
+  byId("about").textContent = `${model.model}, ${outputs}${near}; dmo ${model.version}`;
   byId("takes").textContent = inSentences(model);
   byId("labels").append(...model.labels.map((name) => Object.assign(element("option"), { value: name })));
 }
@@ -97,13 +98,15 @@ function add(found, image, older) {
     shown.alt = `The image ${sample.id}`;
     shown.hidden = false;
   }
-  made.querySelector("legend").textContent = `Labels of ${sample.id}`;
-  made.querySelector("form").addEventListener("submit", (event) => {
+  const numbers = model.values === "numbers";
+  made.querySelector("legend").textContent = `${numbers ? "Predicted values" : "Labels"} of ${sample.id}`;
+  if (numbers) for (const part of ["form", ".checked label"]) made.querySelector(part).remove();
+  made.querySelector("form")?.addEventListener("submit", (event) => {
     event.preventDefault();
     addLabel(sample, event.target.querySelector("input"));
   });
   const checked = made.querySelector(".checked input");
-  checked.addEventListener("change", () => mark(sample, checked.checked));
+  checked?.addEventListener("change", () => mark(sample, checked.checked));
   const remove = made.querySelector(".remove");
   remove.setAttribute("aria-label", `Remove ${sample.id}`);
   remove.addEventListener("click", () => {
@@ -128,13 +131,14 @@ function forget(sample) {
 
 const inWords = (label) => {
   if (label.value === undefined) return "new";
-  return model.probabilities ? `${(100 * label.value).toFixed(label.value < 0.1 ? 1 : 0)} %` : label.value.toFixed(2);
+  if (model.values === "numbers") return String(Number(label.value.toPrecision(5)));
+  return model.values === "probabilities" ? `${(100 * label.value).toFixed(label.value < 0.1 ? 1 : 0)} %` : label.value.toFixed(2);
 };
 
 function showLabels(sample) {
   const rows = sample.labels.map((label) => {
     const row = element("li");
-    const line = element("label");
+    const line = element(model.values === "numbers" ? "p" : "label");
     const box = Object.assign(element("input"), { type: "checkbox", checked: label.on });
     box.addEventListener("change", () => {
       label.on = box.checked;
@@ -142,12 +146,13 @@ function showLabels(sample) {
     });
     const bar = element("span", undefined, "bar");
     bar.setAttribute("aria-hidden", "true");
-    if (model.probabilities && label.value !== undefined) {
+    if (model.values === "probabilities" && label.value !== undefined) {
       const filled = element("i");
       filled.style.width = `${100 * Math.min(1, Math.max(0, label.value))}%`;
       bar.append(filled);
     } else bar.hidden = true;
-    line.append(box, element("span", label.name), element("span", inWords(label), "value"), bar);
+    if (model.values !== "numbers") line.append(box);
+    line.append(element("span", label.name), element("span", inWords(label), "value"), bar);
     row.append(line);
     return row;
   });
@@ -202,7 +207,8 @@ const checkedSamples = () => [...known.values()].filter((sample) => sample.check
 function count() {
   const done = checkedSamples();
   const changed = done.filter((sample) => sample.labels.some((label) => label.on !== label.given)).length;
-  document.querySelector("footer").hidden = byId("heading").hidden = known.size === 0;
+  byId("heading").hidden = known.size === 0;
+  document.querySelector("footer").hidden = known.size === 0 || model.values === "numbers"; // nothing to put right
   byId("count").textContent = `${done.length} of ${known.size} checked, ${changed} corrected`;
   byId("download").disabled = done.length === 0;
 }
