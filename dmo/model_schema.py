@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
@@ -21,6 +20,12 @@ class _Part(BaseModel):
     """Types are those of JSON, nothing is converted; what an estimator keeps besides is its own to check."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+
+
+class _Closed(BaseModel):
+    """The same of parts that hold nothing else."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class KernelSpec(_Part):
@@ -92,42 +97,36 @@ class LinearPart(_Part):
         return {self.view}
 
 
-class Rule(BaseModel):
+class Rule(_Closed):
     """What `ScoreRule.to_arrays` describes."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     n_train: Annotated[float, Field(ge=0)]
     standardize: Share
     prior_power: Share
     propensity: bool
 
 
-class PlugInPart(BaseModel):
+class PlugInPart(_Closed):
     """What `PlugInRule.to_arrays` describes."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     size: Count
     mean_precision: Share
     mean_recall: Share
 
 
-class GainPart(BaseModel):
+class GainPart(_Closed):
     """What `GainRule.to_arrays` describes: nothing but its arrays."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
 
-
-class SetPart(BaseModel):
+class SetPart(_Closed):
     """What `SetRule.to_arrays` describes."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     metric: str
 
 
-class Decoding(BaseModel):
+class Decoding(_Closed):
     """What `FittedDecoder.to_arrays` describes."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     rule: PlugInPart | GainPart | SetPart | None
     ranks: bool
 
@@ -178,10 +177,9 @@ class Model(_Part):
     attached: dict[str, dict[str, JsonValue]] = {}
 
 
-class EmbeddingSpec(BaseModel):
+class EmbeddingSpec(_Closed):
     """What `Embedding.to_dict` writes."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     path: str
     sha256: str
     side: Count
@@ -190,10 +188,9 @@ class EmbeddingSpec(BaseModel):
     deviation: Annotated[list[Scale], Field(min_length=3, max_length=3)]
 
 
-class RecipeSpec(BaseModel):
+class RecipeSpec(_Closed):
     """What `Recipe.to_dict` writes."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     views: Annotated[list[str], Field(min_length=1)]
     side: Count
     max_pixels: Count
@@ -208,11 +205,6 @@ class AttachedRecipe(_Part):
 
     recipe: RecipeSpec
     fingerprint: str
-
-
-def check_model(meta: Mapping[str, Any]) -> None:
-    """Refuse what is not the meta of a model."""
-    checked(Model, meta)
 
 
 def checked(kind: type[T], value: Any) -> T:

@@ -113,12 +113,12 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import check_model  # Pydantic is needed by those who load a model only
+    from dmo.model_schema import Model, checked  # Pydantic is needed by those who load a model only
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
     try:
-        check_model(meta)
+        checked(Model, meta)
         return rebuilt(own, meta)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, stores.StoreError):

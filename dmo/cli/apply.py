@@ -156,7 +156,7 @@ def annotate(
             if real:
                 words: list[list[str]] = [[] for _ in found]
             elif scores and csv is None:
-                words = label_words(numbers(applied.batch(slice(0, _SHOWN))), names)
+                words = label_words(numbers(applied.some(slice(0, _SHOWN))), names)
             else:
                 words = label_words(rows_of(applied, numbers) if scores else found, names)
             if proba:

@@ -113,18 +113,13 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
-                        tasks[number] = client.submit(_on_worker, shared.future(), number, pure=False)
+                        tasks[number] = client.submit(run_task, shared.future(), number, pure=False)
                 return tasks[i].result()
 
             found = retried(client, result, forget)
             del tasks[i]
             yield i, found
             advance(1)
-
-
-def _on_worker(work: Callable[[int], T], i: int) -> T:
-    with threadpool_limits(1):
-        return work(i)
 
 
 def grouped(items: Sequence[T], count: int) -> list[list[T]]:

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
-from dmo.cluster.workers import Broadcast, grouped, retried
+from dmo.cluster.workers import Broadcast, grouped, retried, run_task
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
@@ -181,7 +181,7 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
     ready = prepare(X, metric)
     new = prepare(X_new, metric, like=ready)
     m = min(k + _SPARE, len(ready))
-    return _finish(new, ready, *_search(new, ready, m, False), k, False)
+    return _finish(new, ready, *_search(new, ready, m), k, False)
 
 
 def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
@@ -268,14 +268,14 @@ def _over(n: int, loop: Any, S: np.ndarray, rest: tuple[Any, ...]) -> None:
     over_rows(lambda start, stop: loop(S, start, stop, *rest), n, least=64)
 
 
-def _search(new: Ready, ready: Ready, m: int, own: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The best m candidates of the rows `new` among `ready`. `own`: row i of `new` is row own_i of `ready`."""
+def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best m candidates of the rows `new` among `ready`."""
     rows, keys = _heaps(len(new), m, ready.dtype)
     for columns in row_blocks(len(ready), _BLOCK):
         inner = transposed(ready, columns)
         for where in row_blocks(len(new), _BLOCK):
             S = product(new, where, inner)
-            rest = (ready.h, own, keys, rows, where.start, columns.start)
+            rest = (ready.h, False, keys, rows, where.start, columns.start)
             _over(S.shape[0], loops.scan_rows, S, rest)
     return rows, keys
 
@@ -309,7 +309,7 @@ def _again(
     """Search the rows `picked` again in float64, with one more candidate for the row itself."""
     some = new.take(picked).doubled()  # the known rows follow block by block, since twice as wide they may not fit
     m = min(indices.shape[1] + own, len(ready))
-    rows, _ = _search(some, ready.like64(), m, False)
+    rows, _ = _search(some, ready.like64(), m)
     rows[rows == (picked[:, None] if own else -2)] = -1
     found, values = _sorted(some, ready, rows)
     indices[picked], squared[picked] = found[:, : indices.shape[1]], values[:, : indices.shape[1]]
@@ -321,11 +321,6 @@ def _sorted(new: Ready, ready: Ready, rows: np.ndarray) -> tuple[np.ndarray, np.
     last = np.where(rows < 0, np.iinfo(np.int64).max, rows)
     order = np.lexsort((last, squared), axis=1)
     return np.take_along_axis(rows, order, 1), np.take_along_axis(squared, order, 1)
-
-
-def _worker(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int) -> tuple[Any, Any]:
-    with threadpool_limits(1):
-        return _scan(ready, pairs, m, block)
 
 
 def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -342,7 +337,7 @@ def _on_cluster(
 
     def work() -> tuple[np.ndarray, np.ndarray]:
         groups = grouped(pairs, sum(client.nthreads().values()))
-        parts = [client.submit(_worker, shared.future(), part, m, block, pure=False) for part in groups]
+        parts = [client.submit(run_task, _scan, shared.future(), part, m, block, pure=False) for part in groups]
         while len(parts) > 1:
             odd = [parts[-1]] if len(parts) % 2 else []
             parts = [client.submit(_merge, a, b, pure=False) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -20,6 +21,7 @@ from dmo.kernels.rows import Prepared
 from dmo.memory import memory
 from dmo.progress import stage
 
+LOG2_E = math.log2(math.e)
 P = TypeVar("P")
 """The type of a kernel's prepared rows."""
 
@@ -369,6 +371,9 @@ class RowKernel(Kernel[Prepared]):
         """The kernel with that parameter, from the pair values in the lower triangle of K."""
         return self
 
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return x.norms.astype(x.dtype)
+
     def _map(self) -> pairs.EntryMap:
         return pairs.EntryMap()
 
@@ -522,6 +527,9 @@ class BandwidthKernel(RowKernel):
 
     def diagonal(self, x: Prepared) -> np.ndarray:
         return np.ones(len(x), x.dtype)
+
+    def _map(self) -> pairs.EntryMap:
+        return pairs.EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
 
 
 @dataclass(frozen=True)

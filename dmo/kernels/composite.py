@@ -321,22 +321,6 @@ class Precomputed(Kernel[PreparedSquare]):
         return PreparedSquare(source, index, columns, np.dtype(dtype))
 
     def tile(self, x: PreparedSquare, y: PreparedSquare, out: np.ndarray | None = None) -> np.ndarray:
-        """Work out k(x_i, y_j) of prepared rows; safe to call from many threads.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-        y : prepared rows
-            n of them.
-        out : ndarray of shape (m, n) or None, default=None
-            Where to write, C-contiguous.
-
-        Returns
-        -------
-        ndarray of shape (m, n)
-            Kernel values.
-        """
         if x.source.shape[1] != y.source.shape[1]:
             raise UserError(
                 f"precomputed: x has {x.source.shape[1]} columns, the training kernel {y.source.shape[1]}; "
@@ -356,18 +340,6 @@ class Precomputed(Kernel[PreparedSquare]):
         return _symmetric(K) if x is y else K
 
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
-        """
         if x.columns is None:
             raise UserError("precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel")
         if isinstance(x.source, np.ndarray):
@@ -403,13 +375,6 @@ class Precomputed(Kernel[PreparedSquare]):
         return self.tile(p, p), self
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as a JSON dict, which `parse` reads.
-
-        Returns
-        -------
-        dict
-            Its name and parameters.
-        """
         return {"kernel": self.name}
 
 

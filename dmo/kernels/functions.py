@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -14,11 +13,9 @@ from dmo import blocks
 from dmo.devices import foreign, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import loops, portable, rows
-from dmo.kernels.base import BandwidthKernel, CenteredKernel, RowKernel
+from dmo.kernels.base import LOG2_E, BandwidthKernel, CenteredKernel, RowKernel
 from dmo.kernels.pairs import EntryMap, RandomState
 from dmo.kernels.rows import Prepared, check_normalization
-
-LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,6 @@ class Exponential(CenteredKernel):
     name = "exponential"
     pair = "l2"
 
-    def _map(self) -> EntryMap:
-        return EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
-
 
 @dataclass(frozen=True)
 class Laplacian(BandwidthKernel):
@@ -139,9 +133,6 @@ class Laplacian(BandwidthKernel):
 
     name = "laplacian"
     pair = "l1"
-
-    def _map(self) -> EntryMap:
-        return EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
 
 
 @dataclass(frozen=True)
@@ -173,9 +164,6 @@ class ChiSquare(BandwidthKernel):
     pair = "chi2"
     non_negative = True
 
-    def _map(self) -> EntryMap:
-        return EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
-
 
 @dataclass(frozen=True)
 class Intersection(RowKernel):
@@ -203,21 +191,6 @@ class Intersection(RowKernel):
     pair = "min"
     non_negative = True
 
-    def diagonal(self, x: Prepared) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
-        """
-        return x.norms.astype(x.dtype)
-
 
 @dataclass(frozen=True)
 class Linear(RowKernel):
@@ -239,21 +212,6 @@ class Linear(RowKernel):
     normalize: str | None = None
     name = "linear"
     pair = "dot"
-
-    def diagonal(self, x: Prepared) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
-        """
-        return x.norms.astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -282,18 +240,6 @@ class Euclidean(RowKernel):
     pair = "l2"
 
     def diagonal(self, x: Prepared) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
-        """
         return np.zeros(len(x), x.dtype)
 
 
@@ -330,21 +276,6 @@ class Cosine(RowKernel):
         else:
             values *= weights[:, None]
         return replace(p, norms=(length > 0).astype(np.float64))
-
-    def diagonal(self, x: Prepared) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
-        """
-        return x.norms.astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -417,18 +348,6 @@ class Polynomial(RowKernel):
         return EntryMap(loops.POLYNOMIAL, self._number(), float(self.coef0), int(self.degree))
 
     def diagonal(self, x: Prepared) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
-
-        Parameters
-        ----------
-        x : prepared rows
-            m of them.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Kernel values.
-        """
         return ((self._number() * x.norms + self.coef0) ** int(self.degree)).astype(x.dtype)
 
 

@@ -125,7 +125,7 @@ class FeatureMap:
         int
             Numbers.
         """
-        raise NotImplementedError
+        return n * self.rank
 
     def __call__(self, X: Rows) -> np.ndarray:
         """Factor rows (m x rank) of a row source of m rows, worked on block by block."""
@@ -304,21 +304,6 @@ class LinearMap(FeatureMap):
         block = double(self._block(X, self.rank))
         block = normalize_rows(block, getattr(self.kernel, "normalize", None))
         return (block.toarray() if scipy.sparse.issparse(block) else block) - self.shift
-
-    def numbers(self, n: int) -> int:
-        """Count the numbers that the factor of n rows takes.
-
-        Parameters
-        ----------
-        n : int
-            Rows.
-
-        Returns
-        -------
-        int
-            n d.
-        """
-        return n * self.rank
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"shift": self.shift}, {}

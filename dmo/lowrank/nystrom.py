@@ -158,21 +158,6 @@ class NystromMap(FeatureMap):
     def _tile(self, rows: Any) -> np.ndarray:
         return self.kernel.tile(self.kernel.prepare(rows, self.dtype), self._ready[0])
 
-    def numbers(self, n: int) -> int:
-        """Count the numbers that the factor of n rows takes.
-
-        Parameters
-        ----------
-        n : int
-            Rows.
-
-        Returns
-        -------
-        int
-            n rank.
-        """
-        return n * self.rank
-
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"landmarks": self.landmarks, "projection": self.projection}, {}
 
@@ -244,21 +229,6 @@ class LandmarkMap(FeatureMap):
         if self.shift is not None:
             found -= self.shift
         return found
-
-    def numbers(self, n: int) -> int:
-        """Count the numbers that the values of n rows take.
-
-        Parameters
-        ----------
-        n : int
-            Rows.
-
-        Returns
-        -------
-        int
-            n rank.
-        """
-        return n * self.rank
 
     @property
     def drop(self) -> float:

@@ -9,6 +9,7 @@ from dmo.metrics.annotation import (
     AUCScores,
     F1Scores,
     PrecisionRecall,
+    SetScores,
     TopNAccuracy,
     annotation_scores,
     auc_macro,
@@ -19,10 +20,10 @@ from dmo.metrics.annotation import (
     f1_scores,
     jaccard_accuracy,
     precision_recall_curves,
+    set_scores,
     top_label_sets,
     top_n_accuracy,
 )
-from dmo.metrics.label_sets import SetScores, set_scores
 from dmo.metrics.named import Metric, metric_of, rated
 from dmo.metrics.ranking import RankingScores, TopScores, inverse_propensities, ranking_scores, suitable_top, top_scores
 from dmo.metrics.regression import RegressionScores, regression_scores

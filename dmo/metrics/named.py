@@ -14,9 +14,9 @@ from dmo.metrics.annotation import (
     f1_macro,
     f1_micro,
     jaccard_accuracy,
+    set_scores,
     top_label_sets,
 )
-from dmo.metrics.label_sets import set_scores
 from dmo.metrics.ranking import ranking_scores, top_scores
 from dmo.metrics.regression import regression_scores
 

@@ -24,15 +24,16 @@ from dmo.report.canvas import (
     VERMILION,
     WIDTH,
     clean,
+    decimals_of,
     limits,
     name_at,
     new_figure,
     panel_grid,
     plain,
     shorten,
+    shown,
     styles,
 )
-from dmo.report.numbers import decimals_of, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

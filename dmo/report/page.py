@@ -23,9 +23,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dmo.errors import UserError, visible
-from dmo.report.canvas import BLUE, GRAY, PALE, VERMILION
+from dmo.report.canvas import BLUE, GRAY, PALE, VERMILION, decimals_of, is_number, shown
 from dmo.report.explorer import Samples
-from dmo.report.numbers import decimals_of, is_number, shown
 from dmo.stores import replace_files
 
 if TYPE_CHECKING:

@@ -369,14 +369,12 @@ class Folder:
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The bytes under those `keys` that exist; concurrent requests where the file system has them."""
-        if self.is_local:
-            found = ((key, self.get(key)) for key in keys)
+        asked = list(keys)
+        if self.is_local or len(asked) < 2:
+            found = ((key, self.get(key)) for key in asked)
             return {key: data for key, data in found if data is not None}
         _, root = self._remote
-        wanted = {f"{root}/{key}": key for key in keys}
-        if len(wanted) < 2:
-            found = ((key, self.get(key)) for key in wanted.values())
-            return {key: data for key, data in found if data is not None}
+        wanted = {f"{root}/{key}": key for key in asked}
         data: dict[str, bytes] = {}
         for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return").items():
             if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):

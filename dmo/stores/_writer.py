@@ -35,7 +35,7 @@ from dmo.stores._arrays import (
 )
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 from dmo.stores._lock import abandon, holder, own_token, release
-from dmo.stores._schema import existing_root, first_difference, origin_of, read_root, set_complete, sweep
+from dmo.stores._schema import begin, existing_root, first_difference, origin_of, read_root, set_complete, sweep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -445,3 +445,38 @@ class Blocks:
         with suppress(OSError):
             self.folder.delete(LOCK)
         release(self.folder.url, all_writers=True)
+
+
+def begun(
+    folder: Folder, wanted: dict[str, Any], arrays: Mapping[str, Array], small: Mapping[str, Whole], overwrite: bool
+) -> Blocks:
+    """The blocks of a store that is begun with `new_attributes`, or of the one that was begun with the same."""
+    visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
+    found = begin(folder, wanted, visible | {name: whole.metadata for name, whole in small.items()}, overwrite)
+    blocks = Blocks(folder, arrays, found)
+    blocks.prepare()
+    if not blocks.complete:
+        for whole in small.values():
+            whole.write(folder)
+    return blocks
+
+
+class Writer:
+    """The base class of `FeatureWriter`, `KernelWriter` and `ResultWriter`."""
+
+    blocks: Blocks
+
+    @property
+    def url(self) -> str:
+        """Path or URL of the store."""
+        return self.blocks.folder.url
+
+    def finish(self) -> None:
+        """Mark the store complete, last of all and by one process.
+
+        Raises
+        ------
+        StoreError
+            While blocks are missing.
+        """
+        self.blocks.finish()

@@ -16,11 +16,13 @@ from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, SparseArray
 from dmo.stores._folder import Folder, StoreError
-from dmo.stores._schema import OF_VIEWS, Provenance, begin, new_attributes, open_root
+from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
 from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import (
     Blocks,
     Stored,
+    Writer,
+    begun,
     cast,
     check_block,
     check_count,
@@ -201,17 +203,10 @@ def create_features(
         **{name: whole.to_dict() for name, whole in small.items()},
         **({"class_labels": True} if class_labels else {}),
     }
+    arrays = stored_arrays(folder, configuration)
     wanted = new_attributes(folder, "features", configuration, attributes, provenance)
-    arrays = stored_arrays(folder, wanted["configuration"])
-    visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
-    visible.update({name: whole.metadata for name, whole in small.items()})
-    found = begin(folder, wanted, visible, overwrite)
-    writer = FeatureWriter(folder, found["configuration"], Blocks(folder, arrays, found))
-    writer.blocks.prepare()
-    if not found["complete"]:
-        for whole in small.values():
-            whole.write(folder)
-    return writer
+    blocks = begun(folder, wanted, arrays, small, overwrite)
+    return FeatureWriter(folder, blocks.attributes["configuration"], blocks)
 
 
 def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, DenseArray | SparseArray]:
@@ -230,7 +225,7 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureWriter:
+class FeatureWriter(Writer):
     """Writes a feature store; picklable, so that any worker can write any block.
 
     `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
@@ -259,11 +254,6 @@ class FeatureWriter:
     folder: Folder
     configuration: dict[str, Any]
     blocks: Blocks
-
-    @property
-    def url(self) -> str:
-        """Path or URL of the store."""
-        return self.folder.url
 
     @property
     def n_samples(self) -> int:
@@ -344,16 +334,6 @@ class FeatureWriter:
             View and block, in order.
         """
         return [(name, index[0]) for name, index in self.blocks.missing()]
-
-    def finish(self) -> None:
-        """Mark the store complete, last of all and by one process.
-
-        Raises
-        ------
-        StoreError
-            While blocks are missing.
-        """
-        self.blocks.finish()
 
 
 def open_features(path: str | os.PathLike[str]) -> FeatureStore:

@@ -13,8 +13,8 @@ from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.stores._arrays import DenseArray, entry_at
 from dmo.stores._folder import Folder
-from dmo.stores._schema import begin, new_attributes, open_root
-from dmo.stores._writer import Blocks, Stored, cast, check_count, check_values, ledger
+from dmo.stores._schema import new_attributes, open_root
+from dmo.stores._writer import Blocks, Stored, Writer, begun, cast, check_count, check_values, ledger
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -74,12 +74,9 @@ def create_kernel(
         raise TypeError(f"a kernel store holds float32 or float64, got {np.dtype(dtype)}; pass one of these")
     configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name}
     folder = Folder.at(path)
-    wanted = new_attributes(folder, "kernel", configuration, attributes, None)
     array = stored_array(folder, configuration)
-    found = begin(folder, wanted, {array.name: array.metadata()}, overwrite=False)
-    writer = KernelWriter(array, Blocks(folder, {array.name: array}, found))
-    writer.blocks.prepare()
-    return writer
+    wanted = new_attributes(folder, "kernel", configuration, attributes, None)
+    return KernelWriter(array, begun(folder, wanted, {array.name: array}, {}, False))
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
@@ -129,7 +126,7 @@ class _Tiles:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class KernelWriter(_Tiles):
+class KernelWriter(_Tiles, Writer):
     """Writes a kernel store; picklable, so that any worker can write any tile; `write` is idempotent.
 
     Attributes
@@ -182,16 +179,6 @@ class KernelWriter(_Tiles):
             (i, j), i >= j, in order.
         """
         return [(index[0], index[1]) for _, index in self.blocks.missing()]
-
-    def finish(self) -> None:
-        """Mark the store complete, last of all and by one process.
-
-        Raises
-        ------
-        StoreError
-            While tiles are missing.
-        """
-        self.blocks.finish()
 
 
 def open_kernel(path: str | os.PathLike[str]) -> KernelStore:

@@ -14,11 +14,13 @@ from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import DenseArray
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._schema import Provenance, new_attributes, open_root
 from dmo.stores._views import DenseView
 from dmo.stores._writer import (
     Blocks,
     Stored,
+    Writer,
+    begun,
     cast,
     check_block,
     check_count,
@@ -116,16 +118,9 @@ def create_results(
         "block": min(block, n),
         **{name: whole.to_dict() for name, whole in small.items()},
     }
-    wanted = new_attributes(folder, "results", configuration, attributes, provenance)
     array = stored_array(folder, configuration)
-    visible = {array.name: array.metadata(), **{name: whole.metadata for name, whole in small.items()}}
-    found = begin(folder, wanted, visible, overwrite)
-    writer = ResultWriter(array, Blocks(folder, {array.name: array}, found))
-    writer.blocks.prepare()
-    if not found["complete"]:
-        for whole in small.values():
-            whole.write(folder)
-    return writer
+    wanted = new_attributes(folder, "results", configuration, attributes, provenance)
+    return ResultWriter(array, begun(folder, wanted, {array.name: array}, small, overwrite))
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
@@ -136,7 +131,7 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ResultWriter:
+class ResultWriter(Writer):
     """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent.
 
     Attributes
@@ -158,11 +153,6 @@ class ResultWriter:
 
     array: DenseArray
     blocks: Blocks
-
-    @property
-    def url(self) -> str:
-        """Path or URL of the store."""
-        return self.array.folder.url
 
     @property
     def block(self) -> int:
@@ -214,16 +204,6 @@ class ResultWriter:
             Blocks, in order.
         """
         return [index[0] for _, index in self.blocks.missing()]
-
-    def finish(self) -> None:
-        """Mark the store complete, last of all and by one process.
-
-        Raises
-        ------
-        StoreError
-            While blocks are missing.
-        """
-        self.blocks.finish()
 
 
 def open_results(path: str | os.PathLike[str]) -> ResultStore:

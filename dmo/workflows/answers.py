@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import Subset
 from dmo.errors import UserError
 from dmo.formats.files import csv_rows, existing
 from dmo.formats.labels import label_sets, split_cells
@@ -291,8 +290,7 @@ def update(
         fitted = clone(applied.model)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     kept = before | {applied.ids()[row]: list(labels) for row, labels in by_row.items()}
-    views = {name: Subset(view.source, view.index[rows]) for name, view in applied.views.items()}
-    training = Training(applied.store, views, Y[rows], part)
+    training = Training(applied.store, applied.some(rows), Y[rows], part)
     save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
     found: dict[str, Any] = {
         "model": out,

@@ -48,12 +48,8 @@ class AppliedModel:
     def n(self) -> int:
         return len(self.index)
 
-    def batch(self, where: slice) -> dict[str, Rows]:
+    def some(self, rows: slice | np.ndarray) -> dict[str, Rows]:
         """The views of some of the samples."""
-        return {name: Subset(view.source, view.index[where]) for name, view in self.views.items()}
-
-    def some(self, rows: np.ndarray) -> dict[str, Rows]:
-        """The views of the samples of these numbers."""
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
@@ -84,7 +80,7 @@ def rows_of(
     places = row_blocks(applied.n, 4 * BLOCK)
 
     def block(i: int) -> np.ndarray:
-        return compute(applied.batch(places[i]))
+        return compute(applied.some(places[i]))
 
     return np.concatenate([part for _, part in each(what, block, range(len(places)))])
 
@@ -304,7 +300,7 @@ def write_rows(
         run.note(f"{out} is unfinished: {writer.n_blocks - len(missing)} of {writer.n_blocks} blocks are there already")
 
     def write(i: int) -> None:
-        writer.write(i, compute(applied.batch(writer.rows(i))).astype(writer.array.dtype, copy=False))
+        writer.write(i, compute(applied.some(writer.rows(i))).astype(writer.array.dtype, copy=False))
 
     for _ in each("blocks of samples", write, missing):
         pass

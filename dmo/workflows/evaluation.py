@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import stores
-from dmo.blocks import Subset
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
@@ -304,13 +303,9 @@ def _cross_validated(
                 np.flatnonzero((fold != number) & (labeled | (classes is None))),
                 np.flatnonzero(fold == number),
             )
-            old, new = (
-                {name: Subset(view.source, view.index[part]) for name, view in applied.views.items()}
-                for part in (train, test)
-            )
             model = clone(applied.model)
             known = Y[train] if classes is None else classes[Y[train].argmax(axis=1)]
-            part = _row(model.fit(old, known).decide(new, top))
+            part = _row(model.fit(applied.some(train), known).decide(applied.some(test), top))
             if classes is not None:
                 part = _in_columns(part, np.searchsorted(classes, model.classes_), len(classes))
             if not len(found):

@@ -15,7 +15,7 @@ from dmo.blocks import Subset
 from dmo.errors import UserError
 from dmo.methods.annotator import Annotator
 from dmo.report import Table, write_report
-from dmo.report.numbers import is_number, shown
+from dmo.report.canvas import is_number, shown
 from dmo.select.sweeps import SweepResult, stratified_folds, sweep
 from dmo.select.tuning import search
 from dmo.workflows.fitting import Training, save, with_auto_kernels
