@@ -145,7 +145,7 @@ ESTIMATORS = {
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
 TUNED = (
-    *("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr"),
+    *("kgha", "ridge", "morp", "mlsi", "embedding", "mope", "mesd", "lltsvr", "coupledsvr"),
     *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
 )
 

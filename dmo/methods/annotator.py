@@ -578,6 +578,8 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
     -> (m, L)
     """
     if isinstance(model, Annotator):
+        if not model._decodes:
+            raise UserError("learns nothing of labels, which settings are compared by; take a method that does")
         real = model.outputs_
         return model._label_scores(X) if real is None else model._real_values(X, real).reshape(-1, len(real.scale))
     if hasattr(model, "decision_function"):

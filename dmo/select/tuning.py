@@ -132,7 +132,7 @@ def search(
         elif grid is None and isinstance(estimator, OutputSVR):
             found = _machine_search(problem)
         else:
-            grid = GRIDS[type(estimator).__name__] if grid is None else grid
+            grid = problem.within(GRIDS[type(estimator).__name__] if grid is None else grid)
             found = problem.with_own(problem.extended([grid]), grid)
     return problem.finished(found)
 
@@ -177,6 +177,20 @@ class _Problem:
             part = stratified_folds(np.nan_to_num(self.labels), (most / n, 1 - most / n), self.random_state)
             chosen = np.flatnonzero(part == 0)
         return replace(self, chosen=chosen, table=[])
+
+    def within(self, grid: Grid) -> Grid:
+        """The grid with no more components than the training rows of a fold, or columns of a linear kernel, allow."""
+        folds = stratified_folds(np.nan_to_num(self.labels), self.cv, self.random_state)
+        n = len(folds) - int(np.bincount(folds).max())
+        columns = sum(source.shape[1] for source in self.views.values())
+        linear = getattr(self.estimator, "kernel", "linear") == "linear" and "kernel" not in grid
+        most = max(1, min(n - 1, columns) if linear else n - 1)
+        wanted = grid.get("n_components", ())
+        fewer = list(dict.fromkeys(min(k, most) if isinstance(k, int) else k for k in wanted))
+        if fewer == list(wanted):
+            return grid
+        log.info("tune: n_components is at most %d: a fold trains on %d samples of %d columns", most, n, columns)
+        return {**grid, "n_components": fewer}
 
     def sweep(self, grids: Sequence[Grid]) -> dict[str, Any]:
         """The best row of all settings so far, with those of the grids that are new."""
@@ -248,6 +262,8 @@ class _Problem:
         free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
+            return best
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # as "pca" says nothing of labels
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:

@@ -36,9 +36,10 @@ from dmo.workflows.apply import (
     ALL,
     SCORES,
     AppliedModel,
+    checked_top,
     guarded,
-    label_count,
     label_names,
+    learned_values,
     open_applied,
     read_with_contents,
 )
@@ -81,7 +82,7 @@ class Trial:
 
     model: Any  # fitted, scores labels
     names: list[str]  # of its L labels
-    count: int | None
+    count: int | None  # labels given; None: those that `predict` gives
     extractor: Extractor | None  # describes images as the training images were, for a model of images
     columns: Mapping[str, list[str]]  # view -> names of its columns, where they are known
     texts: Mapping[str, Vocabulary]  # views that were made from documents
@@ -170,13 +171,22 @@ class Trial:
         near = self._neighbors(views, found.scores)
         answers = []
         for i, name in enumerate(ids):
-            order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
-            labels = [
-                {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
-                for j in order
-            ]
+            labels: list[dict[str, Any]]
+            if given is None:  # the digits of `dmo annotate --csv`
+                labels = [{"name": target, "value": float(f"{v:.6g}")} for target, v in zip(self.names, values[i])]
+            else:
+                order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
+                labels = [
+                    {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
+                    for j in order
+                ]
             answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
         return answers
+
+    @property
+    def targets(self) -> bool:
+        """Whether there are real targets in place of labels: values in their units."""
+        return learned_values(self.model)
 
     @property
     def probabilities(self) -> bool:
@@ -364,7 +374,7 @@ def open_trial(
     )
     if not predicts(fitted):
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot score labels")
-    label_count(top, fitted)  # refuses models of real targets, and more labels than there are
+    checked_top(top, fitted)
     known = _samples(model, features, note)
     columns = dict(getattr(fitted, "view_feature_names_", {}))
     if hasattr(fitted, "feature_names_in_"):

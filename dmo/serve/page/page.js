@@ -51,7 +51,8 @@ async function start() {
   document.title = `${model.title}: dmo`;
   byId("title").textContent = model.title;
   const near = model.samples === null ? "" : `, neighbors among ${model.samples} samples`;
-  byId("about").textContent = `${model.model}, ${model.labels.length} labels${near}; dmo ${model.version}`;
+  const what = model.targets ? "real targets" : "labels";
+  byId("about").textContent = `${model.model}, ${model.labels.length} ${what}${near}; dmo ${model.version}`;
   byId("takes").textContent = inSentences(model);
   byId("labels").append(...model.labels.map((name) => Object.assign(element("option"), { value: name })));
 }
@@ -97,7 +98,8 @@ function add(found, image, older) {
     shown.alt = `The image ${sample.id}`;
     shown.hidden = false;
   }
-  made.querySelector("legend").textContent = `Labels of ${sample.id}`;
+  made.querySelector("legend").textContent = `${model.targets ? "Values" : "Labels"} of ${sample.id}`;
+  made.querySelector("form").hidden = made.querySelector(".checked label").hidden = model.targets; // nothing to tick
   made.querySelector("form").addEventListener("submit", (event) => {
     event.preventDefault();
     addLabel(sample, event.target.querySelector("input"));
@@ -128,12 +130,17 @@ function forget(sample) {
 
 const inWords = (label) => {
   if (label.value === undefined) return "new";
+  if (model.targets) return String(label.value);
   return model.probabilities ? `${(100 * label.value).toFixed(label.value < 0.1 ? 1 : 0)} %` : label.value.toFixed(2);
 };
 
 function showLabels(sample) {
   const rows = sample.labels.map((label) => {
     const row = element("li");
+    if (model.targets) {
+      row.append(element("span", label.name), " ", element("span", inWords(label), "value"));
+      return row;
+    }
     const line = element("label");
     const box = Object.assign(element("input"), { type: "checkbox", checked: label.on });
     box.addEventListener("change", () => {
@@ -183,7 +190,8 @@ function showNeighbors(section, neighbors) {
       picture.addEventListener("error", () => picture.remove());
       entry.append(picture);
     }
-    const its = one.labels === undefined ? "" : one.labels.join(", ") || "no label";
+    const values = Object.entries(one.values || {}).map(([name, value]) => `${name} ${Number(value.toPrecision(6))}`);
+    const its = one.labels === undefined ? values.join(", ") : one.labels.join(", ") || "no label";
     entry.append(element("b", one.sample), ` ${one.value.toFixed(2)} `, element("span", its, "its"));
     list.append(entry);
   }
@@ -202,7 +210,8 @@ const checkedSamples = () => [...known.values()].filter((sample) => sample.check
 function count() {
   const done = checkedSamples();
   const changed = done.filter((sample) => sample.labels.some((label) => label.on !== label.given)).length;
-  document.querySelector("footer").hidden = byId("heading").hidden = known.size === 0;
+  byId("heading").hidden = known.size === 0;
+  document.querySelector("footer").hidden = known.size === 0 || model.targets;
   byId("count").textContent = `${done.length} of ${known.size} checked, ${changed} corrected`;
   byId("download").disabled = done.length === 0;
 }
