@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils import get_tags
 
 from dmo import stores
 from dmo.blocks import Rows
@@ -158,6 +159,9 @@ def fit(
             "model to save; take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform "
             "in Python"
         )
+    if training.Y is None and get_tags(estimator).target_tags.required:
+        cure = "pass --labels to the command that made it, or take a model that needs none: multisetcca, embedding"
+        raise UserError(f"{training.store.url} has no labels, and {type(estimator).__name__} learns from them; {cure}")
     estimator.fit(training.views, training.learned_by(estimator))
     costs = {**({} if plan is None else {"plan": plan.to_dict()}), **run.costs()}
     save(estimator, path, training, overwrite, costs)

@@ -1232,3 +1232,11 @@ def test_kept_options_of_another_shape_are_made_anew(text, monkeypatch, tmp_path
         assert "ridge" in estimator_options.surfaces()["KGHA"].options
     finally:
         estimator_options.surfaces.cache_clear()
+
+
+def test_a_store_without_labels_is_told_by_its_name(tmp_path):
+    store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
+    write(Source({"x": np.random.default_rng(0).normal(size=(30, 3))}, None), str(store))
+    said = run("fit", "ridge", store, model, code=2).stderr
+    assert f"{store} has no labels, and MultiViewRidge learns from them; pass --labels" in " ".join(said.split())
+    run("fit", "embedding", store, model)
