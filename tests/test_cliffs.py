@@ -300,7 +300,7 @@ OTHERS = {
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
         methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS
         methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
-        methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES methods.landmark_ridge.STEPS
+        methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
         methods.landmark_ridge._SINGLE decide.rules._STEPS fit.ridge_solves._ENOUGH fit.ridge_solves._PRODUCTS
         methods.svr_admm._CHECK methods.svr_admm._MEMORY methods.llt_svr._TIE methods.llt_svr._TOLERANCE

@@ -123,7 +123,7 @@ class Surface:
 def surfaces() -> dict[str, Surface]:
     """Class -> what the shell says of it: as it was found last, where no source of this package has changed since."""
     place, key = Path(cache_from_source(__file__)).with_suffix(".json"), _sources()
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none, broken, or another program's
         kept = json.loads(place.read_text("utf-8"))
         if kept["key"] == key:
             return {name: _read(found) for name, found in kept["surfaces"].items()}

@@ -10,7 +10,7 @@ import typer
 from dmo.cli.options import Features, Json, Model, Split
 from dmo.cli.session import grid, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, SCORES, open_applied, rows_of
+from dmo.workflows.apply import ALL, SCORES, learned_values, open_applied, rows_of
 from dmo.workflows.program import session
 
 LABELS_SHOWN = 5
@@ -42,7 +42,10 @@ def search(
             query = of_image(model, str(image)) if image is not None else of_sample(applied, str(sample))
             record["query"] = image if image is not None else sample
             scores = applied.scores(query)[0]
-            record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]
+            if learned_values(applied.model):
+                record["values"] = dict(zip(applied.label_names(), scores.tolist(), strict=True))
+            else:
+                record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]
             values = similar(learned_space(applied, None), learned_space(applied, query)[0])
         record["found"] = found_rows(applied, values, best(values, top))
         record |= run.costs()
@@ -67,7 +70,15 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         show(record, [], "", True)
         return
     if "query" in record:
-        show(record, [("its labels, best first", ", ".join(record["labels"]))], str(record["query"]), False)
+        what = "its values" if "values" in record else "its labels, best first"
+        show(record, [(what, _said(record))], str(record["query"]), False)
     title = f"nearest to {record['query']}" if "query" in record else f"samples for {', '.join(record['labels'])}"
-    cells = [[e["sample"], f"{e['value']:.3f}", ", ".join(e.get("labels", ["-"]))] for e in record["found"]]
-    grid(f"{title} among {record['n_samples']}", ["sample", "nearness", "its own labels"], cells, numbers=False)
+    cells = [[e["sample"], f"{e['value']:.3f}", _said(e)] for e in record["found"]]
+    own = "its own values" if any("values" in e for e in record["found"]) else "its own labels"
+    grid(f"{title} among {record['n_samples']}", ["sample", "nearness", own], cells, numbers=False)
+
+
+def _said(entry: dict[str, Any]) -> str:
+    """Labels, or real targets, in words."""
+    values = [f"{name} {value:.6g}" for name, value in entry.get("values", {}).items()]
+    return ", ".join(values or entry.get("labels", ["-"]))

@@ -11,7 +11,7 @@ import numpy as np
 from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds
 from dmo.decide.rules import BY_PROBABILITY, METRICS, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule, promised
 from dmo.errors import UserError
-from dmo.inputs import FLAG, SHARE, Need
+from dmo.inputs import COUNT, FLAG, SHARE, Need
 from dmo.memory import compared
 from dmo.parameters import ParameterObject
 
@@ -308,16 +308,17 @@ class PlugIn(ParameterObject):
         return self.metric in SET_METRICS or promised(self.metric) is not None
 
     def _check(self) -> None:
-        if self.makes_sets:
-            return
-        base, _, top = self.metric.partition("@")
+        base, _, top = str(self.metric).partition("@")
         known = ("f1", *METRICS, *BY_PROBABILITY)
-        if base not in known or not top.isdigit() or int(top) < 1:
+        is_named = isinstance(self.metric, str) and (
+            self.makes_sets or (base in known and top.isdecimal() and int(top) > 0)
+        )
+        if not is_named:
             names = ", ".join([*(f"'{name}@k'" for name in known), *(f"'{name}'" for name in SET_METRICS)])
             names += ", " + ", ".join(f"'{name}>=0.9'" for name in PROMISES)
             raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
-        if self.size < 1:
-            raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
+        if not COUNT.holds(self.size):
+            raise UserError(f"PlugIn: size = {self.size!r}; needed is a number of samples, such as 500")
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities and the rule from held-out scores.

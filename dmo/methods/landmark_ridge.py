@@ -55,8 +55,6 @@ _NEAR = 0.1  # of right-hand sides, that a solution but for rounding may leave
 _PER_LABEL = 24  # landmarks: n r^2 for a Gram matrix, 4 n r k for an iteration
 PASSES = 40
 """Labels whose products take as long as reading what is multiplied."""
-STEPS = 11
-"""Products of `LandmarkFactors` to expect."""
 _SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in single precision keep 3 or 4 digits
 
 

@@ -40,6 +40,7 @@ from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import is_product
 from dmo.memory import remembering
 from dmo.methods.annotator import Annotator, targets
+from dmo.methods.catalog import METHODS
 from dmo.methods.kgha import KGHA
 from dmo.methods.llt_svr import LLTSVR
 from dmo.methods.ridge import MultiViewRidge
@@ -180,22 +181,28 @@ class _Problem:
         return cls(estimator, X, Y, views, labels, real, metric, cv, random_state)
 
     def held(self, grid: Grid) -> Grid:
-        """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have."""
-        own, name = grid.get("n_components", ()), type(self.estimator).__name__
-        if own != GRIDS.get(name, {}).get("n_components") or not all(isinstance(value, int) for value in own):
-            return grid
+        """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have, and
+        whose own ridges are those of methods that have one.
+        """
+        defaults, held = GRIDS.get(type(self.estimator).__name__, {}), dict(grid)
+        methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
+        if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
+            del held["ridge"]
+        own = grid.get("n_components", ())
+        if own != defaults.get("n_components") or not all(isinstance(value, int) for value in own):
+            return held
         n, L = self.labels.shape
         most = n - -(-n // self.cv) - 1
         kernels = grid.get("kernel", (getattr(self.estimator, "kernel", "linear"),))
-        if any(
-            isinstance(parse(part), Linear)
-            for kernel in kernels
-            for part in per_view("kernel", kernel, list(self.views)).values()
-        ):
+        by_view = [part for kernel in kernels for part in per_view("kernel", kernel, list(self.views)).values()]
+        if any(isinstance(parse(part), Linear) for part in by_view):
             most = min(most, sum(source.shape[1] for source in self.views.values()))
-        if "method" in grid:  # whose directions are those of the labels
+        if methods:  # whose directions are those of the labels
             most = min(most, label_rank(np.nan_to_num(self.labels)), L - 1)
-        return {**grid, "n_components": tuple(dict.fromkeys(min(value, max(1, most)) for value in own))}
+        held["n_components"] = tuple(dict.fromkeys(min(value, max(1, most)) for value in own))
+        if held["n_components"] != own:
+            log.info("tune: n_components is at most %d, as many as samples of a fold, columns or labels allow", most)
+        return held
 
     def on(self, most: int) -> _Problem:
         """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
@@ -278,6 +285,8 @@ class _Problem:
         free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
+            return best
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # as "pca" says nothing of labels
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:

@@ -16,7 +16,16 @@ from dmo import stores
 from dmo.errors import UserError
 from dmo.formats.files import csv_rows, existing
 from dmo.formats.labels import label_sets, split_cells
-from dmo.workflows.apply import ALL, SCORES, AppliedModel, chosen_split, known_labels, open_applied, unguarded
+from dmo.workflows.apply import (
+    ALL,
+    SCORES,
+    AppliedModel,
+    chosen_split,
+    known_labels,
+    learned_values,
+    open_applied,
+    unguarded,
+)
 from dmo.workflows.program import Session
 
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
@@ -220,6 +229,9 @@ def _parameters(model: str) -> dict[str, Any]:
 
 def names_of(applied: AppliedModel) -> list[str]:
     """Names of the labels that people see: the model's, or the store's where that learned from columns without names."""
+    if learned_values(applied.model):
+        cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
+        raise UserError(f"the model learned real targets, and answers are labels; {cure}")
     names, stored = applied.label_names(), applied.store.label_names
     unnamed = names == [str(label) for label in range(len(names))]
     return list(stored) if unnamed and stored is not None and len(stored) == len(names) else names

@@ -187,9 +187,7 @@ def label_names(model: Any) -> list[str]:
 def label_count(wanted: int | None, model: Any) -> int:
     """Find how many labels a sample is given."""
     if learned_values(model):
-        raise UserError(
-            "the model learned real targets, not labels to choose from; leave --top out, or take dmo annotate"
-        )
+        raise UserError("the model learned real targets, not labels to choose from; leave --top out")
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")

@@ -138,7 +138,7 @@ def judge(
     shown = 0 if real else label_count(count, applied.model) if count is not None else _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
-    asked = None if real else checked_top(top, applied.model)
+    asked = checked_top(top, applied.model)
     if cv is None:
         decided = rows_of(applied, lambda views: _row(applied.model.decide(views, asked)))
         rule = applied.model.rule_
@@ -172,8 +172,11 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     """What `dmo annotate` wrote, on the samples it was written for; of labels only those written have a score."""
     results, store = stores.open_results(path), stores.open_features(features)
     names = results.attributes.get("label_names")
-    if results.kind not in ("scores", "labels") or names is None:
+    if results.kind not in ("scores", "labels", "values") or names is None:
         raise stores.StoreError(f"{path} holds {results.kind}, not labels or scores; write it with dmo annotate")
+    if store.real_labels != (results.kind == "values"):
+        has = "real targets" if store.real_labels else "labels"
+        raise stores.StoreError(f"{path} holds {results.kind}, {features} has {has}; pass what it was written for")
     where = split or results.attributes.get("split")
     views, Y, index = store.select(chosen_split(store, where, "test"))
     block = results[: len(index)]
@@ -193,14 +196,23 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     Y = Y if Y is None or columns is None else Y[:, columns]
     applied = AppliedModel(model, "", store, views, Y, index, where, columns)
     known = known_labels(applied, features)
+    costs = {"model_bytes": stores.describe(path)["bytes"]}
+    name, nothing, unseen = (
+        f"{results.kind} ({Path(path).stem})",
+        np.zeros((len(index), 0)),
+        {"training_samples": None, "cv": None},
+    )
+    if store.real_labels:
+        return EvaluatedModel(name, applied, scores, regression_figures(known, scores) | unseen, costs, nothing)
     if top is not None and top > written:
         raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
     count = min(_suitable(applied.model, known), written) if top is None else top
     measures = figures(known, scores, count, area=results.kind == "scores")
-    sets = scores > 0 if results.kind == "labels" else np.zeros((len(index), 0))
-    measures |= {"training_samples": None, "cv": None} | chosen_figures(known, sets)
-    costs = {"model_bytes": stores.describe(path)["bytes"]}
-    return EvaluatedModel(f"{results.kind} ({Path(path).stem})", applied, scores, measures, costs, sets)
+    sets = scores > 0 if results.kind == "labels" else nothing
+    measures |= unseen | chosen_figures(known, sets)
+    if store.class_labels and sets.shape[1]:
+        measures["accuracy"] = measures["subset_accuracy"]
+    return EvaluatedModel(name, applied, scores, measures, costs, sets)
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:

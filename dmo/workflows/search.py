@@ -101,12 +101,9 @@ def found_rows(applied: AppliedModel, values: np.ndarray, rows: np.ndarray) -> l
     found = []
     for i in rows:
         entry: dict[str, Any] = {"sample": ids[i], "value": round(float(values[i]), 6)}
-        if applied.Y is not None and names is not None:
-            own = np.asarray(applied.Y[i])
-            entry["labels"] = (
-                [f"{name} {value:.4g}" for name, value in zip(names, own, strict=True) if value == value]
-                if applied.store.real_labels
-                else [names[j] for j in np.flatnonzero(own == 1)]
-            )
+        if applied.Y is not None and applied.store.real_labels:
+            entry["values"] = dict(zip(applied.label_names(), applied.Y[i].tolist(), strict=True))
+        elif applied.Y is not None and names is not None:
+            entry["labels"] = [names[j] for j in np.flatnonzero(applied.Y[i] == 1)]
         found.append(entry)
     return found

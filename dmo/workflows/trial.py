@@ -82,7 +82,7 @@ class Trial:
 
     model: Any  # fitted, scores labels or predicts real targets
     names: list[str]  # of its L labels
-    count: int | None
+    count: int | None  # labels given; None: those that `predict` gives
     extractor: Extractor | None  # describes images as the training images were, for a model of images
     columns: Mapping[str, list[str]]  # view -> names of its columns, where they are known
     texts: Mapping[str, Vocabulary]  # views that were made from documents
@@ -171,15 +171,15 @@ class Trial:
         near = self._neighbors(views, found.scores)
         answers = []
         for i, name in enumerate(ids):
-            if given is None:  # real targets, in their order and units
-                labels = [{"name": target, "value": float(value)} for target, value in zip(self.names, values[i])]
-                answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
-                continue
-            order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
-            labels = [
-                {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
-                for j in order
-            ]
+            labels: list[dict[str, Any]]
+            if given is None:  # the digits of `dmo annotate --csv`
+                labels = [{"name": target, "value": float(f"{v:.6g}")} for target, v in zip(self.names, values[i])]
+            else:
+                order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
+                labels = [
+                    {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
+                    for j in order
+                ]
             answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
         return answers
 

@@ -13,10 +13,12 @@ from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from shell import disk_full, record, run
 from sklearn.metrics import f1_score, label_ranking_average_precision_score, mean_absolute_error, r2_score
+from starlette.testclient import TestClient
 
 import dmo.cli
 import dmo.methods
@@ -38,7 +40,8 @@ from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_score
 from dmo.parameters import flat, parts_of
 from dmo.parameters import places as flat_names
 from dmo.persistence import load
-from dmo.workflows.trial import Upload, open_trial
+from dmo.serve.app import make_app
+from dmo.workflows.trial import open_trial
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
 NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
@@ -215,47 +218,88 @@ def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["ridge", "lltsvr"])
-def test_every_door_gives_a_sample_the_labels_that_predict_gives(name, tmp_path):
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(160, 5))
-    Y = (X @ rng.normal(size=(5, 4)) + 0.5 * rng.normal(size=(160, 4)) > [0.0, 0.5, 1.0, 1.5]).astype(np.uint8)
-    Y[0] = 1
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", Y)
-    store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
-    run("ingest", "files", store, "--view", f"x={tmp_path}/x.npy", "--labels", tmp_path / "y.npy", "--test-share", 0.3)
-    run("fit", name, store, model, "--split", "train")
-    views, truth, _ = stores.open_features(store).select("test")
-    fitted, new = dmo.load(str(model)), views["x"][:]
-    sets, p = fitted.predict(new), fitted.predict_proba(new)
-    assert len(np.unique(sets.sum(axis=1))) > 1
+COLUMNS = {"labels": ["a", "b", "c", "d"], "classes": ["species"], "real": ["height", "weight"]}
 
-    out, text = tmp_path / "a.zarr", tmp_path / "a.csv"
-    run("annotate", model, store, out, "--csv", text, "--proba")
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("name", ["ridge", "lltsvr"])
+def test_every_door_says_of_a_sample_what_predict_says(name, kind, tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(160, 5)).round(4)
+    signal = X @ rng.normal(size=(5, 4)) + 0.5 * rng.normal(size=(160, 4))
+    Y = {"labels": (signal > [0.0, 0.5, 1.0, 1.5]).astype(int), "real": 170 + 10 * signal[:, :2].round(4)}
+    Y["classes"] = np.array(["cat", "dog", "owl"])[signal[:, :3].argmax(axis=1)][:, None]
+    table = pd.DataFrame({"id": [f"s{i:03d}" for i in range(160)]} | {f"f{j}": X[:, j] for j in range(5)})
+    table[COLUMNS[kind]] = Y[kind]
+    table.to_csv(tmp_path / "x.csv", index=False)
+    store, model, out, text = (tmp_path / end for end in ("s.zarr", "m.zarr", "a.zarr", "a.csv"))
+    chosen = "--label-columns", ",".join(COLUMNS[kind]), "--id", "id", "--test-share", 0.3
+    run("ingest", "files", store, "--view", f"x={tmp_path}/x.csv", *chosen)
+    run("fit", name, store, model, "--split", "train")
+    opened = stores.open_features(store)
+    views, truth, index = opened.select("test")
+    fitted, new = dmo.load(str(model)), views["x"][:]
+    said, everything = fitted.predict(new), fitted.predict(opened.views["x"][:])
+    words = {
+        "labels": lambda row: {COLUMNS[kind][j] for j in np.flatnonzero(row)},
+        "classes": lambda row: {str(row)},
+        "real": lambda row: [float(f"{value:.6g}") for value in row],
+    }[kind]
+
+    run("annotate", model, store, out, "--csv", text, *(["--proba"] if kind != "real" else []))
     with open(text, newline="") as file:
         rows = list(csv.DictReader(file))
-    for i, row in enumerate(rows):
-        labels = {int(label) for key, label in row.items() if key.startswith("label ") and label}
-        assert labels == set(np.flatnonzero(sets[i]))
-        assert [float(row[f"probability of {j}"]) for j in range(4)] == pytest.approx(p[i].tolist(), rel=1e-5)
-    f1 = pytest.approx(f1_score(truth, sets, average="micro"))
-    assert record("evaluate", model, store)["f1_micro"] == f1
-    assert record("evaluate", out, store)["f1_micro"] == f1
-    page = record("report", model, store, tmp_path / "page.html")["methods"]
-    assert next(iter(page.values()))["f1_micro"] == f1
-    given = open_trial(str(model), None, None, 200).rows([Upload("x.npy", tmp_path / "x.npy")])
-    everything = fitted.predict(X)
-    for i, answer in enumerate(given):
-        assert {int(label["name"]) for label in answer["labels"] if label["given"]} == set(
-            np.flatnonzero(everything[i])
-        )
+    for row, own in zip(rows, said, strict=True):
+        if kind == "real":
+            assert [float(row[target]) for target in COLUMNS[kind]] == words(own)
+        else:
+            assert {label for key, label in row.items() if key.startswith("label ") and label} == words(own)
+    if kind != "real":
+        names = [key for key in rows[0] if key.startswith("probability of ")]
+        written = [[float(row[name]) for name in names] for row in rows]
+        np.testing.assert_allclose(written, fitted.predict_proba(new), rtol=1e-5, atol=1e-12)
 
-    two = f1_score(truth, fitted.predict(new, top=2), average="micro")
-    run("annotate", model, store, tmp_path / "two.zarr", "--top", 2)
-    assert record("evaluate", tmp_path / "two.zarr", store)["f1_micro"] == pytest.approx(two)
-    assert record("evaluate", model, store, "--top", 2)["f1_micro"] == pytest.approx(two)
-    assert "pass --csv too" in run("annotate", model, store, tmp_path / "b.zarr", "--proba", code=2).stderr
+    measure, value = {
+        "labels": lambda: ("f1_micro", f1_score(truth, said, average="micro")),
+        "classes": lambda: ("accuracy", np.mean(said == Y[kind][index, 0])),
+        "real": lambda: ("r2", r2_score(truth, said)),
+    }[kind]()
+    for judged in (model, out):  # the model, and what it wrote
+        measured = record("evaluate", judged, store)[measure]
+        assert measured == pytest.approx(value)
+        page = record("report", judged, store, tmp_path / "page.html")["methods"]
+        assert next(iter(page.values()))[measure] == pytest.approx(value)
+
+    trial = open_trial(str(model), None, None, 200)
+    page = TestClient(make_app(trial, "m.zarr", "token"), "http://127.0.0.1:8000/token/")
+    assert page.get("model.json").json()["values"] == ("numbers" if kind == "real" else "probabilities")
+    sent = {"file": ("x.csv", (tmp_path / "x.csv").read_bytes())}
+    for own, answer in zip(everything, page.post("describe", files=sent).json()["samples"], strict=True):
+        if kind == "real":
+            assert [label["value"] for label in answer["labels"]] == words(own)
+            assert [label["name"] for label in answer["labels"]] == COLUMNS[kind]
+            assert all(set(near["values"]) == set(COLUMNS[kind]) for near in answer["neighbors"])
+        else:
+            assert {label["name"] for label in answer["labels"] if label["given"]} == words(own)
+
+    trained = int(np.flatnonzero(np.asarray(opened.split) == "train")[0])
+    first = words(Y[kind][trained, 0] if kind == "classes" else Y[kind][trained])
+    (tmp_path / "answers.csv").write_text(f"sample,labels\ns{trained:03d},{';'.join(sorted(map(str, first)))}\n")
+    update = "update", model, store, tmp_path / "next.zarr", tmp_path / "answers.csv"
+    if kind == "real":
+        assert "run dmo ingest and dmo fit again" in run(*update, code=2).stderr
+        for door in (("annotate", model, store, tmp_path / "b.zarr"), ("evaluate", model, store), ("serve", model)):
+            assert "real targets, not labels to choose from; leave --top out" in run(*door, "--top", 1, code=2).stderr
+        assert run("search", model, store, "--sample", "s003").stdout.count("height") > 5
+        return
+    assert record(*update)["changed_answers"] == 0
+    np.testing.assert_array_equal(dmo.load(str(tmp_path / "next.zarr")).predict(new), said)
+    if kind == "labels":
+        two = f1_score(truth, fitted.predict(new, top=2), average="micro")
+        run("annotate", model, store, tmp_path / "two.zarr", "--top", 2)
+        assert record("evaluate", tmp_path / "two.zarr", store)["f1_micro"] == pytest.approx(two)
+        assert record("evaluate", model, store, "--top", 2)["f1_micro"] == pytest.approx(two)
+        assert "pass --csv too" in run("annotate", model, store, tmp_path / "b.zarr", "--proba", code=2).stderr
 
 
 def test_annotate_scores_and_transform_equal_the_library(work, data, tmp_path):
@@ -1203,3 +1247,23 @@ def test_python_names_that_people_guess_end_in_the_right_one(name, meant):
     assert refused.value.name == name
     with pytest.raises(AttributeError, match=r"no attribute 'zzzz'$"):
         dmo.zzzz  # noqa: B018
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"key": KEY}', '{"key": KEY, "surfaces": {"KGHA": 3}}'])
+def test_kept_options_of_another_shape_are_made_anew(text, monkeypatch, tmp_path):
+    place = tmp_path / "kept.pyc"
+    monkeypatch.setattr(estimator_options, "cache_from_source", lambda _: str(place))
+    place.with_suffix(".json").write_text(text.replace("KEY", json.dumps(estimator_options._sources())))
+    estimator_options.surfaces.cache_clear()
+    try:
+        assert "ridge" in estimator_options.surfaces()["KGHA"].options
+    finally:
+        estimator_options.surfaces.cache_clear()
+
+
+def test_a_store_without_labels_is_told_by_its_name(tmp_path):
+    store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
+    write(Source({"x": np.random.default_rng(0).normal(size=(30, 3))}, None), str(store))
+    said = run("fit", "ridge", store, model, code=2).stderr
+    assert f"{store} has no labels, from which MultiViewRidge learns; name them" in " ".join(said.split())
+    run("fit", "embedding", store, model)

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
 import dmo
-from dmo.cli.app import app
+from dmo.cli.app import TUNED, app
 from dmo.datasets.writing import Source, write
 from dmo.decoders import Scores
 from dmo.workflows.plan import plan_fit
@@ -283,6 +284,27 @@ def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
     assert "impute" not in found["best"]  # given, not chosen
     assert dmo.load(str(tmp_path / "m.zarr"))._prepare.impute == "median"
     assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.8
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_every_estimator_that_predicts_is_tuned_on_few_rows(name, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(36, 8))
+    write(Source({"x": X}, (X[:, :3] > 0.2).astype(float)), str(tmp_path / "s.zarr"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of settings that 27 training rows do not allow
+        done = run("tune", name, tmp_path / "s.zarr", tmp_path / "m.zarr", "--folds", 4, "--json")
+    found = json.loads(done.stdout)
+    components = {row["n_components"] for row in found["table"] if "n_components" in row}
+    if name in ("morp", "mlsi"):
+        assert components == {8 if name == "mlsi" else 26}  # MLSI is linear
+        assert f"n_components is at most {max(components)}, as many as samples" in done.stderr
+    assert dmo.load(str(tmp_path / "m.zarr")).predict(X).shape == (36, 3)
+
+
+def test_a_method_that_learns_nothing_of_labels_is_not_tuned(store, tmp_path):
+    done = run("tune", "embedding", store, tmp_path / "m.zarr", "--method", "pca", "--view", "pixels", code=2)
+    assert "learns nothing from labels" in done.stderr
 
 
 def test_a_search_chooses_among_fillings(bottles, tmp_path):

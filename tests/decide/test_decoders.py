@@ -1,5 +1,7 @@
 """Decoders learned from held-out scores: probabilities, the plug-in rule, votes in score space, TagProp's likelihood."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
@@ -500,3 +502,17 @@ def test_equal_weights_of_views_have_a_name_and_unknown_ones_are_told_which_ther
     assert given_weights("equal", ["hue", "gist"]) == {"hue": 0.5, "gist": 0.5}
     with pytest.raises(UserError, match="weights = 'equals'; known: a weight per view, 'equal', 'tagprop'"):
         given_weights("equals", ["hue", "gist"])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"metric": 5}, "metric = 5"),
+        ({"metric": "f1@²"}, "metric = 'f1@²'"),
+        ({"size": "many"}, "size = 'many'"),
+        ({"metric": "f1-micro", "size": 0}, "size = 0"),
+    ],
+)
+def test_a_decoder_of_values_that_mean_nothing_is_refused(given, words):
+    with pytest.raises(UserError, match=re.escape(f"PlugIn: {words}; ")):
+        PlugIn(**given)

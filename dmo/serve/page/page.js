@@ -188,7 +188,8 @@ function showNeighbors(section, neighbors) {
       picture.addEventListener("error", () => picture.remove());
       entry.append(picture);
     }
-    const its = one.labels === undefined ? "" : one.labels.join(", ") || "no label";
+    const values = Object.entries(one.values || {}).map(([name, value]) => `${name} ${Number(value.toPrecision(6))}`);
+    const its = one.labels === undefined ? values.join(", ") : one.labels.join(", ") || "no label";
     entry.append(element("b", one.sample), ` ${one.value.toFixed(2)} `, element("span", its, "its"));
     list.append(entry);
   }
