@@ -94,6 +94,15 @@ def test_label_sets_are_scikit_learns(problem, block, monkeypatch):
     assert found.cardinality == pytest.approx(P.sum(axis=1).mean())
 
 
+def test_samples_without_a_known_label_count_for_no_figure_of_sets(problem):
+    Y, S = problem
+    P, some = (S > 0.5).astype(np.uint8), np.arange(len(Y)) % 3 > 0
+    for often in (np.ones(len(Y)), np.arange(len(Y)) % 4):
+        found = metrics.set_scores(np.where(some[:, None], Y, np.nan), P, often)
+        for name, value in vars(metrics.set_scores(Y[some], P[some], often[some])).items():
+            assert getattr(found, name) == pytest.approx(value, rel=1e-12), name
+
+
 def test_real_targets_are_scored_as_by_scikit_learn():
     rng = np.random.default_rng(0)
     Y = rng.normal(size=(70, 3)) * [1, 10, 100] + 5

@@ -92,7 +92,8 @@ class Samples:
     @property
     def y(self) -> np.ndarray | None:
         """What an estimator learns: the names of the classes (n) where every sample has one, else `labels`."""
-        return class_vector(self.labels, self.label_names) if self.classes else self.labels
+        whole = self.classes and self.labels is not None and not np.isnan(self.labels).any()
+        return class_vector(self.labels, self.label_names) if whole else self.labels
 
     @property
     def n(self) -> int:
@@ -315,13 +316,18 @@ def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state
 
 
 def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
-    """Give the class of every sample by its name.
+    """Give the class of every sample by its name, None where it is not known.
 
-    labels (n, L) -> (n,) or (n, L)
+    labels (n, L) -> (n,)
     """
-    if labels is None or np.isnan(labels).any():
-        return labels
-    return np.array([str(j) for j in range(labels.shape[1])] if names is None else names)[labels.argmax(axis=1)]
+    if labels is None:
+        return None
+    known, named = ~np.isnan(labels).any(axis=1), [str(j) for j in range(labels.shape[1])] if names is None else names
+    found = np.array(named)[np.nan_to_num(labels).argmax(axis=1)]
+    if not known.all():
+        found = found.astype(object)
+        found[~known] = None
+    return found
 
 
 def _is_split(features: Any) -> bool:

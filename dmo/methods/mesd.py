@@ -94,6 +94,7 @@ class MESD(DecodingProjection):
     (200, 2)
     """
 
+    _takes_unknown_classes = True
     _graph = Part(Graph, n_neighbors=None, adjacency=None, metric=None)
     _options = Part(MethodOptions, n_repelled=None, regularization=None, penalty=None, repulsion=None)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {

@@ -231,6 +231,7 @@ class MOPE(DecodingProjection):
     ((200, 2), (200, 200))
     """
 
+    _takes_unknown_classes = True
     _proximity = Part(Proximity)
     _combination = Part(Combine)
     _options = Part(MethodOptions, mixing=1.0, unsupervised="olpp")

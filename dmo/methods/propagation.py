@@ -225,6 +225,7 @@ class LabelPropagation(Annotator):
     """
 
     one_view = True
+    _takes_unknown_classes = True
     _prepare = Part(Prepare, scale="auto", impute=None)
     _by_scores = Part(Scores, "decoder", label_sets=True)
     _graph = Part(Graph, **GAUSSIAN)

@@ -290,6 +290,10 @@ class TraceEmbedding(DecodingProjection):
                 self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
 
     @property
+    def _takes_unknown_classes(self) -> bool:
+        return METHODS[self.method].family != "global"
+
+    @property
     def _decodes(self) -> bool:
         """Methods that learn from outputs, and leave a function of new rows."""
         entry = METHODS.get(self.method)

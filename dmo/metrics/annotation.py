@@ -650,7 +650,7 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
     n, L = shapes(Y, P, "predictions")
     weights = counts_of(sample_weight, n)
     hits, given, positives = np.zeros((3, L), np.int64 if weights is None else np.float64)
-    by_sample, wrong, right, compared = np.empty((3, n)), 0.0, 0.0, 0.0
+    by_sample, judged, wrong, right, compared = np.empty((3, n)), np.empty(n), 0.0, 0.0, 0.0
     for where, y, p, known in known_pairs("label sets", Y, P, "predictions"):
         p, told = (p, np.full(len(p), L)) if known is None else (p & known, known.sum(axis=1))
         both, different = y & p, (y != p).sum(axis=1)
@@ -659,10 +659,12 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
         found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
         by_sample[:, where] = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
         wrong += float(added(different, weights, where))
-        right += float(added(different == 0, weights, where))
+        judged[where] = told > 0  # of whose labels none is known, nothing is right or wrong
+        right += float(added((different == 0) & (told > 0), weights, where))
     per_label, total = ratio(2 * hits, given + positives, 0.0), given.sum() + positives.sum()
-    micro, size = float(2 * hits.sum() / total) if total else 0.0, n if weights is None else float(weights.sum())
-    f1, precision, recall = np.average(by_sample, axis=1, weights=weights).tolist()
+    often = judged if weights is None else judged * weights
+    micro, size = float(2 * hits.sum() / total) if total else 0.0, float(often.sum()) or 1.0
+    f1, precision, recall = (by_sample @ often / size).tolist()
     hamming = wrong / compared if compared else 0.0
     cardinality = float(given.sum() / size)
     return SetScores(micro, float(per_label.mean()), f1, hamming, right / size, cardinality, precision, recall)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils import get_tags
 
 from dmo import stores
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
 from dmo.datasets.samples import class_vector
 from dmo.errors import UserError
 from dmo.fit.engine import reasoned_engine
@@ -53,16 +53,25 @@ class Training:
         """What is learned: "labels", or "targets" where they are real."""
         return "targets" if self.store.real_labels else "labels"
 
+    def known_to(self, estimator: Any) -> Training:
+        """The samples that an estimator learns from: not those of unknown class, but where it has a use for them."""
+        needed = get_tags(estimator).target_tags.required
+        if not self.store.class_labels or not needed or getattr(estimator, "_takes_unknown_classes", False):
+            return self
+        assert self.Y is not None  # labels that are needed are there
+        rows = np.flatnonzero(~np.isnan(self.Y).any(axis=1))
+        if len(rows) == self.n:
+            return self
+        log.info("%d samples whose class is not known are left out", self.n - len(rows))
+        return replace(self, views={name: Subset(source, rows) for name, source in self.views.items()}, Y=self.Y[rows])
+
     def learned_by(self, estimator: Any) -> np.ndarray | None:
         """Give what an estimator is fitted on.
 
         -> (n,)
         """
         if self.store.class_labels:
-            found = class_vector(self.Y, self.store.label_names)
-            if found is not None and found.ndim > 1:
-                log.info("the classes of some samples are not known: every class is learned as a label of its own")
-            return found
+            return class_vector(self.Y, self.store.label_names)
         return self.Y
 
     @property
@@ -169,6 +178,7 @@ def fit(
             "model to save; take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform "
             "in Python"
         )
+    training = training.known_to(estimator)
     estimator.fit(training.views, training.learned_by(estimator))
     costs = {**({} if plan is None else {"plan": plan.to_dict()}), **run.costs()}
     save(estimator, path, training, overwrite, costs)

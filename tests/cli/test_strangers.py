@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scenes import draw_images
-from shell import run
+from shell import record, run
 
 from dmo import stores
 
@@ -155,3 +155,21 @@ def test_a_search_fills_cells_a_store_without_labels_says_what_it_lacks_and_yes_
     for command in ("tune", "fit"):
         said = run(command, "ridge", tmp_path / "x.zarr", tmp_path / "n.zarr", code=2).stderr
         assert "x.zarr has no labels, from which MultiViewRidge learns" in said
+
+
+@pytest.mark.parametrize("name", ["ridge", "kgha", "mesd", "labelpropagation"])
+def test_classes_of_which_some_are_not_known_are_predicted_as_classes_for_every_sample(name, tmp_path):
+    table = _table(species=CLASSES)
+    table.loc[::7, "species"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    named = ["--view", f"f={tmp_path / 't.csv'}", "--id", "id", "--label-columns", "species"]
+    run("ingest", "files", tmp_path / "f.zarr", *named)
+    run("fit", name, tmp_path / "f.zarr", tmp_path / "m.zarr")
+    run("annotate", tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "a.zarr", "--csv", tmp_path / "a.csv")
+    said = pd.read_csv(tmp_path / "a.csv").set_index("sample")
+    assert list(said.columns) == ["label 1"]
+    known = table.species.notna().to_numpy()
+    right = (said.loc[table.id, "label 1"].to_numpy() == CLASSES)[known].mean()
+    assert right > 0.8
+    judged = record("evaluate", tmp_path / "m.zarr", tmp_path / "f.zarr", "--split", "all")
+    assert judged["accuracy"] == pytest.approx(right)
