@@ -90,8 +90,8 @@ def tune(
         Labels or real outputs, as for its `fit`.
     grid : mapping of str to sequence, default=None
         Values by parameter, all of whose combinations are tried, and ridges, widths, C and balances beyond where the best
-        lies at an edge, and the estimator's own settings. None: kernels, widths, scales of the columns, ridges,
-        intercepts and what decodes scores, see `search`.
+        lies at an edge, and the estimator's own settings. None: kernels (its own, linear, and of dense rows that are
+        no histograms Laplacian), widths, scales of the columns, ridges, intercepts and what decodes scores.
     metric : str or callable, default=None
         See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`.
     cv : int, default=4
@@ -368,9 +368,11 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         presence(source) is None for source in problem.views.values()
     )  # one kernel takes no views that lack samples
     if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and whole and estimator.kernel != "product":
-        best = first.best()
-        how = ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
-        first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
+        for best in first.kinds()[:2]:
+            how = (
+                ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
+            )
+            first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
     kinds = first.kinds()
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
@@ -449,7 +451,9 @@ def _first_round(problem: _Problem) -> list[Grid]:
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
-    if len(scales) > 1 and any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values()):
+    free = all(scalable(estimator, list(problem.views)).values())  # kernels are not of histograms or directions
+    sparse = any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values())
+    if len(scales) > 1 and sparse:
         scales.append("l2")  # counts of words: a document says the same twice as long
     for scale in scales:
         own: dict[str, Sequence[Any]] = {"prepare__scale": [scale]} | more
@@ -459,9 +463,11 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 own = own | {"bandwidth": _WIDTHS}
             except (UserError, TypeError, AttributeError):  # a kernel without a width
                 pass
-        negative = scale == "standard" and not all(scalable(estimator, list(problem.views)).values())
-        if estimator.kernel != "linear" and not negative:
+        if estimator.kernel != "linear" and (free or scale != "standard"):
             grids.append(own | {"ridge": _RIDGES})
+        if "bandwidth" in own and free and not sparse and scale == scales[-1] and estimator.kernel != "laplacian":
+            # what trees know, smoothly; its distances are dear, and its ridge says almost what its width does
+            grids.append(own | {"kernel": ["laplacian"], "bandwidth": [1.0], "ridge": _RIDGES})
         if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
             ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]

@@ -472,6 +472,21 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
     assert {row["bandwidth"] for row in found.table if "bandwidth" in row} > {4.0, 5.0, 6.0}
 
 
+def test_labels_of_boxes_are_tuned_to_the_laplacian_kernel():
+    """A box of two columns among others is what trees find, and kernels of |x - y|_2 do not."""
+    X = np.random.default_rng(0).uniform(0, 1, (160, 8))
+    Y = ((X[:, :4] > 0.4) & (X[:, [1, 2, 3, 0]] > 0.3)).astype(np.uint8)
+    found = dmo.tune("ridge", X, Y, cv=2).tuning_
+    assert found.best_params_["kernel"] == "laplacian"
+    assert found.best_score_ > 0.02 + max(row["mean"] for row in found.table if row.get("kernel") != "laplacian")
+
+
+def test_the_laplacian_kernel_is_not_tried_of_sparse_rows_and_histograms():
+    X, Y = scattered(n=60)
+    for model, rows in ((MultiViewRidge(), scipy.sparse.csr_array(X)), (MultiViewRidge("hellinger-rbf"), X**2)):
+        assert {row.get("kernel") for row in dmo.tune(model, rows, Y, cv=2).tuning_.table} == {None, "linear"}
+
+
 def test_tuning_never_ends_below_the_estimators_own_settings_whatever_the_grid(caplog):
     X, Y = scattered()
     for model, grid in (
