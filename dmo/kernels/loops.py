@@ -257,7 +257,9 @@ def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-un
     d = x.shape[1]
     padded = d + (-d) % 4
     block, total = np.zeros((padded, WIDTH), K.dtype), np.empty(WIDTH, K.dtype)
-    where, value = np.arange(padded), np.zeros(padded, K.dtype)
+    where, value = np.empty(padded, np.int64), np.empty(padded, K.dtype)
+    for f in range(padded):  # numba takes longer to compile np.arange and slices that are assigned than all else here
+        where[f], value[f] = f, 0
     for j0 in range(0, y.shape[0], WIDTH):
         begin, j1 = max(start, j0 - first) if lower else start, min(j0 + WIDTH, y.shape[0])
         if begin >= stop:
@@ -266,10 +268,12 @@ def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-un
             for f in range(d):
                 block[f, j - j0] = y[j, f]
         for i in range(begin, stop):
-            value[:d] = x[i]
+            for f in range(d):
+                value[f] = x[i, f]
             _sum_features(pair, block, where, value, padded, total)
             end = min(j1, first + i + 1) if lower else j1
-            _write_row(K, first + i, j0, total, end - j0, 0.0, 0.0, total)
+            for j in range(j0, end):
+                K[first + i, j] = total[j - j0]
 
 
 @compiled(*ANY_ORDER)
@@ -304,16 +308,6 @@ def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ig
                         l += 1
                     total += difference * difference
                 K[first + i, j] = np.sqrt(total)
-
-
-@compiled()
-def count_entries(source, counts):  # type: ignore[no-untyped-def]
-    """counts[i] = entries of row i that are not zero."""
-    for i in range(source.shape[0]):
-        count, row = 0, source[i]
-        for f in range(row.shape[0]):
-            count += row[f] != 0
-        counts[i] = count
 
 
 @compiled()

@@ -57,9 +57,7 @@ def go_sparse(pair: str, X: Matrix) -> Matrix:
     if scipy.sparse.issparse(X) or pair not in FEATURE_BY_FEATURE or X.size == 0:
         return X
     X = np.ascontiguousarray(X) if X.dtype.isnative and X.dtype.kind in "iu" else readable(X)
-    counts = np.zeros(len(X) + 1, np.int64)
-    loops.count_entries(X, counts[1:])
-    indptr = np.cumsum(counts)
+    indptr = np.append(0, np.cumsum(np.count_nonzero(X, axis=1)))
     total = int(indptr[-1])
     if total >= SPARSE_BELOW * X.size:
         return X
