@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from dmo.kernels.loops import compiled
+
 Columns = Callable[[np.ndarray], np.ndarray]
 _PROPOSALS = 100  # a round: enough for products of matrices, few enough that most are accepted
 _FLOOR = 1e-6  # of the largest diagonal entry: what is left below is rounding of float32 columns
@@ -156,13 +158,18 @@ def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.rando
     return kept if len(kept) else np.array([np.argmax(proposal)])
 
 
-def _sequentially(local: np.ndarray, least: np.ndarray, floor: float) -> np.ndarray:
+@compiled()
+def _sequentially(local, least, floor):  # type: ignore[no-untyped-def]
     """Whether each pivot of `local`, which is used up, is above the floor and `least`, in the residual of those kept before
     it, as one pivot at a time would see it."""
-    kept = np.zeros(len(local), np.bool_)
-    for i in range(len(local)):
-        kept[i] = local[i, i] > max(floor, least[i])
-        if kept[i]:
-            row = local[i, i + 1 :]
-            local[i + 1 :, i + 1 :] -= np.multiply.outer(row / local[i, i], row)
+    n = local.shape[0]
+    kept = np.zeros(n, np.bool_)
+    for i in range(n):
+        pivot = local[i, i]
+        if pivot > floor and least[i] < pivot:
+            kept[i] = True
+            for j in range(i + 1, n):  # the triangle right of the diagonal
+                share, target, column = local[i, j] / pivot, local[j, j:], local[i, j:]
+                for k in range(n - j):
+                    target[k] -= share * column[k]
     return kept
