@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import psutil
 from rich.console import Console
 from rich.table import Table
@@ -361,6 +362,33 @@ def predictions(scale: float, product: Timed) -> list[Figure]:
     return found
 
 
+def tables(scale: float, product: Timed) -> list[Figure]:
+    """A table of numbers, and one with names of samples, words and classes, into a store; pandas beside it, and its file."""
+    n, rng = round(20_000 * scale), np.random.default_rng(0)
+    numbers = pd.DataFrame(rng.standard_normal((n, 100)).round(5)).add_prefix("f")
+    mixed = numbers[[f"f{j}" for j in range(20)]].assign(id=[f"s{i}" for i in range(n)])
+    mixed["color"], mixed["species"] = rng.choice(["red", "green", "blue"], n), rng.choice(["a", "b", "c"], n)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, table, options in (
+            ("100 numbers", numbers, {}),
+            ("20 numbers, a word, classes, names", mixed, {"id": "id", "labels": ["species"]}),
+        ):
+            path, out = Path(folder, "x.csv"), Path(folder, "x.zarr")
+            table.to_csv(path, index=False)
+
+            def ours(path: Path = path, out: Path = out, options: dict[str, Any] = options) -> Any:
+                return dmo.datasets.ingest_files({"x": path}, out, overwrite=True, **options)
+
+            def theirs(path: Path = path) -> None:
+                np.save(path.with_suffix(".npy"), pd.read_csv(path).select_dtypes("number").to_numpy())
+
+            ours()  # once, so that neither pays for imports
+            times = timed(ours)[1], timed(theirs)[1]
+            found.append(Figure(f"ingest, {name}", times[0], "pandas and np.save", times[1], note=f"{n} rows of CSV"))
+    return found
+
+
 Works: TypeAlias = dict[str, Callable[[float, Timed], list[Figure]]]
 WORKS: Works = {
     "pass": passes,
@@ -372,6 +400,7 @@ WORKS: Works = {
     "graph": graph,
     "default": defaults,
     "predict": predictions,
+    "table": tables,
 }
 
 
