@@ -185,6 +185,16 @@ def test_fda_is_scikit_learns():
     assert angle(model.expansion_.coefficients, reference) < 1e-5
 
 
+@pytest.mark.parametrize("method", ["fda", "cca", "opls"])
+def test_two_classes_are_parted_by_one_dimension_that_of_scikit_learn(method):
+    two = ONE == ONE[0]
+    reference = LinearDiscriminantAnalysis(solver="eigen").fit(X, two).scalings_[:, :1]
+    with pytest.warns(UserWarning, match="took 1, pass at most that"):
+        model = TraceEmbedding(method, **({"ridge": 1e-10} if method == "opls" else {})).fit(X, two)
+    centers = model.transform(X - X.mean(axis=0)), (X - X.mean(axis=0)) @ reference
+    assert abs(np.corrcoef(centers[0][:, 0], centers[1][:, 0])[0, 1]) > 1 - 1e-6
+
+
 def test_unweighted_fda_is_fda_of_repeated_rows():
     real = Duplicates(X, Y)
     reference = LinearDiscriminantAnalysis(solver="eigen").fit(real.E @ X, [l for _, l in real.pairs])
