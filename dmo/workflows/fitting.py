@@ -56,9 +56,12 @@ class Training:
     def known_to(self, estimator: Any) -> Training:
         """The samples that an estimator learns from: not those of unknown class, but where it has a use for them."""
         needed = get_tags(estimator).target_tags.required
-        if not self.store.class_labels or not needed or getattr(estimator, "_takes_unknown_classes", False):
+        return self if not needed or getattr(estimator, "_takes_unknown_classes", False) else self.known()
+
+    def known(self) -> Training:
+        """The samples without those whose class is not known."""
+        if not self.store.class_labels or self.Y is None:
             return self
-        assert self.Y is not None  # labels that are needed are there
         rows = np.flatnonzero(~np.isnan(self.Y).any(axis=1))
         if len(rows) == self.n:
             return self

@@ -35,7 +35,7 @@ def tune(
     """Score settings by cross-validation, refit the best one on all training samples and save it."""
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    training = training.known_to(estimator)
+    training = training.known()  # by which settings are compared
     Y: Any = _learned(estimator, training)  # where there are none, the search says so
     result = search(estimator, dict(training.views), Y, tried, metric, folds, random_state)
     save(result.best_estimator, path, training, overwrite)
@@ -52,7 +52,7 @@ def learning_curve(
     result: SweepResult, training: Training, folds: int = 4, random_state: int | None = 0
 ) -> list[tuple[int, float, float]]:
     """Score the best setting of a sweep on eighths, quarters, halves and all of the samples."""
-    training = training.known_to(result.best_estimator)
+    training = training.known()
     assert training.Y is not None
     n, grid = len(training.Y), {key: [value] for key, value in result.best_params.items()}
     learned = _learned(result.best_estimator, training)

@@ -173,3 +173,4 @@ def test_classes_of_which_some_are_not_known_are_predicted_as_classes_for_every_
     assert right > 0.8
     judged = record("evaluate", tmp_path / "m.zarr", tmp_path / "f.zarr", "--split", "all")
     assert judged["accuracy"] == pytest.approx(right)
+    assert record("tune", name, tmp_path / "f.zarr", tmp_path / "t.zarr", "--folds", 2)["best"]["mean"] > 0.7
