@@ -292,7 +292,7 @@ def _promised_thresholds(
     p, Y, counts (n, L)
     """
     L, known = Y.shape[1], np.ones(Y.shape) if counts is None else np.asarray(counts, np.float64)
-    often = known.max(axis=1, initial=0)  # of every sample
+    often = np.asarray(row_counts(known))
     if what == "precision":
         return np.full(L, _precise_threshold(level, p, Y, often, known > 0))
     rows, labels = np.nonzero(Y & (known > 0))
