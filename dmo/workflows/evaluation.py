@@ -151,8 +151,7 @@ def judge(
     else:
         measures = figures(Y, scores, shown) | set_figures(applied.model, Y, scores, sets, shown)
         measures["psp"] = _propensity_scored(Y, scores, shown, trained)
-    if applied.store.class_labels and (sets.sum(axis=1) == 1).all():  # sets of several classes have a coverage instead
-        measures["accuracy"] = measures["subset_accuracy"]
+    measures |= _accuracy(applied.store, sets, measures)
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
     return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs, sets)
@@ -210,8 +209,7 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     measures = figures(known, scores, count, area=results.kind == "scores")
     sets = scores > 0 if results.kind == "labels" else nothing
     measures |= unseen | chosen_figures(known, sets)
-    if store.class_labels and sets.shape[1]:
-        measures["accuracy"] = measures["subset_accuracy"]
+    measures |= _accuracy(store, sets, measures)
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
 
 
@@ -242,6 +240,12 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
     if getattr(getattr(model, "decoding_", None), "rule", None) is not None:
         found["auc_micro"] = None
     return found | chosen_figures(Y, sets)
+
+
+def _accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
+    """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
+    one = store.class_labels and (sets.sum(axis=1) == 1).all()
+    return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
 def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
