@@ -187,7 +187,7 @@ def test_fda_is_scikit_learns():
 
 @pytest.mark.parametrize("method", ["fda", "cca", "opls"])
 def test_two_classes_are_parted_by_one_dimension_that_of_scikit_learn(method):
-    two = ONE == ONE[0]
+    two = np.equal(ONE, ONE[0])
     reference = LinearDiscriminantAnalysis(solver="eigen").fit(X, two).scalings_[:, :1]
     with pytest.warns(UserWarning, match="took 1, pass at most that"):
         model = TraceEmbedding(method, **({"ridge": 1e-10} if method == "opls" else {})).fit(X, two)
