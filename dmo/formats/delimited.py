@@ -125,8 +125,8 @@ class Delimited:
             with parts:
                 for part in parts:
                     numbers = isinstance(part.index, pd.RangeIndex) and all(kind.kind in "iuf" for kind in part.dtypes)
-                    values = part.to_numpy(np.float64) if numbers else np.full(1, np.nan)
-                    if np.isnan(values).any():
+                    values = part.to_numpy(np.float64) if numbers else None
+                    if values is None or np.isnan(values).any():
                         raise ValueError("rows of other lengths, or cells that are no numbers")
                     if len(values):
                         yield values

@@ -86,9 +86,8 @@ def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.n
         return unknown_rows(found, np.flatnonzero(~np.array(listed))), names, "labels"
     gap = np.flatnonzero(column.isna().to_numpy())
     words = {str(value).strip().lower() for value in distinct(column)[1]} if column.dtype.kind in "bO" else set()
-    values = (
-        None if words and words <= TRUTH.keys() else numbers_of(column)
-    )  # "yes" and "no" are classes of these names
+    # "yes" and "no" are classes of these names
+    values = None if words and words <= TRUTH.keys() else numbers_of(column)
     if values is not None:
         found, real = checked_numbers(where, values[:, None], [name or "label"])
         levels = np.unique(values[~np.isnan(values)]) if real else np.arange(2.0)
