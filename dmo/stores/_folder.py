@@ -9,6 +9,7 @@ client library the URL needs, or an OSError that does not say which URL it is ab
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import shutil
 import stat
@@ -280,13 +281,7 @@ class Folder:
         """
         self._inside(key)
         if not self.is_local:
-            _, root = self._remote
-            data = b"".join(bytes(part) for part in parts)
-            try:
-                self._ask("pipe_file", f"{root}/{key}", data)
-            except FileNotFoundError:
-                self._make_remote(f"{root}/{key}".rpartition("/")[0])
-                self._ask("pipe_file", f"{root}/{key}", data)
+            self._put_remote(key, b"".join(bytes(part) for part in parts))
             return
         target, durable = Path(self.url, key), sync and _durable()
         partial = _beside(target)
@@ -304,6 +299,15 @@ class Folder:
         except OSError:
             _remove_file(partial)
             raise
+
+    def _put_remote(self, key: str, data: bytes, **how: str) -> None:
+        """Write an object; `how` is for fsspec."""
+        _, root = self._remote
+        try:
+            self._ask("pipe_file", f"{root}/{key}", data, **how)
+        except FileNotFoundError:
+            self._make_remote(f"{root}/{key}".rpartition("/")[0])
+            self._ask("pipe_file", f"{root}/{key}", data, **how)
 
     def _make_remote(self, path: str) -> None:
         """Make the folders down to `path`, but not what is at the top: object stores would make a bucket of any name."""
@@ -324,9 +328,13 @@ class Folder:
     def put_new(self, key: str, data: bytes) -> bool:
         """Write `data` under `key` unless there is something already; returns whether it was written."""
         if not self.is_local:
-            if self.get(key) is not None:
+            if self.get(key) is not None:  # some services write in spite of what is there
                 return False
-            self.put(key, data)
+            fs, _ = self._remote
+            write = getattr(fs, "_pipe_file", fs.pipe_file)
+            exclusive = {"mode": "create"} if "mode" in inspect.signature(write).parameters else {}
+            with suppress(FileExistsError):  # by another process, or by a request of ours that failed after it wrote
+                self._put_remote(key, data, **exclusive)
             return self.get(key) == data
         target = Path(self.url, key)
         for _ in range(5):

@@ -54,6 +54,28 @@ def test_a_row_store_is_begun_resumed_and_finished(bucket: str) -> None:
     assert Folder(url).get(LOCK) is None
 
 
+def test_a_lock_that_another_process_creates_after_the_look_is_kept(bucket: str, monkeypatch) -> None:
+    folder, look = Folder(f"{bucket}/raced.zarr"), Folder.get
+    folder.put(LOCK, b"theirs")
+    looks = iter([None])
+    monkeypatch.setattr(Folder, "get", lambda self, key: next(looks, look(self, key)))
+    assert not folder.put_new(LOCK, b"ours")
+    assert look(folder, LOCK) == b"theirs"
+
+
+def test_a_lock_whose_creation_was_carried_out_but_not_answered_is_ours(service: Service, bucket: str) -> None:
+    folder = Folder(f"{bucket}/lost.zarr")
+    assert folder.get(LOCK) is None  # one request
+    faults, next_put = service.faults, service.requests + 1
+    service.shares, service.window = {"lost": 1.0}, range(next_put, next_put + 1)
+    try:
+        assert folder.put_new(LOCK, b"ours")
+    finally:
+        service.shares = {}
+    assert service.faults == faults + 1
+    assert folder.get(LOCK) == b"ours"
+
+
 def given(settings: dict[str, str]) -> None:
     """A worker's environment has these settings, and no others of the service."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
