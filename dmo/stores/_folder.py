@@ -266,6 +266,17 @@ class Folder:
             raise StoreError(f"{self.url}: {error}; pass a path, or a URL such as s3://bucket/folder") from error
         return fs, path.rstrip("/")
 
+    def _named(self, method: str, **options: Any) -> dict[str, Any]:
+        """Those of the `options` that a method of this fsspec file system names."""
+        fs, _ = self._remote
+        named = inspect.signature(getattr(fs, f"_{method}", getattr(fs, method))).parameters
+        return {name: value for name, value in options.items() if name in named}
+
+    @cached_property
+    def _reading(self) -> dict[str, Any]:
+        """What has s3fs read an object by one request: else it asks for the size first, to read large ones in parts."""
+        return self._named("cat_file", max_concurrency=1)
+
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """What a method of the fsspec file system returns; raises as `ask`."""
         fs, _ = self._remote
@@ -330,11 +341,8 @@ class Folder:
         if not self.is_local:
             if self.get(key) is not None:  # some services write in spite of what is there
                 return False
-            fs, _ = self._remote
-            write = getattr(fs, "_pipe_file", fs.pipe_file)
-            exclusive = {"mode": "create"} if "mode" in inspect.signature(write).parameters else {}
             with suppress(FileExistsError):  # by another process, or by a request of ours that failed after it wrote
-                self._put_remote(key, data, **exclusive)
+                self._put_remote(key, data, **self._named("pipe_file", mode="create"))
             return self.get(key) == data
         target = Path(self.url, key)
         for _ in range(5):
@@ -371,7 +379,7 @@ class Folder:
                 with _regular(Path(self.url, key)) as file:
                     return file.read()
             _, root = self._remote
-            return self._ask("cat_file", f"{root}/{key}")
+            return self._ask("cat_file", f"{root}/{key}", **self._reading)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
@@ -384,7 +392,7 @@ class Folder:
         _, root = self._remote
         wanted = {f"{root}/{key}": key for key in asked}
         data: dict[str, bytes] = {}
-        for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return").items():
+        for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return", **self._reading).items():
             if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
                 again = self.get(wanted[path])  # raises where the service still fails: an object would count as missing
                 value = again if again is not None else FileNotFoundError()
@@ -470,6 +478,16 @@ class Folder:
             raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
+        """Remove the file at `key`, if there is one."""
+        self._inside(key)
+        if self.is_local:
+            _remove_file(Path(self.url, key))
+            return
+        _, root = self._remote
+        with suppress(FileNotFoundError):
+            self._ask("rm_file", f"{root}/{key}")
+
+    def delete_tree(self, key: str) -> None:
         """Remove the file or folder at `key`, if there is one."""
         self._inside(key)
         if self.is_local:

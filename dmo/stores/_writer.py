@@ -409,7 +409,7 @@ class Blocks:
         """Remove the store, which was begun in vain."""
         with writing(self.folder.url, "away the store"):
             for name in self.folder.names():
-                self.folder.delete(name)
+                self.folder.delete_tree(name)
             self.folder.delete(LOCK)
         release(self.folder.url, all_writers=True)
         if self.folder.is_local:

@@ -65,14 +65,9 @@ def test_a_lock_that_another_process_creates_after_the_look_is_kept(bucket: str,
 
 def test_a_lock_whose_creation_was_carried_out_but_not_answered_is_ours(service: Service, bucket: str) -> None:
     folder = Folder(f"{bucket}/lost.zarr")
-    assert folder.get(LOCK) is None  # one request
-    faults, next_put = service.faults, service.requests + 1
-    service.shares, service.window = {"lost": 1.0}, range(next_put, next_put + 1)
-    try:
+    with service.trouble(window=range(1, 2), lost=1.0):  # the request after the look
         assert folder.put_new(LOCK, b"ours")
-    finally:
-        service.shares = {}
-    assert service.faults == faults + 1
+    assert service.faults == 1
     assert folder.get(LOCK) == b"ours"
 
 
@@ -209,7 +204,7 @@ def test_blocks_that_cannot_be_asked_for_are_not_called_damaged(service: Service
                 assert stores.verify(url) == []
             except OSError as error:
                 told.append(error)
-    assert len(told) > 5
+    assert len(told) >= 5  # of some ten requests, two at a time
     assert {code(error) for error in told} == {WRONG if kind == "denied" else FAILED}
     assert {isinstance(error, UserError) for error in told} == {kind == "denied"}
     assert stores.verify(url) == []
