@@ -20,6 +20,7 @@ from sklearn.datasets import make_multilabel_classification
 
 import dmo
 from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
+from dmo.decide.out_of_fold import folds_of_rows
 from dmo.decide.score_rule import ScoreRule
 from dmo.decoders import Scores
 from dmo.fit.krylov import Krylov
@@ -469,6 +470,17 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
+def test_folds_follow_from_what_few_rows_are_and_from_the_order_of_more(monkeypatch):
+    X, Y, n = MORE[0][:80], MORE[1][:80], 80
+    order = np.random.default_rng(0).permutation(n)
+    for most, few in ((n - 1, False), (n, True), (n + 1, True)):
+        set_constant(monkeypatch, "decide.out_of_fold.FEW_ROWS", most)
+        fold, turned = folds_of_rows({"x": X}, Y), folds_of_rows({"x": X[order]}, Y[order])
+        assert (fold[order] == turned).all() == few
+        assert (fold == stratified_folds(Y, 4)).all() != few
+        np.testing.assert_array_equal(folds_of_rows({"x": np.ones((n, 1))}, 0 * Y), stratified_folds(0 * Y, 4))
+
+
 UNFACTORED = {
     "ridge": MultiViewRidge(ridge=0.5, approximation=TILES),
     "ridges": MultiViewRidge(ridge=[[0.1, 0.3, 0.5, 0.7, 0.9]], approximation=TILES),
@@ -484,10 +496,10 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
     X, Y, new = MORE[0][:n] / 5, MORE[1][:n], [MORE[0][n:120] / 5]
     plain, fold, held_out = (
         clone(UNFACTORED[name]).set_params(decoder=Scores(label_sets=False)),
-        stratified_folds(Y, 4),
+        folds_of_rows({"x": X}, Y),
         np.empty(Y.shape),
     )
-    for number in range(4):
+    for number in range(fold.max() + 1):
         part = fold == number
         held_out[part] = plain.fit([X[~part]], Y[~part]).decision_function([X[part]])
     raw = plain.fit([X], Y).decision_function(new)
