@@ -47,6 +47,7 @@ _DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
 _COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
 """Copies of the texts of Parquet while they become a table; encodings in which a text takes its length in the file."""
+_LINE = re.compile(r"[^\r\n]*(\r\n|[\r\n])|[^\r\n]+")
 _SOME = 50  # lines that the separator is found from
 _LEVELS = 20
 """Different words up to which a column is made of categories rather than of names."""
@@ -310,10 +311,7 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
 def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
     r"""Read rows of any number of fields: lists of labels."""
     text = _text(existing(path))
-    return [
-        [field.strip() for field in row if field.strip()]
-        for row in csv_rows(io.StringIO(text, newline=""), _separator(text))
-    ]
+    return [[field.strip() for field in row if field.strip()] for row in csv_rows(_lines(text), _separator(text))]
 
 
 def is_ragged(path: str | os.PathLike[str]) -> bool:
@@ -321,7 +319,7 @@ def is_ragged(path: str | os.PathLike[str]) -> bool:
     if suffix(path) not in _TEXT:
         return False
     text = _text(existing(path))
-    rows = list(islice(csv_rows(io.StringIO(text, newline=""), _separator(text)), _SOME))
+    rows = list(islice(csv_rows(_lines(text), _separator(text)), _SOME))
     return len({len(row) for row in rows if row}) > 1
 
 
@@ -460,7 +458,12 @@ def _text(path: Any) -> str:
 
 
 def _first_lines(text: str) -> list[str]:
-    return [line for line in islice(io.StringIO(text, newline=""), _SOME) if line.strip()]
+    return [line for line in islice(_lines(text), _SOME) if line.strip()]
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines with their ends; only those that are asked for are copied."""
+    return (found.group() for found in _LINE.finditer(text))
 
 
 def _separator(text: str) -> str:
@@ -483,7 +486,7 @@ def _decimal_comma(text: str, mark: str) -> bool:
 
 def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[str], bool]:
     """(names of the columns, whether the first line holds them)."""
-    first = [field.strip() for field in next(csv_rows(io.StringIO(text, newline=""), mark), [])]
+    first = [field.strip() for field in next(csv_rows(_lines(text), mark), [])]
     values = [to_number(field.replace(",", ".") if mark != "," else field) for field in first]
     if None in values or not first:
         doubled = sorted((name, count) for name, count in Counter(first).items() if name and count > 1)
