@@ -318,7 +318,7 @@ OTHERS = {
     "rows or entries at a time": """
         methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.writing._BLOCK decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
+        datasets.writing._BLOCK datasets.writing._NARROW datasets.writing._LARGEST decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
         methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES

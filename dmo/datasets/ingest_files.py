@@ -49,7 +49,7 @@ def ingest_files(
     how: Literal["inner", "outer"] | None = None,
     histograms: Collection[str] = (),
     dtypes: Mapping[str, str] | None = None,
-    block: int = 1024,
+    block: int | None = None,
     overwrite: bool = False,
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
@@ -77,8 +77,8 @@ def ingest_files(
         The views of counts.
     dtypes : mapping of str to str, default=None
         View -> type to store; others keep the files'.
-    block : int, default=1024
-        Rows in a block, which is what memory must hold of a view.
+    block : int, default=None
+        Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
     overwrite : bool, default=False
         Replace a store that is there.
 

@@ -178,7 +178,7 @@ class Samples:
         *,
         histograms: Collection[str] = (),
         dtypes: Mapping[str, str] | None = None,
-        block: int = 1024,
+        block: int | None = None,
         overwrite: bool = False,
         provenance: Provenance | None = None,
     ) -> FeatureStore:
@@ -192,8 +192,8 @@ class Samples:
             The views of counts.
         dtypes : mapping of str to str, default=None
             View -> type to store; others keep theirs.
-        block : int, default=1024
-            Rows in a block.
+        block : int, default=None
+            Rows in a block; None: 1024, of rows of few numbers 4096.
         overwrite : bool, default=False
             Replace a store that is there.
         provenance : Provenance, default=None
@@ -437,10 +437,10 @@ class _Reader:
                 raise DataError(f"{where}: the id in row {int(np.flatnonzero(ids.isna())[0])} is missing; give it one")
             # as objects of Python: looking them up in Arrow's texts makes each of them anew
             table = table.drop(columns=self.id).set_axis(pd.Index(ids.astype(str), dtype=object))
-            doubled = table.index[table.index.duplicated()]
-            if len(doubled):
+            if not table.index.is_unique:
+                doubled = table.index[table.index.duplicated()][0]
                 raise DataError(
-                    f"{where}: the id {doubled[0]!r} stands in {int((table.index == doubled[0]).sum())} rows, expected 1"
+                    f"{where}: the id {doubled!r} stands in {int((table.index == doubled).sum())} rows, expected 1"
                 )
         if self.split is not None and self.split in table.columns:
             self.parts = table[self.split].astype(str)

@@ -79,7 +79,7 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
     first, header = _header(str(path), text, mark, notes)
     try:
         found = pd.read_csv(
-            io.StringIO(text),
+            io.BytesIO(text.encode()),  # of a text pandas makes two more copies
             sep=mark,
             header=0 if header else None,
             names=None if header else first,
