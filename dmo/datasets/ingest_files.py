@@ -185,10 +185,12 @@ def _plain(path: str, read: dict[str, np.ndarray]) -> bool:
             return True
         counted = [float(j) for j in range(file.columns)]
         found: list[np.ndarray] = []
-        for block in file.blocks(_ROWS):
-            if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
-                return False
-            found.append(block)
+        with stage(f"read {os.path.basename(path)}") as advance:
+            for block in file.blocks(_ROWS):
+                if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
+                    return False
+                found.append(block)
+                advance(len(block))
     except DataError:
         return False
     if found:

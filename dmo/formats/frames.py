@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -332,7 +332,13 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
     parts: list[np.ndarray] = []
     names: list[str] = []
     words: list[str] = []
-    for name in table.columns:
+    plain = _numbers_alone(table)
+    for first, stop in pairwise([0, *(np.flatnonzero(~(plain[1:] & plain[:-1])) + 1), len(plain)]):
+        name = table.columns[first]
+        if plain[first:stop].all():  # these side by side, since pandas takes long for a column
+            parts.append(table.iloc[:, first:stop].to_numpy(np.float64))
+            names += map(str, table.columns[first:stop])
+            continue
         if has_lists(table[name]):
             raise DataError(
                 f"{where}: column {name!r} lists words; pass it as labels (--label-columns {name}), or leave it out"
@@ -350,14 +356,19 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
         notes.append(f"{where}: one column per value of {_listed(words)}")
     if not parts:
         raise DataError(f"{where}: has no column of features")
-    return np.hstack(parts), names
+    return np.concatenate(parts, axis=1, out=np.empty((len(table), len(names)))), names
+
+
+def _numbers_alone(table: pd.DataFrame) -> np.ndarray:
+    """Which columns are of one of NumPy's types for numbers."""
+    return np.array([isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in table.dtypes], bool)
 
 
 def class_like(table: pd.DataFrame) -> str | None:
     """The column that looks like classes: one that is called so, or the last of few words; None where there is none."""
     found = None
-    for name in table.columns:
-        if has_lists(table[name]):
+    for name, plain in zip(table.columns, _numbers_alone(table)):
+        if (plain and str(name).strip().lower() not in CLASS_NAMES) or has_lists(table[name]):
             continue
         numbers, levels = numbers_of(table[name]), table[name].nunique()
         whole = numbers is not None and bool((numbers == np.round(numbers))[~np.isnan(numbers)].all())
