@@ -259,7 +259,7 @@ OTHERS = {
         datasets.ingest._LARGEST datasets.ingest._LONGEST features.embedding.LARGEST features.images.LARGEST
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
-        formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
+        formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
         formats.delimited._CELLS formats.delimited._BYTES datasets.ingest_files._ROWS
         formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
@@ -319,7 +319,8 @@ OTHERS = {
     "rows or entries at a time": """
         methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.writing._BLOCK decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
+        datasets.writing._BLOCK datasets.writing._NARROW datasets.writing._LARGEST
+        decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
         methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES

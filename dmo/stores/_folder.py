@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+import re
 import shutil
 import stat
 import time
@@ -95,6 +96,7 @@ def writing(url: str, what: str) -> Iterator[None]:
 
 
 T = TypeVar("T")
+_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that no other check refuses
 _LONGEST = 60.0  # seconds between two requests
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
 _SILENT = {
@@ -239,6 +241,8 @@ class Folder:
 
     def _inside(self, key: str) -> None:
         """Refuse a key that names another place than one in this folder; keys come from files that others wrote."""
+        if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
+            return
         if (
             not isinstance(key, str)
             or not all(part.strip(".") for part in key.split("/"))
@@ -294,18 +298,18 @@ class Folder:
         if not self.is_local:
             self._put_remote(key, b"".join(bytes(part) for part in parts))
             return
-        target, durable = Path(self.url, key), sync and _durable()
+        target, durable = os.path.join(self.url, key), sync and _durable()
         partial = _beside(target)
         try:
             try:
                 _write(partial, parts, durable)
             except FileNotFoundError:
-                _make_folder(target.parent, durable)
+                _make_folder(Path(target).parent, durable)
                 _write(partial, parts, durable)
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
-                if not target.exists():  # else swept: another writer has finished the store
+                if not os.path.exists(target):  # else swept: another writer has finished the store
                     raise
         except OSError:
             _remove_file(partial)
@@ -346,7 +350,7 @@ class Folder:
             return self.get(key) == data
         target = Path(self.url, key)
         for _ in range(5):
-            partial = _beside(target)
+            partial = Path(_beside(target))
             _make_folder(target.parent, _durable())
             try:
                 _write(partial, [data])
@@ -364,7 +368,7 @@ class Folder:
                 self.delete(key)
             return
         target = Path(self.url, key)
-        aside = _beside(target)
+        aside = Path(_beside(target))
         with suppress(FileNotFoundError):
             os.rename(target, aside)
             if aside.read_bytes() != data:
@@ -376,7 +380,7 @@ class Folder:
         self._inside(key)
         try:
             if self.is_local:
-                with _regular(Path(self.url, key)) as file:
+                with _regular(os.path.join(self.url, key)) as file:
                     return file.read()
             _, root = self._remote
             return self._ask("cat_file", f"{root}/{key}", **self._reading)
@@ -418,7 +422,7 @@ class Folder:
                     start += part.size
             return len(data)
         try:
-            with _regular(Path(self.url, key)) as file:
+            with _regular(os.path.join(self.url, key)) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != expected:
                     return size
@@ -515,12 +519,13 @@ def _durable() -> bool:
     return found
 
 
-def _beside(target: Path) -> Path:
+def _beside(target: str | Path) -> str:
     """A name of its own for a file that will be `target`."""
-    return target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{uuid.uuid4().hex}{PARTIAL}")
 
 
-def _write(path: Path, parts: Iterable[Any], durable: bool = False, mode: str = "wb") -> None:
+def _write(path: str | Path, parts: Iterable[Any], durable: bool = False, mode: str = "wb") -> None:
     with open(path, mode, buffering=0) as file:
         for part in parts:
             view = memoryview(part)
@@ -530,7 +535,7 @@ def _write(path: Path, parts: Iterable[Any], durable: bool = False, mode: str = 
             os.fsync(file.fileno())
 
 
-def _regular(path: Path) -> Any:
+def _regular(path: str) -> Any:
     """A file open for reading; a store of others may hold a pipe, which waits for ever, or a device, which has no end."""
     waits = getattr(os, "O_NONBLOCK", 0)
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | waits))  # noqa: SIM115

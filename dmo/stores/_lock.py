@@ -68,6 +68,7 @@ class Owner:
         )
 
     @classmethod
+    @lru_cache(maxsize=16)  # a writer reads the same lock twice a block
     def parse(cls, data: bytes) -> Owner | None:
         """The owner that a lock names; None where it is damaged, or half-written."""
         try:
