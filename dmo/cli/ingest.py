@@ -12,7 +12,7 @@ import typer
 from dmo import stores
 from dmo.blocks import presence
 from dmo.cli.commands import CommandFirst
-from dmo.cli.options import Block, Json, Overwrite
+from dmo.cli.options import Block, Overwrite
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.writing import write
@@ -50,7 +50,6 @@ def _card(
     ] = False,
     block: Block = 1024,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     name = str(ctx.info_name)
     chosen = [view for part in views or () for view in part.split(",") if view] or None
@@ -59,13 +58,13 @@ def _card(
         options: dict[str, Any] = {"checksums": checksums, "fetch": fetch, "block": block, "overwrite": overwrite}
         return ingest(name, folder, store, views=chosen, **options)
 
-    _run(make, store, overwrite, json)
+    _run(make, store, overwrite)
 
 
 @ingest_app.command("digits")
-def _digits(store: Store, block: Block = 1024, overwrite: Overwrite = False, json: Json = False) -> None:
+def _digits(store: Store, block: Block = 1024, overwrite: Overwrite = False) -> None:
     """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
-    _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite, json)
+    _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite)
 
 
 @ingest_app.command("files")
@@ -111,7 +110,6 @@ def _files(
     ] = None,
     block: Block = 1024,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """Any files: tables (.csv, .tsv, .parquet), folders of texts, .npy, .npz, .mat, .arff, .svm, .zarr, .hvecs family."""
     if how not in (None, "inner", "outer"):
@@ -126,7 +124,7 @@ def _files(
         arguments["labels"] = _columns(label_columns) if label_columns is not None else _one_or_by_split(labels)
         arguments |= {"label_names": label_names, "id": id, "split": split_column, "test_share": test_share}
         arguments |= {"text": text or (), "separator": separator, "how": how}
-    _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite, json)
+    _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite)
 
 
 def _columns(text: str) -> int | list[str]:
@@ -176,15 +174,15 @@ def _one_or_by_split(entries: Sequence[str] | None) -> Any:
     return dict(_pair("--labels", entry) for entry in entries)
 
 
-def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool, as_json: bool) -> None:
-    with session(as_json) as run:
+def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool) -> None:
+    with session() as run:
         if free(path, overwrite, "features") and not overwrite:
             run.note(f"{path} is unfinished: going on with the blocks that are missing")
         store = make()
-    _report(run, store, path, as_json)
+    _report(run, store, path)
 
 
-def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) -> None:
+def _report(run: Session, store: stores.FeatureStore, path: str) -> None:
     labels = store.labels
     views = {name: store.view_info(name) for name in store.views}
     record = {
@@ -218,6 +216,6 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         present = presence(store.views[name])
         kind += "" if present is None else f", {(~present).sum()} samples missing"
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))
-    shown, costs = (rows if len(rows) < 6 else [*rows[:2], ("views", str(len(views)))]), cost_rows(record, run.verbose)
-    line = in_a_line(record, run.verbose, path, *(f"{name} {value}" for name, value in shown))
-    show(record, [*rows, ("size", amount(record["bytes"])), *costs], f"feature store {path}", as_json, line)
+    shown, costs = (rows if len(rows) < 6 else [*rows[:2], ("views", str(len(views)))]), cost_rows(record)
+    line = in_a_line(record, path, *(f"{name} {value}" for name, value in shown))
+    show(record, [*rows, ("size", amount(record["bytes"])), *costs], f"feature store {path}", line)

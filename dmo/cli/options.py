@@ -8,7 +8,6 @@ import typer
 
 from dmo.workflows.program import SCHEDULER
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes and estimated seconds; write nothing.")]
 Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]

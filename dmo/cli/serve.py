@@ -62,7 +62,7 @@ def serve(
         from dmo.workflows.trial import open_trial
     except ImportError:
         raise ImportError(_CURE) from None
-    with session(False) as run:
+    with session() as run:
         trial = open_trial(model, features, top, rows, run.note)
         token = secrets.token_urlsafe(24)
         app = make_app(trial, Path(model).name, token, Limits(megabytes=megabytes, rows=rows, seconds=seconds), host)

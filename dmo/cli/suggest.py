@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
-from dmo.cli.options import Features, Json, Model, Overwrite, Split
+from dmo.cli.options import Features, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
@@ -27,7 +27,6 @@ def suggest(
     prefix: Annotated[str, typer.Option(help="What comes before an id in the address of an image.")] = "",
     split: Split = None,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones."""
     kinds = [part.strip() for part in kind.split(",") if part.strip()]
@@ -36,7 +35,7 @@ def suggest(
         raise UserError(f"--kind {kind!r}: known are {', '.join(KINDS)}")
     if out is not None and out.suffix not in (".json", ".csv"):
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
-    with session(json) as run:
+    with session() as run:
         applied = open_applied(model, features, split, ALL, SCORES)
         found = suggestions(applied, count, kinds, workflows.answers.kept_answers(model))
         if out is not None:
@@ -44,20 +43,12 @@ def suggest(
             write_csv(out, text, overwrite)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         record |= {"suggested": found} | ({} if out is None else {"out": str(out)}) | run.costs()
-    if not json:
-        cells = [
-            [
-                row["sample"],
-                row["why"],
-                f"{row['value']:.3f}",
-                ", ".join(row["labels"]),
-                ", ".join(row.get("doubts", [])),
-            ]
-            for row in found
-        ]
-        grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
-    if json:
-        show(record, [], "", json)
+    show(record)
+    cells = [
+        [row["sample"], row["why"], f"{row['value']:.3f}", ", ".join(row["labels"]), ", ".join(row.get("doubts", []))]
+        for row in found
+    ]
+    grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
 
 
 def update_command(
@@ -73,7 +64,6 @@ def update_command(
         bool, typer.Option("--new-labels", help="Take labels that no sample carried before.")
     ] = False,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.
 
@@ -89,7 +79,7 @@ def update_command(
         raise UserError(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
         )
-    with stores.reserve_model(out, overwrite), session(json) as run:
+    with stores.reserve_model(out, overwrite), session() as run:
         record = update(run, model, features, out, given, split, new_labels, overwrite) | run.costs()
     how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
     kinds = (
@@ -99,10 +89,5 @@ def update_command(
     rows = [("answers", said), ("model", f"{how}: {out}")]
     rows += [("new labels", ", ".join(record["new_labels"]))] if record["new_labels"] else []
     parts = [f"{record['answers']} answers ({kinds})", how]
-    show(
-        record,
-        [*rows, *cost_rows(record, run.verbose)],
-        f"update of {model}",
-        json,
-        in_a_line(record, run.verbose, out, *parts),
-    )
+    line = in_a_line(record, out, *parts)
+    show(record, [*rows, *cost_rows(record)], f"update of {model}", line)

@@ -175,7 +175,7 @@ def test_documents_are_weighed_with_the_words_of_the_training_documents(tmp_path
     (tmp_path / "news.csv").write_text("topic,text\n" + "".join(f"{topic},{text}\n" for topic, text in texts))
     samples = read_samples(tmp_path / "news.csv", labels="topic", text="text")
     samples.write(tmp_path / "set.zarr")
-    with session(as_json=True) as run:
+    with session() as run:
         fit(
             run,
             dmo.MultiViewRidge("linear"),
@@ -190,7 +190,7 @@ def test_documents_are_weighed_with_the_words_of_the_training_documents(tmp_path
 def test_images_are_described_as_the_training_images_were(tmp_path):
     table = draw_images(tmp_path / "pics", 12)
     extract(list_images(tmp_path / "pics", table), tmp_path / "f.zarr", Recipe.of("moments"), threads=1)
-    with session(as_json=True) as run:
+    with session() as run:
         fit(run, dmo.KGHA("linear"), open_training(open_features(str(tmp_path / "f.zarr"))), str(tmp_path / "m.zarr"))
     trial, store = open_trial(str(tmp_path / "m.zarr"), None, 2, 50), open_features(tmp_path / "f.zarr")
     name = store.sample_ids[5]
