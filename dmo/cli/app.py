@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "annotate": Lazy(
         "dmo.cli.apply:annotate",
-        "Write the labels that a model gives to samples (default: the test split, else all) as a result store.",
+        "Write the labels that a model gives to samples (default: the test split, else all) as CSV or a result store.",
     ),
     "transform": Lazy(
         "dmo.cli.apply:transform",

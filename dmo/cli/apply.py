@@ -27,6 +27,7 @@ from dmo.workflows.apply import (
     check_rows_output,
     checked_top,
     finished_rows,
+    is_rows,
     label_words,
     learned_values,
     open_applied,
@@ -34,7 +35,7 @@ from dmo.workflows.apply import (
     write_csv,
     write_rows,
 )
-from dmo.workflows.program import asked, session
+from dmo.workflows.program import run_options, session
 
 Out = Annotated[str, typer.Argument(help="Result store to write.")]
 _SHOWN = 5
@@ -75,8 +76,10 @@ def transform(
 
 def annotate(
     model: Model,
-    features: Features,
-    out: Out,
+    features: Annotated[
+        str, typer.Argument(help="Feature store, or new samples: a table, a folder of images, or a folder of texts.")
+    ],
+    out: Annotated[str, typer.Argument(help="CSV file, or result store, to write; of images also a JSON file.")],
     top: Top = None,
     split: Split = None,
     scores: Annotated[
@@ -97,14 +100,14 @@ def annotate(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write the labels that a model gives to samples (default: the test split, else all) as a result store.
+    """Write the labels that a model gives to samples (default: the test split, else all) as CSV or a result store.
 
     They are those of `predict`; of a model of real targets its numbers are written.
     """
-    # Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
-    # changed images are described, and the output is CSV or JSON where it ends so. Run again on a feature store, it
-    # goes on where it was interrupted; a store and a CSV that are complete are left.
-    if workflows.images.is_image_folder(features):
+    # Of a folder of images only those that are new or changed are described. Run again on a feature store, it goes on
+    # where it was interrupted; a store and a CSV that are complete are left.
+    of_images = workflows.images.is_image_folder(features)
+    if of_images and (workflows.images.made_from_images(model) or not is_rows(features)):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
             raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
@@ -112,8 +115,11 @@ def annotate(
         annotate_folder(folder, scheduler)
         return
     with session() as run, ExitStack() as place:
-        check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
-        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
+        text = Path(out).suffix.lower() == ".csv" and csv is None
+        csv = out if text else csv
+        if not text:
+            check_rows_output(out, "annotate", "pass a store, or a CSV file")
+        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or (not text and finished_rows(out))):
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         if csv is not None:
             stores.check_output_file(csv)
@@ -144,11 +150,15 @@ def annotate(
             attributes={"split": applied.split, "top": asked, "label_names": names},
             block=block,
             overwrite=overwrite,
-            dry_run=dry_run,
+            dry_run=dry_run or text,
         )
         if not dry_run:
-            found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
-            columns = Columns(names, found) if real else None
+            if text:
+                del record["plan"]
+                found = rows_of(applied, row)
+            else:
+                found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
+            columns = Columns(names, found) if real or (scores and text) else None
             if real:
                 words: list[list[str]] = [[] for _ in found]
             elif scores and csv is None:
@@ -161,7 +171,7 @@ def annotate(
             record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
                 write_csv(Path(csv), as_csv(applied.ids(), words, "\r\n", columns), overwrite)
-                record["csv"] = csv
+                record |= {"bytes": os.path.getsize(csv)} | run.costs() if text else {"csv": csv}
     _show_rows(record, "annotation")
 
 
@@ -179,7 +189,7 @@ def _show_rows(record: Mapping[str, Any], what: str) -> None:
     parts = f"{what} of {record['n_samples']} samples{split}, {record['columns']} columns", _first(record)
     line = in_a_line(record, f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}", *parts)
     show(record, [*rows, *cost_rows(record)], f"{what} in {record['out']}", line)
-    if asked().verbose and record.get("examples"):
+    if run_options().verbose and record.get("examples"):
         first = [(sample, ", ".join(words)) for sample, words in record["examples"].items()]
         grid("first samples", ["sample", "labels, best first"], first, numbers=False)
 
@@ -202,7 +212,7 @@ def annotate_folder(request: workflows.images.Folder, scheduler: str | None) -> 
     line = in_a_line(record, request.out, f"labels of {record['n_images']} images", _first(record))
     costs = cost_rows(record)
     show(record, [*_rows(record), *costs], f"annotation of {request.folder} in {request.out}", line)
-    if asked().verbose:
+    if run_options().verbose:
         first = [(name, ", ".join(labels)) for name, labels in record["examples"].items()]
         grid("first images", ["image", "labels, best first"], first, numbers=False)
 

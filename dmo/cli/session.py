@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo.errors import amount, visible
-from dmo.workflows.program import asked
+from dmo.workflows.program import run_options
 
 WIDTH = 110
 """Columns where the output is no terminal."""
@@ -18,9 +18,9 @@ WIDTH = 110
 
 def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", line: str = "") -> None:
     """The result on standard output: `record` as JSON, or `line`, or where there is none `rows` (name, value) as a table."""
-    if asked().json:
+    if run_options().json:
         print(json.dumps(record, indent=1, allow_nan=False))
-    if asked().json or (line and asked().quiet) or not (line or rows):
+    if run_options().json or (line and run_options().quiet) or not (line or rows):
         return
     if line:
         print(visible(line))
@@ -35,13 +35,13 @@ def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", lin
 
 def say(text: str, end: str = "\n") -> None:
     """Text on standard output that is for people alone."""
-    if not asked().json:
+    if not run_options().json:
         print(text, end=end)
 
 
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> None:
     """A table with a head on standard output, but with --json; with `numbers` columns after the first are set to the right."""
-    if asked().json:
+    if run_options().json:
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
@@ -63,12 +63,12 @@ def _print(title: str, table: Table) -> None:
 def in_a_line(costs: Mapping[str, Any], out: str, *parts: str) -> str:
     """What was made and what is in it, as one line; empty for those who want all."""
     said = "; ".join([*(part for part in parts if part), f"{costs['seconds']:.1f} s"])
-    return "" if asked().verbose else f"{out}: {said}"
+    return "" if run_options().verbose else f"{out}: {said}"
 
 
 def cost_rows(costs: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Time, in all and per stage, and memory, for those who want to know all."""
-    if not asked().verbose:
+    if not run_options().verbose:
         return []
     stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items()]
     total = [("time", f"{costs['seconds']:.2f} s"), *stages]

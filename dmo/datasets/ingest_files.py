@@ -112,7 +112,7 @@ def ingest_files(
     names = read_names(label_names) if isinstance(label_names, str | Path) else label_names
     everything = dict(views) if labels is None or isinstance(labels, int | list | tuple) else {**views, LABELS: labels}
     options = {"id": id, "split": split, "text": text, "separator": separator, "how": how}
-    provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything)})
+    provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything), "id": id})
     read: dict[str, np.ndarray] = {}
     if any(options.values()) or _tables(everything, labels, read):
         samples = read_samples(views, labels, test_share=test_share, **options)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from dmo.datasets.samples import class_vector
 from dmo.errors import UserError
 from dmo.fit.engine import reasoned_engine
 from dmo.inputs import Preparation, preparing
-from dmo.workflows.apply import chosen_split, chosen_views, origin
+from dmo.workflows.apply import chosen_split, chosen_views, columns_of, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session
@@ -206,7 +206,8 @@ def save(
         estimator.label_names_ = list(names or ())
     seed = estimator.get_params(deep=False).get("random_state")
     source = origin([store.url], store, training.split, seed)
-    parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs}) | dict(more or {})
+    parameters = dict(source.parameters) | {"columns": columns_of(store, estimator)}
+    parameters |= ({} if costs is None else {"costs": costs}) | dict(more or {})
     estimator.save(path, stores.Provenance(source.parents, parameters, seed), overwrite, attached_recipe(store))
 
 

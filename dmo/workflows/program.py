@@ -115,7 +115,7 @@ class RunOptions:
 
 
 _options: ContextVar[RunOptions] = ContextVar("dmo_run_options", default=RunOptions())  # noqa: B039 (frozen)
-asked = _options.get
+run_options = _options.get
 """The options of the run that goes on."""
 
 
@@ -217,7 +217,7 @@ class Session:
 @contextmanager
 def session() -> Iterator[Session]:
     """Run a command's work: bars for its stages on a terminal, lines elsewhere, the library's log and warnings as notes."""
-    run = Session(Console(stderr=True), asked().verbose, asked().quiet)
+    run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
     handler = _Notes(run)
     log = logging.getLogger("dmo")
     level = log.level
