@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
@@ -12,8 +13,9 @@ import typer
 import dmo
 from dmo import workflows
 from dmo.cli.estimator_options import engine, engine_options, options_of, surfaces
-from dmo.cli.options import Features, Overwrite, Scheduler, Split
+from dmo.cli.options import OF_TABLE, Given, Overwrite, Scheduler, Split, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
+from dmo.errors import UserError
 from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
@@ -25,7 +27,7 @@ def fit_command(name: str) -> Callable[..., None]:
     """The command that fits the estimator of this name."""
 
     def command(
-        store: Features,
+        store: Given,
         model: Output,
         split: Split = None,
         scheduler: Scheduler = None,
@@ -33,6 +35,7 @@ def fit_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
+        store = store_of(name, store, given, overwrite)
         opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
@@ -64,7 +67,23 @@ def with_options(command: Callable[..., None], name: str, text: str, several: bo
     """`command` with an option for its **given: for every parameter of the estimator, and of its engines."""
     own = [option.parameter(several) for option in options_of(name).values()]
     engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
-    return with_parameters(command, name, [*own, *engines], text)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    table = [inspect.Parameter(option, kind, default=None, annotation=of) for option, of in OF_TABLE.items()]
+    return with_parameters(command, name, [*own, *engines, *table], text)
+
+
+def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> str:
+    """The feature store at a path, or that of the table or folder there, by the options `given` for it."""
+    asked = {key: given[key] for key in OF_TABLE if given[key] is not None}
+    if "://" in path or not os.path.exists(path) or os.path.exists(os.path.join(path, "zarr.json")):
+        if asked:
+            flag = next(iter(asked)).replace("_", "-")
+            raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")
+        return path
+    if (columns := asked.pop("label_columns", None)) is not None:
+        asked["labels"] = label_names_in(columns)
+    with session() as run:
+        return workflows.fitting.store_beside(run, path, asked, getattr(dmo, name), overwrite)
 
 
 def with_parameters(

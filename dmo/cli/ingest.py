@@ -12,7 +12,7 @@ import typer
 from dmo import stores
 from dmo.blocks import presence
 from dmo.cli.commands import CommandFirst
-from dmo.cli.options import Block, Overwrite
+from dmo.cli.options import Block, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.writing import write
@@ -79,23 +79,12 @@ def _files(
             help="FILE of 0/1 columns, of classes, of lists or of real targets, or SPLIT=FILE; a Mulan .xml for ARFF."
         ),
     ] = None,
-    label_columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES|NUMBER",
-            help="Columns of the views that are labels: names, comma-separated; of ARFF also how many: 6 the first six, "
-            "-6 the last six, 0 none.",
-        ),
-    ] = None,
+    label_columns: LabelColumns = None,
     label_names: Annotated[str | None, typer.Option(help="Text file with one label name a line.")] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column that names the samples in every table; the tables are joined by it.")
-    ] = None,
+    id: Id = None,
     split_column: Annotated[str | None, typer.Option(help="Column that names the part of a sample.")] = None,
-    test_share: Annotated[
-        float | None, typer.Option(help="Share of the samples that become the split test, every label with its share.")
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Column of documents: a view of tf-idf rows.")] = None,
+    test_share: TestShare = None,
+    text: Text = None,
     separator: Annotated[
         str | None, typer.Option(help="Between the labels of a sample (default: | ; or , as found).")
     ] = None,
@@ -121,17 +110,10 @@ def _files(
     else:
         types = dict(_type(entry) for entry in dtype or ())
         arguments = {"views": _files_by_view(view or ()), "histograms": histogram or (), "dtypes": types}
-        arguments["labels"] = _columns(label_columns) if label_columns is not None else _one_or_by_split(labels)
+        arguments["labels"] = label_names_in(label_columns) if label_columns is not None else _one_or_by_split(labels)
         arguments |= {"label_names": label_names, "id": id, "split": split_column, "test_share": test_share}
         arguments |= {"text": text or (), "separator": separator, "how": how}
     _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite)
-
-
-def _columns(text: str) -> int | list[str]:
-    try:
-        return int(text)
-    except ValueError:
-        return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _pair(option: str, entry: str) -> tuple[str, str]:

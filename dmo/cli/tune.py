@@ -12,8 +12,8 @@ import typer
 import dmo
 from dmo import workflows
 from dmo.cli.estimator_options import Option, options_of, surfaces
-from dmo.cli.fit import Output, estimator_of, training_of, with_options
-from dmo.cli.options import Features, Overwrite, Scheduler, Split
+from dmo.cli.fit import Output, estimator_of, store_of, training_of, with_options
+from dmo.cli.options import Given, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.program import free, session
@@ -49,7 +49,7 @@ def tune_command(name: str) -> Callable[..., None]:
     """The command that tunes the estimator of this name: its parameters with values to try, separated by commas."""
 
     def command(
-        store: Features,
+        store: Given,
         model: Output,
         split: Split = None,
         bandwidth_factors: Bandwidth = None,
@@ -61,6 +61,7 @@ def tune_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
+        store = store_of(name, store, given, overwrite)
         opened = dmo.stores.open_features(store)
         title = f"{name} tuned on {store}"
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:

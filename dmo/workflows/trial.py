@@ -238,8 +238,9 @@ class Trial:
         if ending == ".npz":
             arrays = open_npz(upload.path)
             found = {view: arrays[view] for view in self.widths if view in arrays}
-            if not found and len(arrays) == 1:
-                found = {self._view_of(upload): next(iter(arrays.values()))}
+            rows_ = [array for array in arrays.values() if len(array.shape) == 2]
+            if not found and len(rows_) == 1:
+                found = {self._view_of(upload): rows_[0]}
             if not found:
                 raise UserError(
                     f"{upload.name} holds the arrays {', '.join(arrays)}; call them {', '.join(self.widths)}"
@@ -403,7 +404,7 @@ def _reader(model: str, fitted: Any, store: stores.FeatureStore | None = None) -
     if hasattr(fitted, "feature_names_in_"):
         columns[SINGLE] = list(fitted.feature_names_in_)
     texts = {view: Vocabulary(about["names"], np.array(about["idf"])) for view, about in kept.items() if "idf" in about}
-    made = (parameters.get("features") or {}).get("parameters") or {}
+    made = ((parameters.get("features") or {}).get("parameters") or {}).get("options", {})
     return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"))
 
 
