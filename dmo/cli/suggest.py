@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
+from dmo.cli.evaluate import percent
 from dmo.cli.options import Features, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
@@ -63,6 +64,9 @@ def update_command(
     new_labels: Annotated[
         bool, typer.Option("--new-labels", help="Take labels that no sample carried before.")
     ] = False,
+    new: Annotated[
+        str | None, typer.Option(help="Table, or folder of images, with answered samples that the store lacks.")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.
@@ -80,7 +84,7 @@ def update_command(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
         )
     with stores.reserve_model(out, overwrite), session() as run:
-        record = update(run, model, features, out, given, split, new_labels, overwrite) | run.costs()
+        record = update(run, model, features, out, given, split, new_labels, overwrite, new) | run.costs()
     how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
     kinds = (
         f"{record['new_answers']} new, {record['changed_answers']} changed, {record['empty_answers']} without a label"
@@ -89,5 +93,10 @@ def update_command(
     rows = [("answers", said), ("model", f"{how}: {out}")]
     rows += [("new labels", ", ".join(record["new_labels"]))] if record["new_labels"] else []
     parts = [f"{record['answers']} answers ({kinds})", how]
+    if record["test"] and record["test"]["after"]:
+        before, after = (record["test"][when] for when in ("before", "after"))
+        what, name = ("accuracy", "accuracy") if "accuracy" in after else ("f1_micro", "micro F1")
+        said = f"{name} {percent(before[what])} -> {percent(after[what])} on {after['samples']} test samples"
+        rows, parts = [*rows, ("test samples", said)], [*parts, said]
     line = in_a_line(record, out, *parts)
     show(record, [*rows, *cost_rows(record)], f"update of {model}", line)

@@ -100,7 +100,7 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
         from dmo.workflows.trial import open_rows
 
         store = open_rows(model, fitted, features)
-    known = _views_for(fitted, store, model)
+    known = views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
     used = {name: views[own] for name, own in known.items()}
@@ -140,7 +140,7 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
     return np.array([place[name] for name in label_names(fitted)])
 
 
-def _views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
+def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
     """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}

@@ -125,7 +125,7 @@ class Trial:
         if 0 in counts.values():
             raise UserError(f"{uploads[0].name} holds no row; pass at least one sample")
         n = next(iter(counts.values()))
-        return self._answers(list(map(str, range(n))) if ids is None else ids, views)
+        return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views)
 
     def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
         """As `_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
@@ -308,6 +308,11 @@ class Trial:
                     f"{', '.join(wanted)}, called like it"
                 )
         return found, ids
+
+
+def row_names(name: str, n: int) -> list[str]:
+    """Names of n rows of a file that gives them none."""
+    return [f"{name}:{row}" for row in range(n)]
 
 
 def readers() -> Any:
