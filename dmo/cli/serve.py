@@ -18,6 +18,7 @@ import typer
 
 import dmo
 from dmo.cli.options import Model
+from dmo.cli.session import say, show
 from dmo.errors import UserError
 from dmo.workflows.program import session
 
@@ -70,7 +71,9 @@ def serve(
             if not _is_loopback(host):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
             address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
-            print(f"{address}\nCtrl-C ends it", flush=True)
+            show({"address": address, "openapi": f"{address}openapi.json"})
+            say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
+            sys.stdout.flush()
             wanted = sys.stdout.isatty() if browser is None else browser
             server = uvicorn.Server(
                 uvicorn.Config(
