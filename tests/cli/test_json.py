@@ -75,7 +75,7 @@ MEANINGS = {
     "objective": "Value of the objective.",
     "out": "What was written.",
     "path": "The store.",
-    "plans": "Engine -> bytes of `kernel`, `factor`, `model`, this process (`peak`), a `worker`; `storage`, `reason`, `graph`.",
+    "plans": "Engine -> bytes of `kernel`, `factor`, `model`, this one (`peak`), a `worker`; `storage`, `reason`, `graph`.",
     "problems": "What is wrong, in sentences.",
     "provenance": "Where it comes from: `parents`, `parameters`, `seed`, and the `dmo` that wrote it.",
     "query": "What was searched with.",
@@ -99,6 +99,8 @@ MEANINGS = {
     "version": "Version of its format.",
     "whole": "Whether every block is there and has its checksum.",
 }
+NULLABLE = {"cv": "integer", "training_samples": "string", "top": "integer", "reopened_blocks": "integer"}
+NULLABLE |= {"label_kind": "string"}
 TYPES = {
     dict: "object",
     list: "array",
