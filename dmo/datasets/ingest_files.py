@@ -112,7 +112,9 @@ def ingest_files(
     names = read_names(label_names) if isinstance(label_names, str | Path) else label_names
     everything = dict(views) if labels is None or isinstance(labels, int | list | tuple) else {**views, LABELS: labels}
     options = {"id": id, "split": split, "text": text, "separator": separator, "how": how}
-    provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything)})
+    asked = options | {"labels": labels, "test_share": test_share}
+    asked = {name: list(given) if isinstance(given, tuple) else given for name, given in asked.items() if given}
+    provenance = Provenance(parameters={"dataset": "files", "files": fingerprints(everything), "options": asked})
     read: dict[str, np.ndarray] = {}
     if any(options.values()) or _tables(everything, labels, read):
         samples = read_samples(views, labels, test_share=test_share, **options)  # type: ignore[arg-type]
@@ -272,7 +274,7 @@ def _relative(value: Any, folder: Path) -> Any:
     return str(folder / value) if isinstance(value, str) and "://" not in value else value
 
 
-def _fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
     found = {}
     listed = [

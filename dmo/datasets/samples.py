@@ -627,11 +627,11 @@ def _frame(given: Any, notes: list[str]) -> pd.DataFrame | None:
         table = as_frame(given)
         return None if table is None else table.set_axis([str(name) for name in table.columns], axis=1)
     if os.path.isdir(given) and suffix(given) != ".zarr":
-        return _documents(Path(given))
+        return documents(Path(given))
     return read_frame(given, notes) if suffix(given) in FRAMES else None
 
 
-def _documents(folder: Path) -> pd.DataFrame:
+def documents(folder: Path) -> pd.DataFrame:
     """The text files of a folder, named by their paths in it."""
     import pandas as pd
 
