@@ -317,6 +317,9 @@ OTHERS = {
     "grids and rounds of a search": """
         fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
         select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
+        methods.view_weights._DRAWN methods.view_weights._MOVED methods.view_weights._MOST
+        methods.view_weights._CONCENTRATIONS methods.view_weights._POWER
+        methods.view_weights._JITTER methods.view_weights._REVIVED
     """,
     "rows or entries at a time": """
         methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
@@ -344,6 +347,7 @@ OTHERS = {
     """,
     "behavior that changes, whose two sides no test compares yet": """
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
+        methods.view_weights.SEARCHED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
         formats.labels._CLASSES kernels.rows.SPARSE_BELOW
         threads._LEAST_WORK linalg.solve._LOOSE linalg.solve._LEADING linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN

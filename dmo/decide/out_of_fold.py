@@ -196,6 +196,8 @@ def _scoring(estimator: Any) -> Any:
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
+    if hasattr(estimator, "target_weights_"):  # a search is not part of what is judged, as no setting is
+        model._given_by_target = estimator.target_weights_, estimator.target_ridges_
     model._told_classes = estimator.classes_ if estimator._tells_classes and not estimator.multilabel_ else None
     if "approximation" in model.get_params(deep=False):
         model.set_params(approximation=getattr(estimator, "approximation_", estimator.approximation))
