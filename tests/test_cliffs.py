@@ -275,7 +275,7 @@ OTHERS = {
         cluster.targets._LONGEST cluster.targets._PAUSE cluster.targets._REACH
         cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
         stores._lock.TORN stores._folder._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
-        stores.checkpoints._SHARE stores.checkpoints._SPEED
+        stores.checkpoints.SHARE stores.checkpoints._SPEED
     """,
     "exit codes, versions and positions": """
         methods.base._COLUMN methods.base._ROW workflows.exits.DAMAGED workflows.exits.FAILED

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dmo.cluster.connection import current_client
 from dmo.progress import stage
+from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
@@ -134,5 +134,6 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
 
 def run_task(function: Callable[..., T], *arguments: Any) -> T:
     """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
-    with threadpool_limits(1):
+    reuse_memory()
+    with single_blas(1):
         return function(*arguments)

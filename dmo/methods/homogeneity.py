@@ -223,7 +223,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             return FactorRows.of_pass(pass_of(maps, views, Y, n_folds, self.random_state), self.center)
         # their moments would be larger than the rows
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
-        labels = {} if Y is None else {LABELS: Y.astype(np.float64)}
+        labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorRows.of_rows(maps, rows | labels, folds_of(n, n_folds, self.random_state), self.center)
 
     def _read_passive(

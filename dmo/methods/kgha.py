@@ -230,6 +230,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Y, gaps = self._read(views, y, sample_weight)
         T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         labels, k = self._begin(views, T, gaps)
+        Y, labels = (np.asarray(Y), np.asarray(labels)) if self.is_exact and V is None else (Y, labels)
         held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
         self._conclude(views, Y, V, gaps, held_out)
         return self
@@ -279,7 +280,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             loo, counts = out_of_fold_scores(self, views, Y, gaps)[0][rows], gaps.decided(rows, Y.shape[1])
             held_out = mean_and_deviation(loo, row_counts(counts))
         self._learn_rule(gaps.frequency(Y), gaps.n_labeled, held_out)
-        if isinstance(Y, np.ndarray):  # scores in the sample have seen its labels through the embedding
+        if not scipy.sparse.issparse(Y):  # scores in the sample have seen its labels through the embedding
             maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
             self._learn_decisions(views, Y, gaps, maps=maps if gaps.complete else None)
 

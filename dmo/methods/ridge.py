@@ -301,7 +301,9 @@ class MultiViewRidge(Incremental, Annotator):
         Y, gaps = self._read(views, y, sample_weight)
         self._learn_weights(views, Y)
         self.approximation_ = self._choose_engine(views, Y)
-        left_out = self._engine(views, Y, gaps)(views, Y, gaps)
+        fit = self._engine(views, Y, gaps)
+        Y = Y if fit == self._fit_moments else np.asarray(Y)
+        left_out = fit(views, Y, gaps)
         self._conclude(views, Y, gaps, left_out)
         return self
 
@@ -336,7 +338,7 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
         names = list(views)
-        if isinstance(Y, np.ndarray):
+        if not scipy.sparse.issparse(Y):
             return choose_engine(self.approximation, len(Y), len(self._kernels(names)), self.kernel)
         kernels = per_view("kernel", self.kernel, names).values()
         linear = all(isinstance(parse(kernel), Linear) for kernel in kernels)
@@ -354,9 +356,9 @@ class MultiViewRidge(Incremental, Annotator):
         self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
     ) -> _LeftOut:
         """From moments of factor rows: of one pass where samples count alike, else of the rows that a regression has."""
-        left = _LeftOut(self._held_out(gaps) if isinstance(Y, np.ndarray) else "")
+        left = _LeftOut("" if scipy.sparse.issparse(Y) else self._held_out(gaps))
         with single_blas():
-            if gaps.complete and isinstance(Y, np.ndarray):
+            if gaps.complete and not scipy.sparse.issparse(Y):
                 folds = FOLDS if self._by_scores.standardize and left.how == "left out" else 1
                 how = self.random_state, self.center
                 done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
@@ -442,7 +444,7 @@ class MultiViewRidge(Incremental, Annotator):
         """Whether solver="cg" is asked for, or solver="auto" and nothing that moments of factor rows are for."""
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
-        return isinstance(Y, np.ndarray) and (
+        return not scipy.sparse.issparse(Y) and (
             self._by_gradients(names)
             or (
                 all(chooses_solver(own) for own in engines.values())

@@ -70,6 +70,7 @@ def _whole(url: str, name: str, known: Any) -> None:
     _need(url, known.get("dtype") == "string" or _dtype(known.get("dtype"), "biufc"), f"{name}.dtype")
     right = isinstance(sums, list) and all(type(crc) is int and 0 <= crc < 1 << 32 for crc in sums)
     _need(url, right and (known["dtype"] != "string" or bool(sums)), f"{name}.checksums")
+    _need(url, _count(known.get("rows", 1)), f"{name}.rows")
 
 
 def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]:
