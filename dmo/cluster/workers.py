@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -44,8 +45,8 @@ def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T
     return work()
 
 
-def send(client: Any, data: Any) -> Any:
-    """Send data to all workers; to one of them where the broadcast is not done in time.
+def send(client: Any, data: Any, everywhere: bool = True) -> Any:
+    """Send data to all workers, to one of them where the broadcast is not done in time; or the items of a list to one each.
 
     A dead worker can keep a broadcast waiting forever.
     """
@@ -54,11 +55,12 @@ def send(client: Any, data: Any) -> Any:
     async def sending(broadcast: bool) -> Any:
         return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
 
-    if client.id in _stuck:
-        return client.sync(sending, False, callback_timeout=_SENDING)
+    everywhere = everywhere and client.id not in _stuck
     try:
-        return client.sync(sending, True, callback_timeout=_SENDING)
+        return client.sync(sending, everywhere, callback_timeout=_SENDING)
     except TimeoutError:
+        if not everywhere:
+            raise
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
         return client.sync(sending, False, callback_timeout=_SENDING)
@@ -113,7 +115,8 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
-                        tasks[number] = client.submit(run_task, shared.future(), number, pure=False)
+                        key = f"{name}-{uuid.uuid4().hex}"
+                        tasks[number] = client.submit(run_task, shared.future(), number, key=key, pure=False)
                 return tasks[i].result()
 
             found = retried(client, result, forget)
@@ -136,3 +139,10 @@ def run_task(function: Callable[..., T], *arguments: Any) -> T:
     """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
     with threadpool_limits(1):
         return function(*arguments)
+
+
+def submit(client: Any, function: Any, *arguments: Any) -> Any:
+    """Run a function as a task that is named after it, where its arguments are: durations are learned by names."""
+    name = getattr(function, "func", function).__name__.strip("_")
+    # a group of its own: tasks of large groups that depend on few others go to any worker, whatever lies where
+    return client.submit(run_task, function, *arguments, key=(f"{name}-{uuid.uuid4().hex}", 0), pure=False)
