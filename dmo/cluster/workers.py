@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
@@ -45,21 +46,26 @@ def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T
     return work()
 
 
-def send(client: Any, data: Any, everywhere: bool = True) -> Any:
-    """Send data to all workers, to one of them where the broadcast is not done in time; or the items of a list to one each.
+def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
+    """Send data to all workers, to one of them where the broadcast is not done in time; or the items of a list to a place each.
 
     A dead worker can keep a broadcast waiting forever.
     """
     from distributed.comm import CommClosedError
 
-    async def sending(broadcast: bool) -> Any:
-        return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
+    async def scatter(data: Any, **where: Any) -> Any:
+        return await client.scatter(data, hash=False, asynchronous=True, **where)
 
-    everywhere = everywhere and client.id not in _stuck
+    async def sending(broadcast: bool) -> Any:
+        if places is None:
+            return await scatter(data, broadcast=broadcast)
+        return await asyncio.gather(*(scatter(item, workers=[place]) for item, place in zip(data, places, strict=True)))
+
+    broadcast = places is None and client.id not in _stuck
     try:
-        return client.sync(sending, everywhere, callback_timeout=_SENDING)
+        return client.sync(sending, broadcast, callback_timeout=_SENDING)
     except TimeoutError:
-        if not everywhere:
+        if not broadcast:
             raise
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
@@ -141,8 +147,9 @@ def run_task(function: Callable[..., T], *arguments: Any) -> T:
         return function(*arguments)
 
 
-def submit(client: Any, function: Any, *arguments: Any) -> Any:
+def submit(client: Any, function: Any, *arguments: Any, name: str = "") -> Any:
     """Run a function as a task that is named after it, where its arguments are: durations are learned by names."""
-    name = getattr(function, "func", function).__name__.strip("_")
+    name = name or getattr(function, "func", function).__name__
     # a group of its own: tasks of large groups that depend on few others go to any worker, whatever lies where
-    return client.submit(run_task, function, *arguments, key=(f"{name}-{uuid.uuid4().hex}", 0), pure=False)
+    key = f"{name.strip('_')}-{uuid.uuid4().hex}", 0
+    return client.submit(run_task, function, *arguments, key=key, pure=False)

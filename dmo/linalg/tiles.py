@@ -21,6 +21,7 @@ from dmo.cluster.workers import Broadcast, grouped, retried, send, submit
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
+from dmo.linalg.rows import Home, WorkerRows
 from dmo.stores import KernelStore
 from dmo.threads import in_threads
 
@@ -204,6 +205,7 @@ class Tiles(Operator):
         self._slices = row_blocks(self.n, source.block)
         self._threads = -1  # not dealt out yet
         self._kept: list[Any] | None = None
+        self._home: Home | None = None
         self._shared = Broadcast(client, source)
         self._taken = _taken(client)
         self._deal()
@@ -219,7 +221,7 @@ class Tiles(Operator):
             return
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
-        self._kept = None
+        self._kept = self._home = None
         self._allowed = -1  # bytes of the largest block whose product was found to fit these workers
         if more:
             self._shared.forget()  # so that new workers have the source before they are given a task
@@ -274,7 +276,7 @@ class Tiles(Operator):
         return retried(self.client, work, self._forget)
 
     def _forget(self) -> None:
-        self._kept = None
+        self._kept = self._home = None
         self._shared.forget()
 
     def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
@@ -331,16 +333,26 @@ class Tiles(Operator):
         if self.client is not None:
             self._deal()
             self._check_memory(B)
+            if isinstance(B, WorkerRows):
+                return WorkerRows(B.home, self._multiplied(B.home.parts, B.futures()), B.shape[1], dtype)
             return self._retry(partial(self._multiplied_block, B))
         if not isinstance(self._tiles()[0], KernelStore):
             return self._apply_in_threads(B)
         return self._sum(multiply_tiles, B)
 
     def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
+        home = self.home()
+        parts = self._multiplied(home.parts, home.send(B).futures())
+        return np.concatenate(self.client.gather(parts))
+
+    def home(self) -> Home:
+        """Where row blocks live that this operator multiplies."""
         self._deal()
-        parts = row_parts(self.n, self.source.block, self._threads)
-        sent = send(self.client, [B[part] for part in parts], everywhere=False)
-        return np.concatenate(self.client.gather(self._multiplied(parts, sent)))
+        if self._home is None:
+            parts = row_parts(self.n, self.source.block, self._threads)
+            workers = list(self.client.nthreads())
+            self._home = Home(self.client, parts, [workers[at % len(workers)] for at in range(len(parts))], self._forget)
+        return self._home
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
         """A @ B in this process: tiles shared out among threads, added up in an order that no number of threads changes."""
@@ -390,11 +402,17 @@ class Tiles(Operator):
         return matrix
 
 
-def in_tiles(A: Operator) -> bool:
-    """Find whether the entries of an operator, or of the one that it centers, scales or weights, are in tiles."""
+def tiles_of(A: Operator) -> Tiles | None:
+    """The tiles of an operator that has its entries in them, or of the one that it centers, scales or weights."""
     while not isinstance(A, Tiles) and hasattr(A, "inner"):
         A = A.inner
-    return isinstance(A, Tiles)
+    return A if isinstance(A, Tiles) else None
+
+
+def home_of(A: Operator) -> Home | None:
+    """Where the row blocks live that an operator multiplies on workers."""
+    tiles = tiles_of(A)
+    return None if tiles is None or tiles.client is None else tiles.home()
 
 
 def _taken(client: Any) -> int:
