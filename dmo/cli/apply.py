@@ -13,7 +13,7 @@ import typer
 
 from dmo import stores, workflows
 from dmo.blocks import Rows
-from dmo.cli.options import DryRun, Features, Model, Overwrite, Piece, Scheduler, Split, Top
+from dmo.cli.options import Block, DryRun, Features, Model, Overwrite, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -46,7 +46,7 @@ def transform(
     features: Features,
     out: Out,
     split: Split = None,
-    block: Piece = None,
+    block: Block = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -95,7 +95,7 @@ def annotate(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")
     ] = None,
-    block: Piece = None,
+    block: Block = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,

@@ -27,6 +27,8 @@ from dmo.workflows.apply import origin
 from dmo.workflows.program import session
 
 TOP, SEED = 3, 0
+N_TRAIN = 150
+"""Digits to learn from: few enough that labels differ in how well they are found."""
 BLOCK = 256
 N_DIGITS = 10
 
@@ -59,7 +61,7 @@ def demo(
     """
     _check_folder(out)
     with session() as run:
-        store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
+        store = write(digits_source(N_TRAIN), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save models and labels", 3) as advance:
             for name in ("votes", "KGHA"):
@@ -202,7 +204,8 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         raise stores.StoreError(f"{store.url} has no labels; remove it and run the demo again")
     best = top_labels(votes.scores, TOP)
     Z = kgha.model.transform({view: source[:] for view, source in held.items()})
-    images, ids = digits().images, store.sample_ids or []
+    data, ids = digits(), store.sample_ids or []
+    images = data.images[data.split == "test"]
     model = votes.model
     explored = report.Samples(
         [ids[i] for i in index],
@@ -214,7 +217,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         _plane(Z, kgha.model),
         AXES,
         "probability",
-        lambda i: images[index[i]],
+        images.__getitem__,
         "Held-out digits: find them by labels, open them",
     )
     curves = precision_recall_curves(Y, votes.scores)
@@ -258,8 +261,8 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         "dimensions learned": Z.shape[1],
     }
     lead = (
-        "dmo annotates digits by new writers from four views, and learned one space of the views and the labels, in which "
-        "digits are searched."
+        f"From {training} digits in four views dmo has learned to annotate digits by other writers, and one space of views "
+        "and labels, in which digits are searched."
     )
     parts: list[Part] = [table, explored, *figures_, search]
     return report.write_report(out / "report.html", "dmo demo: handwritten digits", parts, facts, lead)

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from dmo import stores, workflows
-from dmo.cli.options import Block, Overwrite, Scheduler
+from dmo.cli.options import Overwrite, Scheduler
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -53,7 +53,7 @@ def extract_command(
     unreadable: Unreadable = "skip",
     threads: Threads = None,
     seed: Annotated[int, typer.Option(help="Random state of the vocabularies.")] = 0,
-    block: Block = 256,
+    block: Annotated[int, typer.Option(min=1, help="Images of a block, what is written and resumed.")] = 256,
     append: Annotated[
         bool, typer.Option("--append", help="Add the images that a finished store lacks, described as its others were.")
     ] = False,

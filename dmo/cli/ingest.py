@@ -48,7 +48,7 @@ def _card(
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Download files that DIR lacks, where the card knows their addresses.")
     ] = False,
-    block: Block = 1024,
+    block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
     name = str(ctx.info_name)
@@ -62,7 +62,7 @@ def _card(
 
 
 @ingest_app.command("digits")
-def _digits(store: Store, block: Block = 1024, overwrite: Overwrite = False) -> None:
+def _digits(store: Store, block: Block = None, overwrite: Overwrite = False) -> None:
     """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
     _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite)
 
@@ -97,7 +97,7 @@ def _files(
     description: Annotated[
         str | None, typer.Option("--from", help="JSON file with views, labels, ... instead of options.")
     ] = None,
-    block: Block = 1024,
+    block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Any files: tables (.csv, .tsv, .parquet), folders of texts, .npy, .npz, .mat, .arff, .svm, .zarr, .hvecs family."""

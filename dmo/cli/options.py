@@ -48,11 +48,11 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes and estimated seconds; write nothing.")]
 Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]
 Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the store, or 'all'.")]
-Block = Annotated[int, typer.Option(min=1, help="Rows of a block, the unit that is written and resumed.")]
-Piece = Annotated[
+Block = Annotated[
     int | None,
     typer.Option(
-        "--block", min=1, help="Rows of a block, what is written and resumed (default: 1024, of many rows 4096)."
+        min=1,
+        help="Rows of a block, what is written and resumed (default: 1024, of many rows or rows of few numbers 4096).",
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]

@@ -49,7 +49,7 @@ def ingest_files(
     how: Literal["inner", "outer"] | None = None,
     histograms: Collection[str] = (),
     dtypes: Mapping[str, str] | None = None,
-    block: int = 1024,
+    block: int | None = None,
     overwrite: bool = False,
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
@@ -77,8 +77,8 @@ def ingest_files(
         The views of counts.
     dtypes : mapping of str to str, default=None
         View -> type to store; others keep the files'.
-    block : int, default=1024
-        Rows in a block, which is what memory must hold of a view.
+    block : int, default=None
+        Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
     overwrite : bool, default=False
         Replace a store that is there.
 
@@ -187,10 +187,12 @@ def _plain(path: str, read: dict[str, np.ndarray]) -> bool:
             return True
         counted = [float(j) for j in range(file.columns)]
         found: list[np.ndarray] = []
-        for block in file.blocks(_ROWS):
-            if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
-                return False
-            found.append(block)
+        with stage(f"read {os.path.basename(path)}") as advance:
+            for block in file.blocks(_ROWS):
+                if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
+                    return False
+                found.append(block)
+                advance(len(block))
     except DataError:
         return False
     if found:

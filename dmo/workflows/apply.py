@@ -378,7 +378,7 @@ def origin(
 
 def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -> str | None:
     """The split to take (None: all samples): `wanted`, else `default` where the store has it. StoreError if it lacks it."""
-    known = [] if store.split is None else sorted(set(store.split.tolist()))
+    known = store.splits
     if wanted is None:
         return default if default in known else None
     if wanted == ALL and ALL not in known:

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from dmo import stores
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Rows, Subset, row_numbers
 from dmo.datasets.samples import class_vector
 from dmo.errors import UserError
 from dmo.features.extraction import PART
@@ -20,7 +20,7 @@ from dmo.fit.engine import reasoned_engine
 from dmo.formats.files import suffix
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.tables import SVMLIGHT
-from dmo.inputs import Preparation, preparing
+from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
@@ -37,7 +37,7 @@ class Training:
 
     store: stores.FeatureStore  # where they are
     views: Mapping[str, Rows]  # (n, d): by name
-    Y: np.ndarray | None  # (n, L): labels
+    Y: Any  # (n, L): labels, as an array or `LabelRows`; None where there are none
     split: str | None  # the split that they are; None: all
 
     @property
@@ -102,8 +102,12 @@ def open_training(
     if one_view is not None and len(names) != 1:
         raise UserError(f"{one_view} takes one view, got {len(names)}; pass --view with one of {', '.join(names)}")
     chosen = chosen_split(store, split, "train")
-    sources, Y, _ = store.select(chosen)
-    return Training(store, {name: sources[name] for name in names}, Y, chosen)
+    index, labels = store.split_rows(chosen), store.label_view
+    some = row_numbers(index)
+    Y: Any = LabelRows(Subset(labels, some)) if labels is not None else None
+    if Y is None and store.labels is not None:
+        Y = store.labels[index]
+    return Training(store, {name: Subset(store.views[name], some) for name in names}, Y, chosen)
 
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> str:
