@@ -246,9 +246,7 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     triangles = home.client.gather([submit(home.client, operator.getitem, pair, 1) for pair in pairs])
     Q, diagonal = pivoted_qr(np.concatenate(triangles))
     below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
-    nodes: list[Any] = [
-        _Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)
-    ]
+    nodes: list[Any] = [_Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]
     return WorkerRows(home, nodes, Q.shape[1], np.float64), diagonal
 
 

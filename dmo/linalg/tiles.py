@@ -351,7 +351,9 @@ class Tiles(Operator):
         if self._home is None:
             parts = row_parts(self.n, self.source.block, self._threads)
             workers = list(self.client.nthreads())
-            self._home = Home(self.client, parts, [workers[at % len(workers)] for at in range(len(parts))], self._forget)
+            self._home = Home(
+                self.client, parts, [workers[at % len(workers)] for at in range(len(parts))], self._forget
+            )
         return self._home
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:

@@ -1007,7 +1007,18 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     parameters -= {"views"}  # columns of one array; a store has views
     options = inspect.signature(fit_command(kind)).parameters
     assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())  # a matrix
-    shared = {"store", "model", "split", "scheduler", "overwrite", "labels", "label_columns", "id", "text", "test_share"}
+    shared = {
+        "store",
+        "model",
+        "split",
+        "scheduler",
+        "overwrite",
+        "labels",
+        "label_columns",
+        "id",
+        "text",
+        "test_share",
+    }
     engines = {"rank", "storage"} if "approximation" in parameters else set()
     assert engines <= set(options)
     assert set(options) - parameters - shared - set(engine_options(estimator.__name__)) in ({"view"}, {"views"})
