@@ -49,6 +49,7 @@ class Rows(RowSource, Protocol):
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Rows in memory."""
 _REST = 1 << 28  # bytes of a chunk that are kept for the next block
+_MANY, _BITS = 1 << 16, 512  # row numbers that are held as bits from here on; bits that are counted together
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
@@ -56,6 +57,42 @@ def row_blocks(n: int, size: int) -> list[slice]:
     if size < 1:
         raise UserError(f"block size must be at least 1, got {size}")
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+class RowMask:
+    """Rising row numbers, held and sent as one bit for every row that they are chosen from; read as an array of numbers.
+
+    index (m,)
+    """
+
+    def __init__(self, index: np.ndarray):
+        bits = np.zeros(-(-(int(index[-1]) + 1) // _BITS) * _BITS, bool)
+        bits[index] = True
+        self._bits = np.packbits(bits).reshape(-1, _BITS // 8)
+        self._before = np.concatenate([[0], np.cumsum(np.count_nonzero(bits.reshape(-1, _BITS), axis=1))])
+        self.shape, self.nbytes = (len(index),), self._bits.nbytes + self._before.nbytes
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Any) -> np.ndarray:
+        if isinstance(where, slice):
+            start, stop, step = where.indices(len(self))
+            if step != 1:
+                return self[start:stop][::step] if step > 0 else self[:][where]
+            first = int(np.searchsorted(self._before, start, "right")) - 1
+            last = int(np.searchsorted(self._before, stop, "left"))
+            found = np.flatnonzero(np.unpackbits(self._bits[first:last])) + first * _BITS
+            return found[start - self._before[first] : max(start, stop) - self._before[first]]
+        index = np.asarray(where)
+        groups, own = np.unique(np.searchsorted(self._before, index, "right") - 1, return_inverse=True)
+        counts = self._before[groups + 1] - self._before[groups]
+        starts = np.cumsum(counts) - counts - self._before[groups]  # of a group's numbers among those of all groups
+        found = np.flatnonzero(np.unpackbits(self._bits[groups]))[starts[own] + index]
+        return groups[found // _BITS] * _BITS + found % _BITS
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(np.intp if dtype is None else dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +105,11 @@ class Subset:
     # A slice reads every chunk of the source that it touches once, one at a time.
 
     source: Rows  # (n, d): anything with `shape`, `dtype` and row slices
-    index: np.ndarray  # (m,): row numbers in 0..n-1, in any order, repeated or not
+    index: np.ndarray | RowMask  # (m,): row numbers in 0..n-1, in any order, repeated or not
 
     def __post_init__(self) -> None:
+        if isinstance(self.index, RowMask):
+            return
         index = np.asarray(self.index)
         if index.size == 0:
             index = index.astype(np.intp)
@@ -81,7 +120,7 @@ class Subset:
                 f"a subset of {self.source.shape[0]} rows has row numbers {index.min()} to {index.max()}; "
                 f"they must lie in 0 to {self.source.shape[0] - 1}"
             )
-        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "index", row_numbers(index))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,6 +145,14 @@ class Subset:
         if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
             return source[picked]
         return _gather(source, picked)
+
+
+def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
+    """Hold many rising row numbers as bits, which many row sources can share; others as they are.
+
+    index (m,)
+    """
+    return RowMask(index) if len(index) >= _MANY and (index[1:] > index[:-1]).all() else index
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +208,8 @@ def presence(source: Rows) -> np.ndarray | None:
     """
     if isinstance(source, Subset):
         inner = presence(source.source)
-        return None if inner is None or inner[source.index].all() else inner[source.index]
+        some = None if inner is None else inner[np.asarray(source.index)]
+        return None if some is None or some.all() else some
     present: np.ndarray | None = getattr(source, "present", None)
     return None if present is None or present.all() else present
 
@@ -188,12 +236,12 @@ def _chunk_rows(source: Rows) -> int:
 def _chunk_end(source: Rows, row: int) -> int:
     """The end of the chunk that holds a row, where that is known; `row + 1` where rows are not in the chunks' order."""
     if isinstance(source, Subset):
-        index = source.index
-        if row + 1 >= len(index) or index[row + 1] < index[row]:
-            return row + 1
-        later = index[row:] >= _chunk_end(source.source, int(index[row]))
-        end = row + (int(np.argmax(later)) if later.any() else len(later))
-        return end if (np.diff(index[row:end]) > 0).all() else row + 1
+        first = int(source.index[row : row + 1][0])
+        last = _chunk_end(source.source, first)
+        index = source.index[row : row + last - first]  # no more of them can rise and lie in the chunk
+        later = index >= last
+        count = int(np.argmax(later)) if later.any() else len(index)
+        return row + count if (np.diff(index[:count]) > 0).all() else row + 1
     chunks = getattr(source, "chunks", None)
     if chunks and not isinstance(chunks[0], int):  # dask: chunks may be of unequal sizes
         edges = np.cumsum(chunks[0])
@@ -234,7 +282,9 @@ class InOrder:
         block = parts[0] if len(parts) == 1 else _stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
-        self._own.rest = (where.stop, rest.copy() if keep else None)  # a copy, not to hold the block as well
+        # a copy where it is the smaller part, not to hold the block as well
+        rest = rest.copy() if keep and 2 * rest.data.nbytes < getattr(rest.base, "nbytes", np.inf) else rest
+        self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
 
 

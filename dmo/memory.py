@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, TypeVar
 
+import numpy as np
 import psutil
 
 from dmo.blocks import Rows, Subset
@@ -67,7 +68,7 @@ class Memory:
         known = self._names.get(id(source))
         if known is None or known[0]() is not source:
             part = isinstance(source, Subset)
-            found = digest(self.name(source.source), source.index) if part else fingerprint(source)  # type: ignore[attr-defined]
+            found = digest(self.name(source.source), np.asarray(source.index)) if part else fingerprint(source)  # type: ignore[attr-defined]
             try:
                 known = self._names[id(source)] = weakref.ref(source), found
             except TypeError:  # a container of others that takes no such references

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import TypeVar
@@ -88,12 +89,25 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
             return list(pool.map(lambda run, item: run.run(alone, item), runs, items))
 
 
+_KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc, and bytes
+
+
+@lru_cache(maxsize=1)
+def reuse_memory() -> None:
+    """Let this process use memory again that it freed, as glibc does elsewhere, and Dask's nanny keeps workers from."""
+    # The nanny sets MALLOC_TRIM_THRESHOLD_, which ends glibc's own rule: arrays of 128 KiB then go back to the system at
+    # once, and every block of rows begins with page faults, which took twice the time of all its work.
+    with suppress(OSError, AttributeError, TypeError):  # another system, or library
+        for option in (_KEPT, _TRIMMED):
+            ctypes.CDLL(None).mallopt(*option)
+
+
 @contextmanager
-def single_blas() -> Iterator[None]:
-    """Give BLAS one thread, and `in_threads`, `product` and compiled loops those that BLAS had."""
+def single_blas(threads: int | None = None) -> Iterator[None]:
+    """Give BLAS one thread, and `in_threads`, `product` and compiled loops so many, or those that BLAS had."""
     # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
     # spinning, and on a machine with other work for what the other work takes.
-    token = _threads.set(thread_count())
+    token = _threads.set(thread_count(threads))
     try:
         with _blas().limit(limits=1):
             yield

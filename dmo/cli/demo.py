@@ -16,8 +16,7 @@ import dmo
 from dmo import report, stores, workflows
 from dmo.blocks import Rows, double, row_blocks, rows
 from dmo.cli.evaluate import percent
-from dmo.cli.options import Json
-from dmo.cli.session import grid, show
+from dmo.cli.session import grid, say, show
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
@@ -55,14 +54,13 @@ class Run:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"),
-    json: Json = False,
 ) -> None:
     """Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.
 
     An earlier demo in the folder is made anew.
     """
     _check_folder(out)
-    with session(json) as run:
+    with session() as run:
         store = write(digits_source(N_TRAIN), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save models and labels", 3) as advance:
@@ -83,9 +81,7 @@ def demo(
         "report": [str(path) for path in files],
         **run.costs(),
     }
-    if json:
-        show(record, [], "", True)
-        return
+    show(record)
     grid(f"annotation of {len(store.select('test')[2])} held-out digits, {TOP} labels each", COLUMNS, _table(runs))
     _say_spaces(spaces)
     _say_next(record, files[0], out)
@@ -301,4 +297,4 @@ def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
     ]
     lines = ["", f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}", ""]
     lines += [f"{what:<12} {path}" for what, path in made.items()]
-    print("\n".join([*lines, "", "what to try next", *(f"  {command}" for command in commands)]))
+    say("\n".join([*lines, "", "what to try next", *(f"  {command}" for command in commands)]))

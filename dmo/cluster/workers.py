@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dmo.cluster.connection import current_client
 from dmo.progress import stage
+from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
@@ -44,21 +46,27 @@ def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T
     return work()
 
 
-def send(client: Any, data: Any) -> Any:
-    """Send data to all workers; to one of them where the broadcast is not done in time.
+def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
+    """Send data to all workers, to one of them where the broadcast is not done in time; or the items of a list to a place each.
 
     A dead worker can keep a broadcast waiting forever.
     """
     from distributed.comm import CommClosedError
 
-    async def sending(broadcast: bool) -> Any:
-        return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
+    async def scatter(data: Any, **where: Any) -> Any:
+        return await client.scatter(data, hash=False, asynchronous=True, **where)
 
-    if client.id in _stuck:
-        return client.sync(sending, False, callback_timeout=_SENDING)
+    async def sending(broadcast: bool) -> Any:
+        if places is None:
+            return await scatter(data, broadcast=broadcast)
+        return await asyncio.gather(*(scatter(item, workers=[place]) for item, place in zip(data, places, strict=True)))
+
+    broadcast = places is None and client.id not in _stuck
     try:
-        return client.sync(sending, True, callback_timeout=_SENDING)
+        return client.sync(sending, broadcast, callback_timeout=_SENDING)
     except TimeoutError:
+        if not broadcast:
+            raise
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
         return client.sync(sending, False, callback_timeout=_SENDING)
@@ -113,7 +121,8 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
-                        tasks[number] = client.submit(run_task, shared.future(), number, pure=False)
+                        key = f"{name}-{uuid.uuid4().hex}"
+                        tasks[number] = client.submit(run_task, shared.future(), number, key=key, pure=False)
                 return tasks[i].result()
 
             found = retried(client, result, forget)
@@ -134,5 +143,14 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
 
 def run_task(function: Callable[..., T], *arguments: Any) -> T:
     """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
-    with threadpool_limits(1):
+    reuse_memory()
+    with single_blas(1):
         return function(*arguments)
+
+
+def submit(client: Any, function: Any, *arguments: Any, name: str = "") -> Any:
+    """Run a function as a task that is named after it, where its arguments are: durations are learned by names."""
+    name = name or getattr(function, "func", function).__name__
+    # a group of its own: tasks of large groups that depend on few others go to any worker, whatever lies where
+    key = f"{name.strip('_')}-{uuid.uuid4().hex}", 0
+    return client.submit(run_task, function, *arguments, key=key, pure=False)

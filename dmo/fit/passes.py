@@ -15,6 +15,7 @@ from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.row_sums import BLOCK, Beside, add_up
 from dmo.hashing import digest, fingerprint
+from dmo.inputs import LabelRows
 from dmo.progress import stage
 from dmo.threads import in_threads
 
@@ -104,9 +105,11 @@ class _MomentPass:
 
     raw: FeatureRows
     n_folds: int
+    labels: InOrder | None  # those that are not beside the rows, but in a store
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         Y, folds, weights = beside
+        Y = Y if self.labels is None else np.asarray(self.labels[block])
         found = self.raw[block]
         roots = None if weights is None else np.sqrt(weights)
         if roots is not None:
@@ -129,7 +132,7 @@ class _MomentPass:
 
 def collect_moments(
     raw: FeatureRows,
-    Y: np.ndarray | None,
+    Y: np.ndarray | LabelRows | None,
     folds: np.ndarray | None = None,
     client: Any = None,
     weights: np.ndarray | None = None,
@@ -141,15 +144,16 @@ def collect_moments(
     # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
     # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
     # worker; nothing n x anything.
-    Y = None if Y is None else _narrow(Y)
-    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1)
+    stored = isinstance(Y, LabelRows)
+    Y = Y if Y is None or stored else _narrow(Y)
+    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, InOrder(Y.source) if stored else None)
     total = add_up(
         "pass over the rows",
         raw.n,
         job,
-        (Y, folds, weights),
+        (None if stored else Y, folds, weights),
         FoldMoments.from_arrays,
-        lambda: _configuration(raw, Y, folds, weights),
+        lambda: _configuration(raw, fingerprint(Y.source) if stored else Y, folds, weights),
         client,
     )
     return total.folds
@@ -353,7 +357,7 @@ def landmark_products(
 
 
 def _configuration(
-    raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None, weights: np.ndarray | None = None
+    raw: FeatureRows, Y: np.ndarray | str | None, folds: np.ndarray | None, weights: np.ndarray | None = None
 ) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]

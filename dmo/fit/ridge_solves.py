@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse
@@ -20,9 +20,11 @@ from dmo.fit.functions import Expansion, FactorExpansion, shifted
 from dmo.fit.moments import LABELS, Moments, label_groups
 from dmo.fit.passes import FeatureRows, collect_moments, gap_products, label_products
 from dmo.inputs import (
+    LabelRows,
     SampleWeights,
     check_many_labels,
     check_partial_labels,
+    check_stored_labels,
     check_weights,
     sample_count,
     with_class_weights,
@@ -223,6 +225,9 @@ class LabelGaps:
 
         known (n, L)
         """
+        if weights is None and known is None:
+            ones = np.broadcast_to(1.0, n)  # one number in memory
+            return cls(SampleWeights(dict.fromkeys(views, ones), ones), None)
         given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
         entries = given.entries
         if entries is not None and not entries.all():
@@ -273,7 +278,7 @@ class LabelGaps:
     @property
     def n_labeled(self) -> float:
         """How many samples have a known label, by their weights."""
-        return float(self.weights.labels[self.any_weight].sum())
+        return float(len(self.weights.labels) if self.complete else self.weights.labels[self.any_weight].sum())
 
     def rows(self, index: np.ndarray) -> LabelGaps:
         """Take those of some samples.
@@ -335,13 +340,15 @@ def read_labels(
     estimator.outputs_ = None
     many = check_many_labels(estimator, y, n)
     given = check_weights(sample_weight, views, by_entry=many is None and not passive)
+    asked = {
+        "a decoder": estimator._decoder is not None,
+        "standardize": bool(estimator._by_scores.standardize),
+        "class_weight": estimator.class_weight is not None,
+    } | dict(dense)
+    if isinstance(y, LabelRows) and given is None and estimator.targets != "real" and not any(asked.values()):
+        return cast(np.ndarray, check_stored_labels(estimator, y, n)), LabelGaps.of(None, given, names, n, passive)
     if many is not None:
-        asked = {
-            "a decoder": estimator._decoder is not None,
-            "standardize": bool(estimator._by_scores.standardize),
-            "class_weight": estimator.class_weight is not None,
-        }
-        for what in (what for what, wanted in (asked | dict(dense)).items() if wanted):
+        for what in (what for what, wanted in asked.items() if wanted):
             raise UserError(f"{what} needs dense labels, and these are {many.shape[1]}; pass fewer, or go without it")
         return many, LabelGaps.of(None, given, names, n, passive)
     often = None if given is None else given.labels
@@ -359,7 +366,7 @@ def directions(
 
     Y (n, L) -> (n, L) or (n, q); V
     """
-    if isinstance(Y, np.ndarray):
+    if not scipy.sparse.issparse(Y):
         return Y, None
     V = label_directions(Y, components, random_state)
     return np.asarray(Y @ V), V

@@ -4,31 +4,33 @@ Whatever is learned in passes over the rows is such a sum: of moments, of produc
 are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the number of
 rows alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the moment at
 which a run was interrupted. In this process the blocks are added one to the other. On a cluster the tasks of a segment are
-added in a tree, so that no worker sends or adds more than a few sums, and the segments are added here, in their order: after
-each of them this process has a sum that can be kept, and a later run goes on with the next one.
+added in a tree, so that no worker sends or adds more than a few sums, and the segments are added one to the other there as
+well. The sum so far comes to this process when a state is to be kept, and now and then otherwise, in case that workers are
+lost: a later run, or the other workers, go on from it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import Broadcast, retried
+from dmo.cluster.workers import Broadcast, retried, run_task
 from dmo.errors import UserError
 from dmo.progress import stage
-from dmo.stores.checkpoints import Checkpoint
+from dmo.stores.checkpoints import SECONDS, SHARE, Checkpoint
 
 BLOCK = 2048
 """Rows of a block."""
 TASK_BLOCKS = 4
-"""Blocks per task, at most."""
+"""Blocks per task, at most, where rows are not so many that tasks of this size are more than `_TASKS`."""
 _SEGMENT, _PARTS = 16, 4  # tasks per segment at most; segments per pass at least, where there are so many tasks
+_TASKS = 256  # per pass, about, of very many rows: a task takes 10 ms beside its work, which may be less
 _IN_TASK = 1 << 22  # bytes of arrays that go with their task; more go to a worker by themselves
 log = logging.getLogger("dmo")
 
@@ -52,8 +54,8 @@ AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
 
 
 def task_blocks(n: int) -> int:
-    """Count the blocks per task of a pass: some sixteen tasks or more."""
-    return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)))
+    """Count the blocks per task of a pass: some sixteen tasks or more, and of very many rows some `_TASKS`."""
+    return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (_TASKS * BLOCK))
 
 
 def segment_tasks(tasks: int) -> int:
@@ -92,12 +94,14 @@ def add_up(
     with stage(name, len(blocks)) as advance:
         advance(done * size)
         rest = tasks[done:]
-        parts = _here(add, rest, beside, total) if client is None else _on_cluster(client, add, rest, beside, tasks)
-        for part, count in parts:
-            total = part if client is None or total is None else total + part
+        if client is None:
+            sums = _here(add, rest, beside, total)
+        else:
+            sums = _on_cluster(client, add, rest, beside, segment_tasks(len(tasks)), total, kept.due)
+        for total, count in sums:
             advance(sum(len(task) for task in tasks[done : done + count]))
             done += count
-            if done < len(tasks) and kept.due():
+            if total is not None and done < len(tasks) and kept.due():
                 _keep(kept.save, total, done)
     assert total is not None
     _keep(kept.finish, total, done)
@@ -138,30 +142,53 @@ def _on_cluster(
     add: AddBlock[S],
     rest: Sequence[Sequence[slice]],
     beside: Beside,
-    tasks: Sequence[Sequence[slice]],
-) -> Iterator[tuple[S, int]]:
-    """(sum of a segment, its tasks) for all segments of `rest`, in order; `tasks`: of the whole pass.
+    size: int,
+    total: S | None,
+    due: Callable[[], bool],
+) -> Iterator[tuple[S | None, int]]:
+    """(the sum with one segment more where it is here, its tasks) for all segments of `rest`, of `size` tasks, in order.
 
     Later segments are under way while one is waited for: two tasks for every thread that there is by then.
     """
-    shared, size = Broadcast(client, add), segment_tasks(len(tasks))
-    segments = deque(rest[i : i + size] for i in range(0, len(rest), size))
-    under_way: deque[Any] = deque()
+    from distributed import wait
 
-    def work() -> S:
-        ahead = max(2, -(-2 * sum(client.nthreads().values()) // size))
-        for segment in list(segments)[len(under_way) : ahead]:
-            under_way.append(_tree(client, shared, segment, beside))
-        return under_way[0].result()
+    shared = Broadcast(client, add)
+    segments = [rest[i : i + size] for i in range(0, len(rest), size)]
+    parts: dict[int, Any] = {}  # sums of segments, on the workers
+    added: tuple[int, Any] = 0, None  # so many segments in one sum there
+    here: tuple[int, S | None] = 0, total  # and in the last one that came to this process
+    last, pause = time.monotonic(), SECONDS
+
+    def work(i: int, whole: bool) -> S | None:
+        nonlocal added
+        while added[0] <= i:
+            j, before = added
+            ahead = max(2, -(-2 * sum(client.nthreads().values()) // size))
+            for k in range(j, min(j + ahead, len(segments))):
+                if k not in parts:
+                    parts[k] = _tree(client, shared, segments[k], beside)
+            if before is None and here[1] is not None:
+                before = client.scatter([here[1]], hash=False)[0]
+            part = parts.pop(j)
+            added = j + 1, part if before is None else client.submit(_plus, before, part, pure=False)
+        wait(added[1])
+        # an error, or what was lost, is raised as the result
+        return added[1].result() if whole or added[1].status != "finished" else None
 
     def lose() -> None:
+        nonlocal added
         shared.forget()
-        under_way.clear()
+        parts.clear()
+        added = here[0], None
 
-    while segments:
-        found = retried(client, work, lose)
-        under_way.popleft()
-        yield found, len(segments.popleft())
+    for i, segment in enumerate(segments):
+        whole = i + 1 == len(segments) or due() or time.monotonic() - last >= pause
+        began = time.monotonic()
+        found = retried(client, partial(work, i, whole), lose)
+        if whole:
+            last = time.monotonic()
+            here, added, pause = (i + 1, found), (i + 1, None), max(SECONDS, SHARE * (last - began))
+        yield found, len(segment)
 
 
 def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], beside: Beside) -> Any:
@@ -180,8 +207,7 @@ def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], be
 
 
 def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:
-    with threadpool_limits(1):
-        return _task(add, blocks, own, None)
+    return run_task(_task, add, blocks, own, None)
 
 
 def _plus(left: S, right: S) -> S:

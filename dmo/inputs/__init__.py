@@ -27,6 +27,7 @@ from dmo.inputs.needs import (
     unused,
 )
 from dmo.inputs.outputs import (
+    LabelRows,
     are_many,
     are_real,
     check_known_labels,
@@ -35,6 +36,7 @@ from dmo.inputs.outputs import (
     check_many_labels,
     check_outputs,
     check_partial_labels,
+    check_stored_labels,
     is_label_sets,
     missing_entries,
     warn_of_outputs,
@@ -68,6 +70,7 @@ __all__ = [
     "Columns",
     "Gaps",
     "Inputs",
+    "LabelRows",
     "Named",
     "Need",
     "Outputs",
@@ -93,6 +96,7 @@ __all__ = [
     "check_partial_labels",
     "check_raw_views",
     "check_row_weights",
+    "check_stored_labels",
     "check_view_names",
     "check_views",
     "check_weights",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from dmo.blocks import row_blocks, rows
+from dmo.blocks import Block, RowsOf, Subset, iterate, row_blocks, rows
 from dmo.errors import UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
@@ -114,6 +115,54 @@ def check_partial_labels(
     return _from_matrix(estimator, labels, names, reset, False).astype(np.uint8), ~unknown
 
 
+@dataclass(frozen=True, eq=False)
+class LabelRows(RowsOf):
+    """Labels of 0 and 1 that a store holds: read block by block where an array would be held, and whole as an array.
+
+    source (n, L)
+    """
+
+    def __getitem__(self, where: Any) -> Block:
+        if isinstance(where, slice):
+            return rows(self.source, where)
+        index = np.asarray(where)
+        return rows(Subset(self.source, np.flatnonzero(index) if index.dtype == bool else index))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(rows(self.source), dtype)
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        return np.sum([block.sum(axis=0, dtype=np.int64) for _, block in iterate(self.source, _BLOCK)], axis=0)
+
+    def sum(self, axis: int, dtype: Any) -> np.ndarray:
+        """Count the samples of every label.
+
+        -> (L,)
+        """
+        return self._sums.astype(dtype)
+
+    def mean(self, axis: int) -> np.ndarray:
+        """Work out the share of the samples that carry every label.
+
+        -> (L,)
+        """
+        return self._sums / len(self)
+
+
+def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> LabelRows:
+    """Read the labels of n samples as `check_labels` does, but leave them where they are.
+
+    y (n, L)
+    """
+    _check_rows(len(y), n)
+    if not y.sum(0, bool).any():
+        raise UserError("no sample has a label; pass labels for some of them")
+    _learn(estimator, np.arange(y.shape[1]), True, None)
+    estimator.label_dtype_ = _type_name(y.dtype)
+    return y
+
+
 def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.sparse.csr_array | None:
     """Read very many labels that are sparse, as they are; learned as by `check_labels`.
 
@@ -184,7 +233,7 @@ def are_real(y: Outputs | None) -> bool:
 
     A vector counts as classes, and whole numbers of an integer type as labels that should be 0 and 1.
     """
-    if y is None:
+    if y is None or isinstance(y, LabelRows):
         return False
     given: Any = plain(y.compute() if hasattr(y, "compute") else y)
     if scipy.sparse.issparse(given):
@@ -455,6 +504,9 @@ def _columns(
 def _check_one_type(y: np.ndarray) -> None:
     if y.dtype.kind != "O":
         return
+    missing = [i for i, value in enumerate(y) if value is None or value != value]
+    if missing:
+        raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
     if len({isinstance(value, str) for value in y}) > 1:
         raise UserError("y mixes text and numbers; pass classes of one type")
     try:
@@ -468,11 +520,7 @@ def _check_one_type(y: np.ndarray) -> None:
 
 def _check_classes(y: np.ndarray) -> None:
     _check_finite(y)
-    if y.dtype.kind == "O":
-        missing = [i for i, value in enumerate(y) if value is None or value != value]
-        if missing:
-            raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
-        _check_one_type(y)
+    _check_one_type(y)
     try:
         check_classification_targets(y)
     except ValueError as error:

@@ -70,6 +70,7 @@ def _whole(url: str, name: str, known: Any) -> None:
     _need(url, known.get("dtype") == "string" or _dtype(known.get("dtype"), "biufc"), f"{name}.dtype")
     right = isinstance(sums, list) and all(type(crc) is int and 0 <= crc < 1 << 32 for crc in sums)
     _need(url, right and (known["dtype"] != "string" or bool(sums)), f"{name}.checksums")
+    _need(url, _count(known.get("rows", 1)), f"{name}.rows")
 
 
 def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]:
@@ -387,7 +388,7 @@ def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> No
 def sweep(folder: Folder) -> None:
     """Remove what only the writers of a store needed, once it is complete: the journal, and what is half-written."""
     with suppress(OSError):
-        folder.delete("journal")
+        folder.delete_tree("journal")
         folder.sweep()
 
 
@@ -397,7 +398,7 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
     with writing(folder.url, "over the old store"):
         for name in folder.names():
             if name != ROOT:
-                folder.delete(name)
+                folder.delete_tree(name)
 
 
 def check_kind(url: str, found: str, kind: str) -> None:

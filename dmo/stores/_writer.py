@@ -14,20 +14,18 @@ from typing import Any
 
 import numpy as np
 import scipy
-import zarr
-from zarr.codecs import Crc32cCodec
-from zarr.storage import MemoryStore
+from numcodecs.vlen import VLenUTF8
 
 from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores._arrays import (
     CRC_BYTES,
-    SEPARATOR,
     DenseArray,
     Index,
     Ledger,
     ManifestEntry,
     SparseArray,
+    array_json,
     checksum,
     group_json,
     read_rows,
@@ -160,9 +158,11 @@ class Whole:
     checksums: list[int]
     metadata: bytes
     source: tuple[DenseArray, np.ndarray] | bytes
+    rows: int | None = None  # of a chunk, where it has not as many as `CHUNK_BYTES` hold
 
     def to_dict(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "dtype": self.dtype, "checksums": self.checksums}
+        found = {"shape": list(self.shape), "dtype": self.dtype, "checksums": self.checksums}
+        return found if self.rows is None else found | {"rows": self.rows}
 
     def write(self, folder: Folder) -> None:
         with writing(folder.url, f"array '{self.name}'"):
@@ -175,12 +175,15 @@ class Whole:
                 array.write(index, chunk)
 
 
-def dense(folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] | None = None) -> Whole:
-    """A numeric array of any shape, in chunks of at most 64 MiB along its first axis."""
+def dense(
+    folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] | None = None, rows: int | None = None
+) -> Whole:
+    """A numeric array of any shape, in chunks of at most 64 MiB, or of so many rows, along its first axis."""
     values = np.ascontiguousarray(values).reshape(values.shape)
-    array = _layout(folder, name, values.shape, values.dtype, dims)
+    rows = None if rows is None or rows >= len(values) else rows
+    array = _layout(folder, name, values.shape, values.dtype, dims, rows)
     sums = [array.encode(index, chunk)[1].checksum for index, chunk in _chunks(array, values)]
-    return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values))
+    return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values), rows)
 
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
@@ -193,26 +196,38 @@ def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) ->
 
 def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
     """The array that `known` (from `Whole.to_dict`) describes; StoreError if it is missing or damaged."""
-    array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]))
-    if len(known["checksums"]) != math.prod(array.grid):
-        raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
-    entries = np.zeros((*array.grid, 2), dtype=np.int64)
-    for index, crc in zip(array.indices(), known["checksums"], strict=True):
-        entries[index] = ManifestEntry(crc, 0)
+    array, entries = dense_chunks(folder, name, known)
     if not array.shape:
         return array.read((), ManifestEntry(known["checksums"][0], 0))
     return read_rows(array, entries, 0, array.shape[0]) if 0 not in array.shape else np.empty(array.shape, array.dtype)
 
 
+def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[DenseArray, np.ndarray]:
+    """The same array unread, and its manifest's entries."""
+    array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]), rows=known.get("rows"))
+    if len(known["checksums"]) != math.prod(array.grid):
+        raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
+    entries = np.zeros((*array.grid, 2), dtype=np.int64)
+    for index, crc in zip(array.indices(), known["checksums"], strict=True):
+        entries[index] = ManifestEntry(crc, 0)
+    return array, entries
+
+
 def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[str]:
     """The strings that `known` describes; StoreError if they are missing or damaged."""
+    texts, codes = read_coded(folder, name, known)
+    return [texts[code] for code in codes.tolist()]
+
+
+def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+    """The same strings, of which many may be equal, as texts and the number of each string's text."""
     chunk = folder.get(f"{name}/c.0")
     if chunk is None:
         raise _lost(folder, name, "are missing")
     if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
         raise _lost(folder, name, "fail their checksum")
-    found = _decode_strings(chunk[:-CRC_BYTES])
-    if found is None or len(found) != math.prod(known["shape"]):
+    found = _decode_few(chunk[:-CRC_BYTES]) or _decode_strings(chunk[:-CRC_BYTES])
+    if found is None or len(found[1]) != math.prod(known["shape"]):
         raise _lost(folder, name, f"are not {math.prod(known['shape'])} texts")
     return found
 
@@ -223,11 +238,16 @@ def _lost(folder: Folder, name: str, reason: str) -> StoreError:
 
 
 def _layout(
-    folder: Folder, name: str, shape: Index, dtype: np.dtype, dims: tuple[str, ...] | None = None
+    folder: Folder,
+    name: str,
+    shape: Index,
+    dtype: np.dtype,
+    dims: tuple[str, ...] | None = None,
+    rows: int | None = None,
 ) -> DenseArray:
     row_bytes = max(int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize, 1)
-    rows = max(1, min(shape[0], CHUNK_BYTES // row_bytes)) if shape else 0
-    chunk = (rows, *(max(length, 1) for length in shape[1:])) if shape else ()
+    size = rows or max(1, min(shape[0], CHUNK_BYTES // row_bytes)) if shape else 0
+    chunk = (size, *(max(length, 1) for length in shape[1:])) if shape else ()
     return DenseArray(folder, name, f"array '{name}'", shape, chunk, dtype.newbyteorder("<"), dims)
 
 
@@ -238,22 +258,32 @@ def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarr
 
 def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
     """zarr.json and the only chunk of a 1-d Zarr array of strings."""
-    memory: dict[str, Any] = {}
-    array = zarr.create_array(
-        MemoryStore(memory),
-        shape=(len(values),),
-        chunks=(max(len(values), 1),),
-        dtype="string",
-        compressors=[Crc32cCodec()],
-        dimension_names=(dimension,),
-        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
-        config={"write_empty_chunks": True},
-    )
-    array[:] = np.array(values, dtype=object)
-    return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
+    n = len(values)
+    raw = np.frombuffer(VLenUTF8().encode(np.array(values, dtype=object)), np.uint8)
+    crc = checksum(raw).to_bytes(CRC_BYTES, "little")
+    return array_json((n,), (max(n, 1),), "string", (dimension,), "", None), raw.tobytes() + crc
 
 
-def _decode_strings(chunk: bytes) -> list[str] | None:
+_CODES = bytes(range(0xF8, 0x100))  # which UTF-8 has not
+
+
+def _decode_few(chunk: bytes) -> tuple[list[str], np.ndarray] | None:
+    """What `_decode_strings` gives where there are a few different texts; None where there are many, or other ones."""
+    # A string is replaced by a byte of its own wherever it stands with its length, which is there alone: lengths end in
+    # three zeros, and texts have none.
+    marks, texts = chunk[4:], list[str]()
+    while rest := marks.lstrip(_CODES):
+        size = int.from_bytes(rest[:4], "little")
+        text = rest[4 : 4 + size]
+        if len(texts) == len(_CODES) or size > 255 or len(text) < size or not text.isascii() or 0 in text:
+            return None
+        marks = marks.replace(rest[: 4 + size], _CODES[len(texts) : len(texts) + 1])
+        texts.append(text.decode())
+    right = len(marks) == int.from_bytes(chunk[:4], "little")
+    return (texts, np.frombuffer(marks, np.uint8) - _CODES[0]) if right else None
+
+
+def _decode_strings(chunk: bytes) -> tuple[list[str], np.ndarray] | None:
     """The strings of a chunk of `_encode_strings`: their number, then the length and UTF-8 bytes of each; None where it
     is something else."""
     count, at, found = int.from_bytes(chunk[:4], "little"), 4, []
@@ -266,7 +296,7 @@ def _decode_strings(chunk: bytes) -> list[str] | None:
         except UnicodeDecodeError:
             return None
         at += 4 + length
-    return found if at == len(chunk) else None
+    return (found, np.arange(count)) if at == len(chunk) else None
 
 
 class Stored:
@@ -409,7 +439,7 @@ class Blocks:
         """Remove the store, which was begun in vain."""
         with writing(self.folder.url, "away the store"):
             for name in self.folder.names():
-                self.folder.delete(name)
+                self.folder.delete_tree(name)
             self.folder.delete(LOCK)
         release(self.folder.url, all_writers=True)
         if self.folder.is_local:

@@ -30,7 +30,8 @@ from dmo.stores._folder import Folder
 
 SECONDS = 30.0
 """The least time between two saves of one state."""
-_SHARE = 50  # saving may take one part in so many of the time
+SHARE = 50
+"""Saving may take one part in so many of the time."""
 _STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names that `Checkpoint` gives
 _SPEED, _LEAST = 2e8, 0.02  # bytes per second of a save, and the seconds of a small one, where none was timed yet
 Arrays: TypeAlias = dict[str, np.ndarray]
@@ -187,7 +188,7 @@ class Checkpoint:
         else:
             self._serial += 1
         self._last = time.monotonic()
-        self._wait = max(place.seconds, _SHARE * (self._last - began)) if place.seconds else 0.0
+        self._wait = max(place.seconds, SHARE * (self._last - began)) if place.seconds else 0.0
 
     def finish(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
         """Keep the result for what follows in the block, in place of the state; nothing where it was quick to find."""
@@ -195,7 +196,7 @@ class Checkpoint:
         if place is None:
             return
         size = sum(value.nbytes for value in arrays.values())
-        slow = time.monotonic() - self._began >= _SHARE * (_LEAST + size / _SPEED)
+        slow = time.monotonic() - self._began >= SHARE * (_LEAST + size / _SPEED)
         if (self._serial or slow or not place.seconds) and size <= place.room:
             place.room -= size
             self.save(arrays, meta)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy
 
-from dmo.blocks import Subset
+from dmo.blocks import Subset, row_numbers
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, SparseArray
@@ -36,6 +36,7 @@ from dmo.stores._writer import (
 if TYPE_CHECKING:
     import dask.array as da
 
+_LABEL_BYTES = 1 << 20  # of a chunk of labels
 _UNKNOWN = -1
 """Stands for a label that is not known, in labels of type int8."""
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
@@ -185,7 +186,7 @@ def create_features(
     known = None if labels is None else _check_labels(labels, n, real_labels)
     if class_labels:
         _check_one_class(known)
-    small = _small_arrays(folder, n, known, label_names, sample_ids, split)
+    small = _small_arrays(folder, n, known, label_names, sample_ids, split, block)
     for view, names in (feature_names or {}).items():
         array = f"{view}_feature"
         checked = check_strings(f"feature_names of view {view!r}", names, views[view].dimension)
@@ -460,6 +461,14 @@ class FeatureStore(Stored):
         return found if found.dtype != np.int8 else np.where(found == _UNKNOWN, np.nan, found)
 
     @property
+    def label_view(self) -> DenseView | None:
+        """The labels as a row source, where all are known and are 0 or 1; else None."""
+        known = self.configuration.get("labels")
+        if known is None or known["dtype"] != "uint8" or self.class_labels:
+            return None
+        return DenseView(*_writer.dense_chunks(self.folder, "labels", known))
+
+    @property
     def real_labels(self) -> bool:
         """Whether labels are real targets."""
         return "labels" in self.configuration and self.configuration["labels"]["dtype"].startswith("float")
@@ -492,8 +501,19 @@ class FeatureStore(Stored):
     @cached_property
     def split(self) -> np.ndarray | None:
         """The part, such as "train" or "test", of every sample (n strings), or None."""
-        found = self._strings("split")
-        return None if found is None else np.array(found, dtype=str)
+        names, codes = self._parts
+        return np.array(names, dtype=str)[codes] if names else None
+
+    @property
+    def splits(self) -> list[str]:
+        """Names of the parts, in alphabetical order."""
+        return sorted(set(self._parts[0]))
+
+    @cached_property
+    def _parts(self) -> tuple[list[str], np.ndarray]:
+        """Names of parts, and the number of every sample's name."""
+        known = self.configuration.get("split")
+        return ([], np.zeros(0, int)) if known is None else _writer.read_coded(self.folder, "split", known)
 
     def to_dask(self) -> dict[str, da.Array]:
         """Give the views as dask arrays, a chunk per block of rows; of sparse views the chunks are CSR.
@@ -592,20 +612,37 @@ class FeatureStore(Stored):
         StoreError
             For a split that the store lacks.
         """
-        if split is None:
-            index = np.arange(self.n_samples)
-        else:
-            parts = [] if self.split is None else sorted(set(self.split.tolist()))
-            if split not in parts:
-                has = (
-                    f"it has {', '.join(map(repr, parts))}"
-                    if parts
-                    else "it has no splits, pass split=None for all samples"
-                )
-                raise StoreError(f"{self.url} has no split {split!r}; {has}")
-            index = np.flatnonzero(self.split == split)
+        index = self.split_rows(split)
         labels = None if self.labels is None else self.labels[index]
-        return {name: Subset(view, index) for name, view in self.views.items()}, labels, index
+        some = row_numbers(index)  # which all views share
+        return {name: Subset(view, some) for name, view in self.views.items()}, labels, index
+
+    def split_rows(self, split: str | None) -> np.ndarray:
+        """Look up which samples are of a split.
+
+        Parameters
+        ----------
+        split : str or None
+            Its name; None: all samples.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Their row numbers.
+
+        Raises
+        ------
+        StoreError
+            For a split that the store lacks.
+        """
+        if split is None:
+            return np.arange(self.n_samples)
+        if split not in self.splits:
+            parts = ", ".join(map(repr, self.splits))
+            has = f"it has {parts}" if parts else "it has no splits, pass split=None for all samples"
+            raise StoreError(f"{self.url} has no split {split!r}; {has}")
+        names, codes = self._parts
+        return np.flatnonzero(np.array([name == split for name in names])[codes])
 
 
 def _small_arrays(
@@ -615,11 +652,14 @@ def _small_arrays(
     label_names: Sequence[str] | None,
     sample_ids: Sequence[str] | None,
     split: Sequence[str] | None,
+    block: int,
 ) -> dict[str, _writer.Whole]:
     """The arrays that are written when the store is begun, by their names in it."""
     small: dict[str, _writer.Whole] = {}
     if labels is not None:
-        small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"))
+        # whole blocks, some for a chunk: a worker reads the labels of its rows
+        rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
+        small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
     n_labels = small["labels"].shape[1] if small else None
     for name, array, given, length in (
         ("label_names", "label", label_names, n_labels),

@@ -811,8 +811,11 @@ def test_the_plan_of_a_product_counts_its_tasks(n: int, block: int, threads: int
         def nthreads(self) -> dict[str, int]:
             return dict.fromkeys(map(str, range(threads)), 1)
 
-        def sync(self, *arguments: Any, **named: Any) -> None:
-            return None
+        def sync(self, *arguments: Any, **named: Any) -> list[None]:
+            return [None] * threads
+
+        def gather(self, parts: list[Any]) -> list[Any]:
+            return [part.result() for part in parts]
 
         def scheduler_info(self, n_workers: int) -> dict[str, Any]:
             return {"workers": {}}
