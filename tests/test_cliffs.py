@@ -347,7 +347,7 @@ OTHERS = {
     """,
     "behavior that changes, whose two sides no test compares yet": """
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
-        methods.view_weights.SEARCHED
+        methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
         formats.labels._CLASSES kernels.rows.SPARSE_BELOW
         threads._LEAST_WORK linalg.solve._LOOSE linalg.solve._LEADING linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN
