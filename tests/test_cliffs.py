@@ -268,7 +268,7 @@ OTHERS = {
         formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
         formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.guard.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
-        stores._writer.CHUNK_BYTES stores.features._UNKNOWN
+        stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
     """,
     "seconds, tries and shares of time": """
         cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
@@ -283,8 +283,8 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
-        fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
-        graphs.search._PAIRS threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
+        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
+        graphs.search._PAIRS threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.tiles._FAN_IN linalg.tiles._LEAST methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
