@@ -125,7 +125,7 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 for number in ahead:
                     if number not in tasks:
                         key = f"{name}-{uuid.uuid4().hex}"
-                        tasks[number] = client.submit(run_task, shared.future(), number, key=key, pure=False)
+                        tasks[number] = client.submit(run_task, shared.future(), [number], key=key, pure=False)
                 return tasks[i].result()
 
             found = retried(client, result, forget)
@@ -144,7 +144,7 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
     return [list(items[a:b]) for a, b in itertools.pairwise(edges)]
 
 
-def run_task(function: Callable[..., T], *arguments: Any) -> T:
+def run_task(function: Callable[..., T], arguments: Sequence[Any]) -> T:
     """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
     with threadpool_limits(1):
         return function(*arguments)
@@ -161,6 +161,5 @@ def submit_each(client: Any, function: Any, calls: Sequence[Sequence[Any]], name
     # A group by itself: tasks of a large group that depend on few others go to any worker, whatever lies where. But not
     # one for each task: the scheduler looks at all groups whenever a task ends.
     group = f"{name.strip('_')}-{uuid.uuid4().hex}"
-    return [
-        client.submit(run_task, function, *call, key=(group, number), pure=False) for number, call in enumerate(calls)
-    ]
+    keys = [(group, number) for number in range(len(calls))]
+    return list(client.map(run_task, [function] * len(calls), list(map(list, calls)), key=keys, pure=False))

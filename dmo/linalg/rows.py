@@ -64,7 +64,11 @@ class Home:
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
         """The sums over the parts of what `function` makes of each part's rows."""
-        sums = submit_each(self.client, function, list(zip(*(each.futures() for each in rows), strict=True)))
+        calls = []
+        for nodes in zip(*(each.inputs() for each in rows), strict=True):
+            given: list[Any] = []
+            calls.append((function, [_packed(node, given, {}) for node in nodes], *given))
+        sums = submit_each(self.client, _sums, calls, function.__name__)
         while len(sums) > _FAN_IN:
             batches = [sums[at : at + _FAN_IN] for at in range(0, len(sums), _FAN_IN)]
             sums = submit_each(self.client, _add_lists, batches)
@@ -97,6 +101,16 @@ def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
         arguments = tuple(_packed(argument, given, seen) for argument in node.arguments)
         seen[id(node)] = _Waiting(node.function, arguments)
     return seen[id(node)]
+
+
+def _light(node: Any) -> bool:
+    if not isinstance(node, _Waiting) or node.future is not None:
+        return True
+    return node.function in _ELEMENTWISE and all(map(_light, node.arguments))
+
+
+def _sums(function: Callable[..., list[np.ndarray]], nodes: list[Any], *given: Any) -> list[np.ndarray]:
+    return function(*(_evaluate(node, *given) for node in nodes))
 
 
 def _evaluate(node: Any, *given: Any) -> Any:
@@ -143,6 +157,10 @@ class WorkerRows:
             for node, future in zip(waiting, futures, strict=True):
                 node.future, node.arguments = future, ()  # which would hold all that it was made of
         return [node.future if isinstance(node, _Waiting) else node for node in self._nodes]
+
+    def inputs(self) -> list[Any]:
+        """What a sum over the rows takes: the parts, or what they are made of by less work than a task of its own is."""
+        return self._nodes if all(map(_light, self._nodes)) else self.futures()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.concatenate(self.home.client.gather(self.futures())).astype(dtype or self.dtype, copy=False)
@@ -296,3 +314,6 @@ def _inners(P: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
 def _add_lists(*lists: list[np.ndarray]) -> list[np.ndarray]:
     return [sum(arrays[1:], arrays[0]) for arrays in zip(*lists, strict=True)]
+
+
+_ELEMENTWISE = operator.add, operator.sub, operator.mul, operator.truediv, _astype, _columns_of

@@ -353,9 +353,23 @@ class Tiles(Operator):
         self._deal()
         if self._home is None:
             parts = row_parts(self.n, self.source.block, self._threads)
-            workers = list(self.client.nthreads())
-            self._home = Home(self.client, parts, [workers[at % len(workers)] for at in range(len(parts))], self._forget)
+            self._home = Home(self.client, parts, self._places(parts), self._forget)
         return self._home
+
+    def _places(self, parts: list[slice]) -> list[str]:
+        """A worker for each part of the rows: of those whose tiles touch it, where that is known, the one with fewest."""
+        given = dict.fromkeys(self.client.nthreads(), 0)
+        holders: list[set[str]] = [set() for _ in parts]
+        if self.resident and self._kept is not None:
+            found = self.client.who_has(self._kept)
+            for tiles, group in zip(self._kept, self.groups, strict=True):
+                for at in touched_parts(group, self.source.block, parts):
+                    holders[at].update(found.get(tiles.key, ()))
+        places = []
+        for near in holders:
+            places.append(min(given, key=lambda worker: (given[worker], worker not in near)))
+            given[places[-1]] += 1
+        return places
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
         """A @ B in this process: tiles shared out among threads, added up in an order that no number of threads changes."""

@@ -74,9 +74,9 @@ class Spy:
         self._client = client
         self.calls: list[tuple[Any, ...]] = []
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        self.calls.append(arguments)
-        return self._client.submit(function, *arguments, **keywords)
+    def map(self, task: Callable[..., Any], functions: Any, calls: Any, **keywords: Any) -> Any:
+        self.calls.extend((function, *call) for function, call in zip(functions, calls, strict=True))
+        return self._client.map(task, functions, calls, **keywords)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -345,7 +345,7 @@ def test_a_task_uses_one_blas_thread_and_leaves_the_setting_as_it_was() -> None:
     with threadpool_limits(2):
         if source.tile(0, 0).max() < 2:
             pytest.skip("BLAS has one thread here")
-        assert run_task(source.tile, 0, 0).max() == 1
+        assert run_task(source.tile, [0, 0]).max() == 1
         assert source.tile(0, 0).max() == 2
 
 
