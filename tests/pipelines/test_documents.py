@@ -121,6 +121,11 @@ def test_no_guide_shows_commands_outside_of_the_blocks_that_are_run():
         assert not [text for text in other if re.search(r"^(dmo|pip|python) ", text, re.M)], page.name
 
 
+def test_tutorials_show_no_commands_but_what_they_run_themselves():
+    shown = {page.name for page in (ROOT / "docs" / "tutorials").glob("*.py") if "code-block::" in page.read_text()}
+    assert shown == set()
+
+
 def test_paragraphs_of_the_guides_have_at_most_six_lines():
     for page in [ROOT / "README.md", *GUIDES]:
         text = BLOCK.sub("", page.read_text(encoding="utf-8"))
