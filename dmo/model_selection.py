@@ -65,7 +65,7 @@ class _Splitter:
             There for scikit-learn's sake.
 
         Returns
-        ------
+        -------
         iterator of (train, test)
             Each an ndarray of int, numbers of samples, ascending.
         """

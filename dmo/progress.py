@@ -32,10 +32,10 @@ _LINES = 30.0  # seconds between two lines where there is no terminal for bars
 
 
 @contextmanager
-def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict[str, float]]:
+def bars(console: Console | None = None, disable: bool = False, brief: bool = False) -> Iterator[dict[str, float]]:
     """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s."""
     # Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a
-    # line.
+    # line, unless `brief`.
     columns = (
         TextColumn("{task.description:<28}", markup=False),
         BarColumn(),
@@ -44,11 +44,13 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
         TimeRemainingColumn(),
     )
     seconds: dict[str, float] = {}
-    with Progress(*columns, console=console or Console(stderr=True), disable=disable) as display:
+    console = console or Console(stderr=True)
+    hidden = disable or (brief and not console.is_terminal)
+    with Progress(*columns, console=console, disable=hidden) as display:
         tokens = _display.set(display), _seconds.set(seconds)
         ended = threading.Event()
         lines = threading.Thread(target=_tell_lines, args=(display, ended), daemon=True)
-        if not disable and not display.console.is_terminal:
+        if not disable and not console.is_terminal:
             lines.start()
         try:
             yield seconds

@@ -20,6 +20,7 @@ from sklearn.datasets import make_multilabel_classification
 
 import dmo
 from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
+from dmo.decide.out_of_fold import folds_of_rows
 from dmo.decide.score_rule import ScoreRule
 from dmo.decoders import Scores
 from dmo.fit.krylov import Krylov
@@ -245,11 +246,13 @@ OTHERS = {
         decide.probabilities._THRESHOLD_PRIOR
     """,
     "layout of pages, figures and messages": """
-        cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.SEED cli.demo.TOP cli.search.LABELS_SHOWN
+        cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
+        cli.search.LABELS_SHOWN
         cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.curves._BINS report.curves._STEPS
         report.explorer.IMAGE_BYTES report.explorer.IMAGE_SIDE report.explorer.MOST_LABELS
         report.explorer.MOST_SAMPLES report.explorer.MOST_SCORES report.samples.THUMBNAIL report.curves._DOTS
-        workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._SPREAD
+        workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
+        workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
         workflows.tuning._CURVE
     """,
@@ -258,7 +261,7 @@ OTHERS = {
         datasets.ingest._LARGEST datasets.ingest._LONGEST features.embedding.LARGEST features.images.LARGEST
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
-        formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW
+        formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
         formats.delimited._CELLS formats.delimited._BYTES datasets.ingest_files._ROWS
         formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
@@ -283,7 +286,7 @@ OTHERS = {
         fit.row_sums._SEGMENT fit.row_sums._TASKS fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
         graphs.search._PAIRS inputs.views._CHUNK inputs.views._READINGS inputs.views._SHARE
         threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
-        linalg.tiles._FAN_IN linalg.tiles._PER_THREAD methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
+        linalg.tiles._FAN_IN linalg.tiles._LEAST methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
@@ -315,11 +318,15 @@ OTHERS = {
     "grids and rounds of a search": """
         fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
         select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
+        methods.view_weights._DRAWN methods.view_weights._MOVED methods.view_weights._MOST
+        methods.view_weights._CONCENTRATIONS methods.view_weights._POWER
+        methods.view_weights._JITTER methods.view_weights._REVIVED
     """,
     "rows or entries at a time": """
         methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.writing._BLOCK decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
+        datasets.writing._BLOCK datasets.writing._NARROW datasets.writing._LARGEST
+        decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
         methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
@@ -341,6 +348,7 @@ OTHERS = {
     """,
     "behavior that changes, whose two sides no test compares yet": """
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
+        methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
         formats.labels._CLASSES kernels.rows.SPARSE_BELOW
         threads._LEAST_WORK linalg.solve._LOOSE linalg.solve._LEADING linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN
@@ -470,6 +478,17 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
+def test_folds_follow_from_what_few_rows_are_and_from_the_order_of_more(monkeypatch):
+    X, Y, n = MORE[0][:80], MORE[1][:80], 80
+    order = np.random.default_rng(0).permutation(n)
+    for most, few in ((n - 1, False), (n, True), (n + 1, True)):
+        set_constant(monkeypatch, "decide.out_of_fold.FEW_ROWS", most)
+        fold, turned = folds_of_rows({"x": X}, Y), folds_of_rows({"x": X[order]}, Y[order])
+        assert (fold[order] == turned).all() == few
+        assert (fold == stratified_folds(Y, 4)).all() != few
+        np.testing.assert_array_equal(folds_of_rows({"x": np.ones((n, 1))}, 0 * Y), stratified_folds(0 * Y, 4))
+
+
 UNFACTORED = {
     "ridge": MultiViewRidge(ridge=0.5, approximation=TILES),
     "ridges": MultiViewRidge(ridge=[[0.1, 0.3, 0.5, 0.7, 0.9]], approximation=TILES),
@@ -485,10 +504,10 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
     X, Y, new = MORE[0][:n] / 5, MORE[1][:n], [MORE[0][n:120] / 5]
     plain, fold, held_out = (
         clone(UNFACTORED[name]).set_params(decoder=Scores(label_sets=False)),
-        stratified_folds(Y, 4),
+        folds_of_rows({"x": X}, Y),
         np.empty(Y.shape),
     )
-    for number in range(4):
+    for number in range(fold.max() + 1):
         part = fold == number
         held_out[part] = plain.fit([X[~part]], Y[~part]).decision_function([X[part]])
     raw = plain.fit([X], Y).decision_function(new)

@@ -11,14 +11,11 @@ from typing import Annotated, Any
 import typer
 
 import dmo
-from dmo.cli.commands import Lazy, LazyGroup, lazy_group
+from dmo.cli.commands import START, Lazy, LazyGroup, lazy_group
 from dmo.workflows import exits
 
 COMMANDS = {
-    "demo": Lazy(
-        "dmo.cli.demo:demo",
-        "Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.",
-    ),
+    "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
     "extract": Lazy(
         "dmo.cli.extract:extract_command",
         "Describe a folder of images as a feature store: color, texture, gist and visual words.",
@@ -31,67 +28,95 @@ COMMANDS = {
         "dmo.cli.info:verify",
         "Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong.",
     ),
-    "plan": Lazy(
-        "dmo.cli.app:plan",
-        "Bytes and tasks of a fit with each engine, and which one would be chosen and why; fits nothing.",
+    "tune": Lazy("dmo.cli.app:tune", "Choose parameters by cross-validation and fit the best model."),
+    "fit": Lazy("dmo.cli.app:fit", "Fit a model to the samples of a feature store."),
+    "update": Lazy(
+        "dmo.cli.suggest:update_command",
+        "Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.",
     ),
     "methods": Lazy(
         "dmo.cli.info:methods_command",
         "List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get "
         "coordinates.",
     ),
+    "annotate": Lazy(
+        "dmo.cli.apply:annotate",
+        "Write the labels that a model gives to samples (default: the test split, else all) as CSV or a result store.",
+    ),
     "transform": Lazy(
         "dmo.cli.apply:transform",
         "Write the learned representation of samples (default: all) as a result store.",
-    ),
-    "annotate": Lazy(
-        "dmo.cli.apply:annotate",
-        "Write the labels that a model gives to samples (default: the test split, else all) as a result store.",
-    ),
-    "evaluate": Lazy(
-        "dmo.cli.evaluate:evaluate",
-        "Compare a model's annotation with the labels of samples (default: the test split, else all).",
     ),
     "search": Lazy(
         "dmo.cli.search:search",
         "Find the samples of a store (default: all) that are nearest to an image, a sample, or labels.",
     ),
-    "suggest": Lazy(
-        "dmo.cli.suggest:suggest",
-        "List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones.",
+    "serve": Lazy(
+        "dmo.cli.serve:serve",
+        "Try a model on a local page: drop images or rows, see labels and neighbors, put labels right, take them as CSV.",
     ),
-    "update": Lazy(
-        "dmo.cli.suggest:update_command",
-        "Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.",
+    "evaluate": Lazy(
+        "dmo.cli.evaluate:evaluate",
+        "Compare a model's annotation with the labels of samples (default: the test split, else all).",
     ),
     "report": Lazy(
         "dmo.cli.report:report_command",
         "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",
     ),
-    "serve": Lazy(
-        "dmo.cli.serve:serve",
-        "Try a model on a local page: drop images or rows, see labels and neighbors, put labels right, take them as CSV.",
+    "suggest": Lazy(
+        "dmo.cli.suggest:suggest",
+        "List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones.",
     ),
-    "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
-    "fit": Lazy("dmo.cli.app:fit", "Fit a model to the samples of a feature store."),
-    "tune": Lazy("dmo.cli.app:tune", "Choose parameters by cross-validation and fit the best model."),
+    "demo": Lazy(
+        "dmo.cli.demo:demo",
+        "Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.",
+    ),
+    "plan": Lazy(
+        "dmo.cli.app:plan",
+        "Bytes and tasks of a fit with each engine, and which one would be chosen and why; fits nothing.",
+    ),
 }
 ESTIMATORS = {
-    "kgha": (
-        "KGHA",
-        "Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.",
-    ),
     "ridge": (
         "MultiViewRidge",
         'Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".',
     ),
+    "kgha": (
+        "KGHA",
+        "Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.",
+    ),
+    "lltsvr": (
+        "LLTSVR",
+        "Support vector regression on the output manifold: the loss is taken in the local frame of every output.",
+    ),
+    "coupledsvr": (
+        "CoupledSVR",
+        "Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.",
+    ),
+    "fasttag": (
+        "FastTag",
+        "Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.",
+    ),
+    "neighborvotes": (
+        "NeighborVotes",
+        "Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.",
+    ),
+    "tagprop": (
+        "TagProp",
+        "Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.",
+    ),
+    "twopassknn": (
+        "TwoPassKNN",
+        "Two-pass nearest neighbors (2PKNN): the nearest with every label, then the labels of these, weighted by distance.",
+    ),
+    "jec": (
+        "JEC",
+        "Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.",
+    ),
+    "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
     "multisetcca": (
         "MultiSetCCA",
         "Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).",
-    ),
-    "homogeneityanalysis": (
-        "HomogeneityAnalysis",
-        "Homogeneity analysis: one space for the samples and the categories of J categorical columns.",
     ),
     "morp": (
         "MORP",
@@ -113,39 +138,14 @@ ESTIMATORS = {
         "MESD",
         "Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.",
     ),
-    "lltsvr": (
-        "LLTSVR",
-        "Support vector regression on the output manifold: the loss is taken in the local frame of every output.",
+    "homogeneityanalysis": (
+        "HomogeneityAnalysis",
+        "Homogeneity analysis: one space for the samples and the categories of J categorical columns.",
     ),
-    "coupledsvr": (
-        "CoupledSVR",
-        "Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.",
-    ),
-    "neighborvotes": (
-        "NeighborVotes",
-        "Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.",
-    ),
-    "tagprop": (
-        "TagProp",
-        "Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.",
-    ),
-    "jec": (
-        "JEC",
-        "Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.",
-    ),
-    "twopassknn": (
-        "TwoPassKNN",
-        "Two-pass nearest neighbors (2PKNN): the nearest with every label, then the labels of these, weighted by distance.",
-    ),
-    "fasttag": (
-        "FastTag",
-        "Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.",
-    ),
-    "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
 TUNED = (
-    *("kgha", "ridge", "morp", "mlsi", "mope", "mesd", "embedding", "lltsvr", "coupledsvr"),
+    *("ridge", "kgha", "morp", "mlsi", "mope", "mesd", "embedding", "lltsvr", "coupledsvr"),
     *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
 )
 
@@ -196,7 +196,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learn a label-aware space from many views of the same samples, and annotate new samples.",
-    epilog="dmo predict is another name of dmo annotate.",
+    epilog=f"{START}\n\ndmo predict is another name of dmo annotate.",
 )
 
 

@@ -13,7 +13,7 @@ import typer
 
 from dmo import stores, workflows
 from dmo.blocks import Rows
-from dmo.cli.options import DryRun, Features, Json, Model, Overwrite, Piece, Scheduler, Split, Top
+from dmo.cli.options import Block, DryRun, Features, Model, Overwrite, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -27,6 +27,7 @@ from dmo.workflows.apply import (
     check_rows_output,
     checked_top,
     finished_rows,
+    is_rows,
     label_words,
     learned_values,
     open_applied,
@@ -34,7 +35,7 @@ from dmo.workflows.apply import (
     write_csv,
     write_rows,
 )
-from dmo.workflows.program import session
+from dmo.workflows.program import run_options, session
 
 Out = Annotated[str, typer.Argument(help="Result store to write.")]
 _SHOWN = 5
@@ -45,17 +46,16 @@ def transform(
     features: Features,
     out: Out,
     split: Split = None,
-    block: Piece = None,
+    block: Block = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
-    json: Json = False,
 ) -> None:
     """Write the learned representation of samples (default: all) as a result store.
 
     Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
     """
-    with session(json) as run, ExitStack() as place:
+    with session() as run, ExitStack() as place:
         check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
         applied = open_applied(model, features, split, ALL, "transform")
         place.enter_context(connect(scheduler))
@@ -71,13 +71,15 @@ def transform(
             overwrite=overwrite,
             dry_run=dry_run,
         )
-    _show_rows(record, "embedding", json, run.verbose)
+    _show_rows(record, "embedding")
 
 
 def annotate(
     model: Model,
-    features: Features,
-    out: Out,
+    features: Annotated[
+        str, typer.Argument(help="Feature store, or new samples: a table, a folder of images, or a folder of texts.")
+    ],
+    out: Annotated[str, typer.Argument(help="CSV file, or result store, to write; of images also a JSON file.")],
     top: Top = None,
     split: Split = None,
     scores: Annotated[
@@ -93,31 +95,31 @@ def annotate(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")
     ] = None,
-    block: Piece = None,
+    block: Block = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
-    json: Json = False,
 ) -> None:
-    """Write the labels that a model gives to samples (default: the test split, else all) as a result store.
+    """Write the labels that a model gives to samples (default: the test split, else all) as CSV or a result store.
 
     They are those of `predict`; of a model of real targets its numbers are written.
     """
-    # Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
-    # changed images are described, and the output is CSV or JSON where it ends so. Run again on a feature store, it
-    # goes on where it was interrupted; a store and a CSV that are complete are left.
-    if workflows.images.is_image_folder(features):
+    # Of a folder of images only those that are new or changed are described. Run again on a feature store, it goes on
+    # where it was interrupted; a store and a CSV that are complete are left.
+    of_images = workflows.images.is_image_folder(features)
+    if of_images and (workflows.images.made_from_images(model) or not is_rows(features)):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
             raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
-        folder = workflows.images.Folder(
-            model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json, proba
-        )
+        folder = workflows.images.Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, proba)
         annotate_folder(folder, scheduler)
         return
-    with session(json) as run, ExitStack() as place:
-        check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
-        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
+    with session() as run, ExitStack() as place:
+        text = Path(out).suffix.lower() == ".csv" and csv is None
+        csv = out if text else csv
+        if not text:
+            check_rows_output(out, "annotate", "pass a store, or a CSV file")
+        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or (not text and finished_rows(out))):
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         if csv is not None:
             stores.check_output_file(csv)
@@ -148,11 +150,15 @@ def annotate(
             attributes={"split": applied.split, "top": asked, "label_names": names},
             block=block,
             overwrite=overwrite,
-            dry_run=dry_run,
+            dry_run=dry_run or text,
         )
         if not dry_run:
-            found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
-            columns = Columns(names, found) if real else None
+            if text:
+                del record["plan"]
+                found = rows_of(applied, row)
+            else:
+                found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
+            columns = Columns(names, found) if real or (scores and text) else None
             if real:
                 words: list[list[str]] = [[] for _ in found]
             elif scores and csv is None:
@@ -165,11 +171,11 @@ def annotate(
             record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
                 write_csv(Path(csv), as_csv(applied.ids(), words, "\r\n", columns), overwrite)
-                record["csv"] = csv
-    _show_rows(record, "annotation", json, run.verbose)
+                record |= {"bytes": os.path.getsize(csv)} | run.costs() if text else {"csv": csv}
+    _show_rows(record, "annotation")
 
 
-def _show_rows(record: Mapping[str, Any], what: str, as_json: bool, verbose: bool) -> None:
+def _show_rows(record: Mapping[str, Any], what: str) -> None:
     rows = [
         ("samples", str(record["n_samples"]) + (f" of split {record['split']}" if record["split"] else "")),
         ("columns", str(record["columns"])),
@@ -177,13 +183,13 @@ def _show_rows(record: Mapping[str, Any], what: str, as_json: bool, verbose: boo
     ]
     if "plan" in record:
         plan = [*rows, ("blocks", str(record["plan"]["blocks"]))]
-        show(record, plan, f"plan of the {what}; nothing was written", as_json)
+        show(record, plan, f"plan of the {what}; nothing was written")
         return
     split = f" of split {record['split']}" if record["split"] else ""
     parts = f"{what} of {record['n_samples']} samples{split}, {record['columns']} columns", _first(record)
-    line = in_a_line(record, verbose, f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}", *parts)
-    show(record, [*rows, *cost_rows(record, verbose)], f"{what} in {record['out']}", as_json, line)
-    if verbose and record.get("examples") and not as_json:
+    line = in_a_line(record, f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}", *parts)
+    show(record, [*rows, *cost_rows(record)], f"{what} in {record['out']}", line)
+    if run_options().verbose and record.get("examples"):
         first = [(sample, ", ".join(words)) for sample, words in record["examples"].items()]
         grid("first samples", ["sample", "labels, best first"], first, numbers=False)
 
@@ -197,16 +203,16 @@ def _first(record: Mapping[str, Any]) -> str:
 def annotate_folder(request: workflows.images.Folder, scheduler: str | None) -> None:
     """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
     stores.describe(request.model)  # before workers are asked for
-    with session(request.json) as run, connect(scheduler):
+    with session() as run, connect(scheduler):
         record = workflows.images.annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
     if request.dry_run:
-        show(record, _rows(record), "plan of the annotation; nothing was written", request.json)
+        show(record, _rows(record), "plan of the annotation; nothing was written")
         return
-    line = in_a_line(record, run.verbose, request.out, f"labels of {record['n_images']} images", _first(record))
-    costs = cost_rows(record, run.verbose)
-    show(record, [*_rows(record), *costs], f"annotation of {request.folder} in {request.out}", request.json, line)
-    if run.verbose and not request.json:
+    line = in_a_line(record, request.out, f"labels of {record['n_images']} images", _first(record))
+    costs = cost_rows(record)
+    show(record, [*_rows(record), *costs], f"annotation of {request.folder} in {request.out}", line)
+    if run_options().verbose:
         first = [(name, ", ".join(labels)) for name, labels in record["examples"].items()]
         grid("first images", ["image", "labels, best first"], first, numbers=False)
 

@@ -31,6 +31,20 @@ class Lazy:
         return found if self.estimator is None else found(self.estimator)
 
 
+PANELS = {
+    "Data": ("ingest", "extract", "info", "verify"),
+    "Learn": ("tune", "fit", "update", "methods"),
+    "Use": ("annotate", "transform", "search", "serve"),
+    "Look": ("evaluate", "report", "suggest", "demo"),
+    "Work on a cluster": ("plan",),
+    "Start here": ("ridge",),
+    "Labels by kernels": ("kgha", "lltsvr", "coupledsvr", "fasttag"),
+    "Labels by neighbors": ("neighborvotes", "tagprop", "twopassknn", "jec", "labelpropagation"),
+    "A space of the samples": ("multisetcca", "morp", "mlsi", "embedding", "mope", "mesd", "homogeneityanalysis"),
+}
+"""Headings of the help, and what stands below them."""
+START = "Start with: dmo tune ridge TABLE.csv MODEL.zarr --label-columns NAME"
+"""What whoever chooses among commands or models is told."""
 ALIASES = {"predict": "annotate"}
 """Second names of commands."""
 
@@ -60,7 +74,11 @@ class LazyGroup(CommandFirst):
 
     def __init__(self, **given: Any):
         super().__init__(**given)
-        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in self.entries.items()}
+        panels = {name: panel for panel, names in PANELS.items() for name in names}
+        self.commands = {
+            name: TyperCommand(name, help=entry.help, rich_help_panel=panels.get(name))
+            for name, entry in self.entries.items()
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, stand_in, rest = super().resolve_command(ctx, args)
@@ -87,7 +105,7 @@ def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer
     """The group of commands `path NAME` of these entries."""
     example = f"{path} {next(iter(entries))} FILE"
     kind = type("Group", (LazyGroup,), {"path": path, "entries": entries, "example": example})
-    made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text)
+    made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text, epilog=START)
     made.callback()(_nothing)
     return made
 

@@ -16,8 +16,7 @@ import dmo
 from dmo import report, stores, workflows
 from dmo.blocks import Rows, double, row_blocks, rows
 from dmo.cli.evaluate import percent
-from dmo.cli.options import Json
-from dmo.cli.session import grid, show
+from dmo.cli.session import grid, say, show
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
@@ -28,6 +27,8 @@ from dmo.workflows.apply import origin
 from dmo.workflows.program import session
 
 TOP, SEED = 3, 0
+N_TRAIN = 150
+"""Digits to learn from: few enough that labels differ in how well they are found."""
 BLOCK = 256
 N_DIGITS = 10
 
@@ -53,15 +54,14 @@ class Run:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"),
-    json: Json = False,
 ) -> None:
     """Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.
 
     An earlier demo in the folder is made anew.
     """
     _check_folder(out)
-    with session(json) as run:
-        store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
+    with session() as run:
+        store = write(digits_source(N_TRAIN), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save models and labels", 3) as advance:
             for name in ("votes", "KGHA"):
@@ -81,9 +81,7 @@ def demo(
         "report": [str(path) for path in files],
         **run.costs(),
     }
-    if json:
-        show(record, [], "", True)
-        return
+    show(record)
     grid(f"annotation of {len(store.select('test')[2])} held-out digits, {TOP} labels each", COLUMNS, _table(runs))
     _say_spaces(spaces)
     _say_next(record, files[0], out)
@@ -206,7 +204,8 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         raise stores.StoreError(f"{store.url} has no labels; remove it and run the demo again")
     best = top_labels(votes.scores, TOP)
     Z = kgha.model.transform({view: source[:] for view, source in held.items()})
-    images, ids = digits().images, store.sample_ids or []
+    data, ids = digits(), store.sample_ids or []
+    images = data.images[data.split == "test"]
     model = votes.model
     explored = report.Samples(
         [ids[i] for i in index],
@@ -218,7 +217,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         _plane(Z, kgha.model),
         AXES,
         "probability",
-        lambda i: images[index[i]],
+        images.__getitem__,
         "Held-out digits: find them by labels, open them",
     )
     curves = precision_recall_curves(Y, votes.scores)
@@ -262,8 +261,8 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         "dimensions learned": Z.shape[1],
     }
     lead = (
-        "dmo annotates digits by new writers from four views, and learned one space of the views and the labels, in which "
-        "digits are searched."
+        f"From {training} digits in four views dmo has learned to annotate digits by other writers, and one space of views "
+        "and labels, in which digits are searched."
     )
     parts: list[Part] = [table, explored, *figures_, search]
     return report.write_report(out / "report.html", "dmo demo: handwritten digits", parts, facts, lead)
@@ -298,4 +297,4 @@ def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
     ]
     lines = ["", f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}", ""]
     lines += [f"{what:<12} {path}" for what, path in made.items()]
-    print("\n".join([*lines, "", "what to try next", *(f"  {command}" for command in commands)]))
+    say("\n".join([*lines, "", "what to try next", *(f"  {command}" for command in commands)]))

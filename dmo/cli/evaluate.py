@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores
-from dmo.cli.options import Features, Json, Model, Scheduler, Split, Top
+from dmo.cli.options import Features, Model, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
 from dmo.workflows.program import session
@@ -24,14 +24,13 @@ def evaluate(
         typer.Option(min=2, help="Judge fits of its estimator on all but one of so many folds, each on that fold."),
     ] = None,
     scheduler: Scheduler = None,
-    json: Json = False,
 ) -> None:
     """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
     for path in (model, features):
         stores.describe(path)  # before workers are asked for
     from dmo.workflows.evaluation import judge, trained_on  # after what is refused, which needs no estimators
 
-    with session(json) as run, connect(scheduler):
+    with session() as run, connect(scheduler):
         found = judge(model, features, split, top, cv)
         seen = found.measures["training_samples"]
         if seen is not None:
@@ -45,7 +44,7 @@ def evaluate(
     rows = [("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n))]
     rows += figure_rows(record)
     title = f"{model} on {features}{trained_on(found.measures)}" + (f", {cv}-fold cross-validation" if cv else "")
-    show(record, [*rows, *cost_rows(record, run.verbose)], title, json)
+    show(record, [*rows, *cost_rows(record)], title)
 
 
 _RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}

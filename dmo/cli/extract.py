@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from dmo import stores, workflows
-from dmo.cli.options import Block, Json, Overwrite, Scheduler
+from dmo.cli.options import Overwrite, Scheduler
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -53,13 +53,12 @@ def extract_command(
     unreadable: Unreadable = "skip",
     threads: Threads = None,
     seed: Annotated[int, typer.Option(help="Random state of the vocabularies.")] = 0,
-    block: Block = 256,
+    block: Annotated[int, typer.Option(min=1, help="Images of a block, what is written and resumed.")] = 256,
     append: Annotated[
         bool, typer.Option("--append", help="Add the images that a finished store lacks, described as its others were.")
     ] = False,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """Describe a folder of images as a feature store: color, texture, gist and visual words."""
     # Run again, it goes on where it was interrupted. On a cluster blocks of images are tasks, and the store is the
@@ -67,7 +66,7 @@ def extract_command(
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
     recipe = workflows.images.model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
-    with session(json) as run, ExitStack() as place:
+    with session() as run, ExitStack() as place:
         if not append and free(store, overwrite, "features") and not overwrite:
             run.note(f"{store} is unfinished: going on with the blocks that are missing")
         listing = list_images(folder, labels)
@@ -85,8 +84,8 @@ def extract_command(
     record = _record(done, listing, folder, store) | run.costs()
     (_, images), *rows = _rows(record, run.verbose)
     known = [f"labels {value}" for name, value in rows if name == "labels"]
-    line = in_a_line(record, run.verbose, store, f"{images} images", *known, f"{len(record['views'])} views")
-    show(record, [("images", images), *rows], f"images of {folder}", json, line)
+    line = in_a_line(record, store, f"{images} images", *known, f"{len(record['views'])} views")
+    show(record, [("images", images), *rows], f"images of {folder}", line)
 
 
 def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | None) -> Recipe:
@@ -146,4 +145,4 @@ def _rows(record: dict[str, Any], verbose: bool) -> list[tuple[str, str]]:
     seconds = record["stages"].get("describe images")
     if seconds:
         rows.append(("speed", f"{record['n_samples'] / seconds:.1f} images a second"))
-    return [*rows, ("size", amount(record["bytes"])), *cost_rows(record, verbose), ("store", record["store"])]
+    return [*rows, ("size", amount(record["bytes"])), *cost_rows(record), ("store", record["store"])]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +13,9 @@ import typer
 import dmo
 from dmo import workflows
 from dmo.cli.estimator_options import engine, engine_options, options_of, surfaces
-from dmo.cli.options import DryRun, Features, Json, Overwrite, Scheduler, Split
+from dmo.cli.options import OF_TABLE, Given, Overwrite, Scheduler, Split, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
+from dmo.errors import UserError
 from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
@@ -25,19 +27,17 @@ def fit_command(name: str) -> Callable[..., None]:
     """The command that fits the estimator of this name."""
 
     def command(
-        store: Features,
+        store: Given,
         model: Output,
         split: Split = None,
         scheduler: Scheduler = None,
         overwrite: Overwrite = False,
-        dry_run: DryRun = False,
-        json: Json = False,
         **given: Any,
     ) -> None:
-        free(model, overwrite or dry_run, "model")
-        reserved = nullcontext() if dry_run else dmo.stores.reserve_model(model, overwrite)  # from before the work
+        free(model, overwrite, "model")
+        store = store_of(name, store, given, overwrite)
         opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
-        with session(json) as run, reserved, ExitStack() as place:
+        with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
             training = training_of(name, opened, split, given)
             backend = place.enter_context(
@@ -50,20 +50,15 @@ def fit_command(name: str) -> Callable[..., None]:
             record: dict[str, Any] = {"store": store, "split": training.split, "n_samples": training.n}
             record |= {"estimator": name, "kernels": _kernels(estimator, training)}
             rows = [("samples", training.samples), (training.targets, str(training.n_labels))]
-            if dry_run:
-                record["plan"] = None if plan is None else plan.to_dict()
-                rows += plan.rows() if plan is not None else [("memory", "the labels decide it")]
-                show(record, rows, f"plan of {name} on {store}; nothing was written", json)
-                return
             for what, value in [("runs", backend.where), *(plan.rows() if plan is not None else [])]:
                 run.detail(f"  {what}: {value}")
             workflows.fitting.fit(run, estimator, training, model, overwrite, plan)
             record |= {"model": model, **workflows.fitting.learned(estimator), **run.costs()}
             views, rest = _rows(record)
-            table = [*rows, *views, *rest, *cost_rows(record, run.verbose), ("model", f"{record['model']}")]
+            table = [*rows, *views, *rest, *cost_rows(record), ("model", f"{record['model']}")]
             parts = [f"{name} of {training.n_labels} {training.targets}" if training.n_labels else name]
             parts += [f"{view} ({value})" for view, value in views[:3]] + [f"{len(views)} views"][: len(views) > 3]
-            show(record, table, f"{name} on {store}", json, in_a_line(record, run.verbose, model, *parts))
+            show(record, table, f"{name} on {store}", in_a_line(record, model, *parts))
 
     return with_options(command, name, surfaces()[name].text, several=False)
 
@@ -72,7 +67,23 @@ def with_options(command: Callable[..., None], name: str, text: str, several: bo
     """`command` with an option for its **given: for every parameter of the estimator, and of its engines."""
     own = [option.parameter(several) for option in options_of(name).values()]
     engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
-    return with_parameters(command, name, [*own, *engines], text)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    table = [inspect.Parameter(option, kind, default=None, annotation=of) for option, of in OF_TABLE.items()]
+    return with_parameters(command, name, [*own, *engines, *table], text)
+
+
+def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> str:
+    """The feature store at a path, or that of the table or folder there, by the options `given` for it."""
+    asked = {key: given[key] for key in OF_TABLE if given[key] is not None}
+    if "://" in path or not os.path.exists(path) or os.path.exists(os.path.join(path, "zarr.json")):
+        if asked:
+            flag = next(iter(asked)).replace("_", "-")
+            raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")
+        return path
+    if (columns := asked.pop("label_columns", None)) is not None:
+        asked["labels"] = label_names_in(columns)
+    with session() as run:
+        return workflows.fitting.store_beside(run, path, asked, getattr(dmo, name), overwrite)
 
 
 def with_parameters(

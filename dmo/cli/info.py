@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -11,8 +10,8 @@ import typer
 
 import dmo
 from dmo.blocks import APART, Subset, presence, spread
-from dmo.cli.options import Json
-from dmo.cli.session import grid, show
+from dmo.cli.commands import START
+from dmo.cli.session import grid, say, show
 from dmo.errors import amount
 from dmo.workflows.exits import DAMAGED
 from dmo.workflows.program import session
@@ -22,13 +21,12 @@ Rows = list[tuple[str, str]]
 
 def info(
     path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, results, model.")],
-    json: Json = False,
 ) -> None:
     """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
     found = dmo.stores.describe(path)
     if found["kind"] == "features" and found["complete"]:
         found |= contents_of(dmo.stores.open_features(path))
-    show(found, _common(found) + DETAILS[found["kind"]](found) + _provenance(found), str(found["path"]), json)
+    show(found, _common(found) + DETAILS[found["kind"]](found) + _provenance(found), str(found["path"]))
 
 
 def _common(found: Mapping[str, Any]) -> Rows:
@@ -180,7 +178,6 @@ def _short(value: Any, most: int = 6) -> str:
 
 def methods_command(
     markdown_table: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
-    json_output: Json = False,
 ) -> None:
     """List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get coordinates."""
     # imported here: `dmo info` needs no estimator
@@ -188,24 +185,24 @@ def methods_command(
     from dmo.methods.catalog import markdown
 
     found = TraceEmbedding.methods()
-    if json_output:
-        print(json.dumps(found, indent=1, allow_nan=False))
-    elif markdown_table:
-        print(markdown(), end="")
-    else:
-        columns = ("method", "family", "paper", "engines", "parameters", "new rows")
-        rows = [
-            (
-                row["name"] + (" (MESD)" if row["mesd"] else ""),
-                row["family"],
-                row["paper"],
-                ", ".join(row["engines"]),
-                ", ".join(row["parameters"]),
-                "yes" if row["out_of_sample"] else "no",
-            )
-            for row in found
-        ]
-        grid(f"{len(found)} methods", columns, rows, numbers=False)
+    columns = ("method", "family", "paper", "engines", "parameters", "new rows")
+    rows = [
+        (
+            row["name"] + (" (MESD)" if row["mesd"] else ""),
+            row["family"],
+            row["paper"],
+            ", ".join(row["engines"]),
+            ", ".join(row["parameters"]),
+            "yes" if row["out_of_sample"] else "no",
+        )
+        for row in found
+    ]
+    show({"methods": found})
+    if markdown_table:
+        say(markdown(), end="")
+        return
+    grid(f"{len(found)} methods", columns, rows, numbers=False)
+    say("Each is dmo fit embedding SET.zarr MODEL.zarr --method METHOD. To give labels to new samples, s" + START[1:])
 
 
 def verify(
@@ -213,18 +210,15 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Open a damaged store again: what made it then writes the bad blocks anew.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong."""
-    with session(json):
+    with session() as run:
         problems = dmo.stores.verify(path)
         reopened = dmo.stores.reopen(path) if repair and problems else None
-    record = {"path": path, "whole": not problems, "problems": problems, "reopened_blocks": reopened}
-    if json or not problems:
-        show(record, [("state", "whole: every block is there and has its checksum")], path, json)
-    else:
-        grid(path, ["problem"], [[problem] for problem in problems], numbers=False)
         if reopened is not None:
-            print(f"{reopened} blocks are marked as missing; run what made the store again, it writes only these")
+            run.note(f"{reopened} blocks are marked as missing; run what made the store again, it writes only these")
+    record = {"path": path, "whole": not problems, "problems": problems, "reopened_blocks": reopened}
+    show(record, [] if problems else [("state", "whole: every block is there and has its checksum")], path)
     if problems:
+        grid(path, ["problem"], [[problem] for problem in problems], numbers=False)
         raise typer.Exit(DAMAGED)

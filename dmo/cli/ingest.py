@@ -12,7 +12,7 @@ import typer
 from dmo import stores
 from dmo.blocks import presence
 from dmo.cli.commands import CommandFirst
-from dmo.cli.options import Block, Json, Overwrite
+from dmo.cli.options import Block, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.writing import write
@@ -48,9 +48,8 @@ def _card(
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Download files that DIR lacks, where the card knows their addresses.")
     ] = False,
-    block: Block = 1024,
+    block: Block = None,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     name = str(ctx.info_name)
     chosen = [view for part in views or () for view in part.split(",") if view] or None
@@ -59,13 +58,13 @@ def _card(
         options: dict[str, Any] = {"checksums": checksums, "fetch": fetch, "block": block, "overwrite": overwrite}
         return ingest(name, folder, store, views=chosen, **options)
 
-    _run(make, store, overwrite, json)
+    _run(make, store, overwrite)
 
 
 @ingest_app.command("digits")
-def _digits(store: Store, block: Block = 1024, overwrite: Overwrite = False, json: Json = False) -> None:
+def _digits(store: Store, block: Block = None, overwrite: Overwrite = False) -> None:
     """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
-    _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite, json)
+    _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite)
 
 
 @ingest_app.command("files")
@@ -80,23 +79,12 @@ def _files(
             help="FILE of 0/1 columns, of classes, of lists or of real targets, or SPLIT=FILE; a Mulan .xml for ARFF."
         ),
     ] = None,
-    label_columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES|NUMBER",
-            help="Columns of the views that are labels: names, comma-separated; of ARFF also how many: 6 the first six, "
-            "-6 the last six, 0 none.",
-        ),
-    ] = None,
+    label_columns: LabelColumns = None,
     label_names: Annotated[str | None, typer.Option(help="Text file with one label name a line.")] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column that names the samples in every table; the tables are joined by it.")
-    ] = None,
+    id: Id = None,
     split_column: Annotated[str | None, typer.Option(help="Column that names the part of a sample.")] = None,
-    test_share: Annotated[
-        float | None, typer.Option(help="Share of the samples that become the split test, every label with its share.")
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Column of documents: a view of tf-idf rows.")] = None,
+    test_share: TestShare = None,
+    text: Text = None,
     separator: Annotated[
         str | None, typer.Option(help="Between the labels of a sample (default: | ; or , as found).")
     ] = None,
@@ -109,9 +97,8 @@ def _files(
     description: Annotated[
         str | None, typer.Option("--from", help="JSON file with views, labels, ... instead of options.")
     ] = None,
-    block: Block = 1024,
+    block: Block = None,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """Any files: tables (.csv, .tsv, .parquet), folders of texts, .npy, .npz, .mat, .arff, .svm, .zarr, .hvecs family."""
     if how not in (None, "inner", "outer"):
@@ -123,17 +110,10 @@ def _files(
     else:
         types = dict(_type(entry) for entry in dtype or ())
         arguments = {"views": _files_by_view(view or ()), "histograms": histogram or (), "dtypes": types}
-        arguments["labels"] = _columns(label_columns) if label_columns is not None else _one_or_by_split(labels)
+        arguments["labels"] = label_names_in(label_columns) if label_columns is not None else _one_or_by_split(labels)
         arguments |= {"label_names": label_names, "id": id, "split": split_column, "test_share": test_share}
         arguments |= {"text": text or (), "separator": separator, "how": how}
-    _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite, json)
-
-
-def _columns(text: str) -> int | list[str]:
-    try:
-        return int(text)
-    except ValueError:
-        return [name.strip() for name in text.split(",") if name.strip()]
+    _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite)
 
 
 def _pair(option: str, entry: str) -> tuple[str, str]:
@@ -176,15 +156,15 @@ def _one_or_by_split(entries: Sequence[str] | None) -> Any:
     return dict(_pair("--labels", entry) for entry in entries)
 
 
-def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool, as_json: bool) -> None:
-    with session(as_json) as run:
+def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool) -> None:
+    with session() as run:
         if free(path, overwrite, "features") and not overwrite:
             run.note(f"{path} is unfinished: going on with the blocks that are missing")
         store = make()
-    _report(run, store, path, as_json)
+    _report(run, store, path)
 
 
-def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) -> None:
+def _report(run: Session, store: stores.FeatureStore, path: str) -> None:
     labels = store.labels
     views = {name: store.view_info(name) for name in store.views}
     record = {
@@ -218,6 +198,6 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         present = presence(store.views[name])
         kind += "" if present is None else f", {(~present).sum()} samples missing"
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))
-    shown, costs = (rows if len(rows) < 6 else [*rows[:2], ("views", str(len(views)))]), cost_rows(record, run.verbose)
-    line = in_a_line(record, run.verbose, path, *(f"{name} {value}" for name, value in shown))
-    show(record, [*rows, ("size", amount(record["bytes"])), *costs], f"feature store {path}", as_json, line)
+    shown, costs = (rows if len(rows) < 6 else [*rows[:2], ("views", str(len(views)))]), cost_rows(record)
+    line = in_a_line(record, path, *(f"{name} {value}" for name, value in shown))
+    show(record, [*rows, ("size", amount(record["bytes"])), *costs], f"feature store {path}", line)

@@ -12,8 +12,8 @@ import dmo
 from dmo import workflows
 from dmo.cli.estimator_options import options_of, surfaces
 from dmo.cli.fit import training_of, with_parameters
-from dmo.cli.options import Features, Json, Scheduler, Split
-from dmo.cli.session import grid, show
+from dmo.cli.options import Features, Scheduler, Split
+from dmo.cli.session import grid, say, show
 from dmo.workflows.program import quiet, session
 
 
@@ -33,11 +33,10 @@ def plan_command(name: str) -> Callable[..., None]:
             bool, typer.Option("--resources", help="A table in Markdown of what any number of such samples takes.")
         ] = False,
         scheduler: Scheduler = None,
-        json: Json = False,
         **given: Any,
     ) -> None:
         opened = dmo.stores.open_features(store)
-        with session(json) as run, ExitStack() as place:
+        with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
             backend = place.enter_context(
                 dmo.cluster.connect(scheduler)
@@ -48,7 +47,8 @@ def plan_command(name: str) -> Callable[..., None]:
             estimator, _ = workflows.fitting.prepare(getattr(dmo, name)(**chosen), training)
             if resources:
                 table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)
-                print(workflows.plan.markdown(table), end="")
+                show({"resources": table})
+                say(workflows.plan.markdown(table), end="")
                 return
             n = samples or training.n
             with quiet():
@@ -58,11 +58,9 @@ def plan_command(name: str) -> Callable[..., None]:
             run.detail(f"{name} on {training.samples}, {backend.where}")
         record = {"method": name, "store": store, "n_samples": n, "auto": auto}
         record["plans"] = {engine: found.to_dict() for engine, found in plans.items()}
-        if json:
-            show(record, [], "", True)
-            return
         title = f"{name} on {n} samples" + (f"; --approximation auto takes {auto}" if len(plans) > 1 else "")
         cells = [found.cells() for found in plans.values()]
+        show(record)
         grid(title, list(cells[0]), [list(found.values()) for found in cells])
 
     added = [] if kernels is None else [kernels.parameter(several=False)]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dmo import stores
-from dmo.cli.options import Json, Split, Top
+from dmo.cli.options import Split, Top
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.program import session
@@ -32,13 +32,12 @@ def report_command(
     split: Split = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
-    json: Json = False,
 ) -> None:
     """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
 
     Without a feature store the one that the model was fitted on is taken.
     """
-    with session(json) as run:
+    with session() as run:
         models, features, out = _places(paths, compare)
         from dmo.workflows.evaluation import trained_on  # after what is refused, which needs no estimators
         from dmo.workflows.report_page import read_sweep, write_page
@@ -57,9 +56,9 @@ def report_command(
         (name + trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")
         for name, m in record["methods"].items()
     ]
-    line = in_a_line(record, run.verbose, out, *(f"{name} {value}" for name, value in rows))
+    line = in_a_line(record, out, *(f"{name} {value}" for name, value in rows))
     rows += [("report", path) for path in record["report"]]
-    show(record, [*rows, *cost_rows(record, run.verbose)], f"report on {features}", json, line)
+    show(record, [*rows, *cost_rows(record)], f"report on {features}", line)
 
 
 def _places(paths: list[str], compare: bool) -> tuple[list[str], str, str]:

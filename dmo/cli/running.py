@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dmo.workflows.program import HELP, RunOptions, running
+from dmo.workflows.program import FLAGS, HELP, RunOptions, running
+
+_ANYWHERE = ("log", *FLAGS)
+"""Options of commands that run in this process alone."""
 
 
 def offer_run_options(app: typer.Typer, path: str) -> None:
@@ -21,30 +24,29 @@ def offer_run_options(app: typer.Typer, path: str) -> None:
 
 
 def offering(callback: Callable[..., Any], program: str) -> Callable[..., Any]:
-    """`callback` with the parameters of `RunOptions` added to its own."""
-    types = {"workers": int, "worker_threads": int}
-    verbose = typer.Option("--verbose", "-v", help=HELP["verbose"], rich_help_panel="Run")
-    added = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if name == "verbose" else None,
-            annotation=Annotated[bool, verbose]
-            if name == "verbose"
-            else Annotated[types.get(name, str) | None, typer.Option(help=text, rich_help_panel="Run")],
-        )
-        for name, text in HELP.items()
-    ]
+    """`callback` with the parameters of `RunOptions` added to its own: those of workers where it says where it runs."""
+    own = inspect.signature(callback, eval_str=True)
+    added = [_parameter(name) for name in HELP if name in _ANYWHERE or "scheduler" in own.parameters]
 
     @functools.wraps(callback)
     def command(*args: Any, **given: Any) -> Any:
-        options = RunOptions(**{name: given.pop(name) for name in HELP})
+        options = RunOptions(**{p.name: given.pop(p.name) for p in added})
         with running(options, program):
             return callback(*args, **given)
 
-    own = inspect.signature(callback, eval_str=True)
     command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
     command.__annotations__ = {name: p.annotation for name, p in own.parameters.items()}
     command.__annotations__ |= {p.name: p.annotation for p in added}
     del command.__wrapped__  # type: ignore[attr-defined]
     return command
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    """An option of every run."""
+    flag, kind = name in FLAGS, int if name in ("workers", "worker_threads") else str
+    short = [f"-{name[0]}"] if name in FLAGS[1:] else []
+    about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel="Run")
+    annotation: Any = Annotated[bool, about] if flag else Annotated[kind | None, about]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=False if flag else None, annotation=annotation
+    )

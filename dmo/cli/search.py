@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dmo.cli.options import Features, Json, Model, Split
+from dmo.cli.options import Features, Model, Split
 from dmo.cli.session import grid, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, learned_values, open_applied, rows_of
@@ -24,12 +24,11 @@ def search(
     labels: Annotated[str | None, typer.Option(help="Labels to search for, comma-separated: 'sky, water'.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Samples to find.")] = 10,
     split: Split = None,
-    json: Json = False,
 ) -> None:
     """Find the samples of a store (default: all) that are nearest to an image, a sample, or labels."""
     if sum(query is not None for query in (image, sample, labels)) != 1:
         raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
-    with session(json) as run:
+    with session() as run:
         applied = open_applied(model, features, split, ALL, SCORES)
         from dmo.workflows.search import answering, best, found_rows, learned_space, of_image, of_sample, similar
 
@@ -49,7 +48,7 @@ def search(
             values = similar(learned_space(applied, None), learned_space(applied, query)[0])
         record["found"] = found_rows(applied, values, best(values, top))
         record |= run.costs()
-    _show(record, json)
+    _show(record)
 
 
 def _label_numbers(given: str, names: list[str]) -> list[int]:
@@ -65,13 +64,9 @@ def _label_numbers(given: str, names: list[str]) -> list[int]:
     return [names.index(name) for name in wanted]
 
 
-def _show(record: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        show(record, [], "", True)
-        return
-    if "query" in record:
-        what = "its values" if "values" in record else "its labels, best first"
-        show(record, [(what, _said(record))], str(record["query"]), False)
+def _show(record: dict[str, Any]) -> None:
+    what = "its values" if "values" in record else "its labels, best first"
+    show(record, [(what, _said(record))] if "query" in record else [], str(record.get("query")))
     title = f"nearest to {record['query']}" if "query" in record else f"samples for {', '.join(record['labels'])}"
     cells = [[e["sample"], f"{e['value']:.3f}", _said(e)] for e in record["found"]]
     own = "its own values" if any("values" in e for e in record["found"]) else "its own labels"

@@ -18,6 +18,7 @@ import typer
 
 import dmo
 from dmo.cli.options import Model
+from dmo.cli.session import say, show
 from dmo.errors import UserError
 from dmo.workflows.program import session
 
@@ -62,7 +63,7 @@ def serve(
         from dmo.workflows.trial import open_trial
     except ImportError:
         raise ImportError(_CURE) from None
-    with session(False) as run:
+    with session() as run:
         trial = open_trial(model, features, top, rows, run.note)
         token = secrets.token_urlsafe(24)
         app = make_app(trial, Path(model).name, token, Limits(megabytes=megabytes, rows=rows, seconds=seconds), host)
@@ -70,7 +71,9 @@ def serve(
             if not _is_loopback(host):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
             address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
-            print(f"{address}\nCtrl-C ends it", flush=True)
+            show({"address": address, "openapi": f"{address}openapi.json"})
+            say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
+            sys.stdout.flush()
             wanted = sys.stdout.isatty() if browser is None else browser
             server = uvicorn.Server(
                 uvicorn.Config(

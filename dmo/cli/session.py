@@ -10,15 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo.errors import amount, visible
+from dmo.workflows.program import run_options
 
 WIDTH = 110
 """Columns where the output is no terminal."""
 
 
-def show(record: Mapping[str, Any], rows: Sequence[tuple[str, str]], title: str, as_json: bool, line: str = "") -> None:
+def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", line: str = "") -> None:
     """The result on standard output: `record` as JSON, or `line`, or where there is none `rows` (name, value) as a table."""
-    if as_json:
+    if run_options().json:
         print(json.dumps(record, indent=1, allow_nan=False))
+    if run_options().json or (line and run_options().quiet) or not (line or rows):
         return
     if line:
         print(visible(line))
@@ -31,8 +33,16 @@ def show(record: Mapping[str, Any], rows: Sequence[tuple[str, str]], title: str,
     _print(title, table)
 
 
+def say(text: str, end: str = "\n") -> None:
+    """Text on standard output that is for people alone."""
+    if not run_options().json:
+        print(text, end=end)
+
+
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> None:
-    """A table with a head on standard output; with `numbers` the columns after the first are set to the right."""
+    """A table with a head on standard output, but with --json; with `numbers` columns after the first are set to the right."""
+    if run_options().json:
+        return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i and numbers else "left")
@@ -50,15 +60,15 @@ def _print(title: str, table: Table) -> None:
     console.print(table)
 
 
-def in_a_line(costs: Mapping[str, Any], verbose: bool, out: str, *parts: str) -> str:
+def in_a_line(costs: Mapping[str, Any], out: str, *parts: str) -> str:
     """What was made and what is in it, as one line; empty for those who want all."""
     said = "; ".join([*(part for part in parts if part), f"{costs['seconds']:.1f} s"])
-    return "" if verbose else f"{out}: {said}"
+    return "" if run_options().verbose else f"{out}: {said}"
 
 
-def cost_rows(costs: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:
+def cost_rows(costs: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Time, in all and per stage, and memory, for those who want to know all."""
-    if not verbose:
+    if not run_options().verbose:
         return []
     stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items()]
     total = [("time", f"{costs['seconds']:.2f} s"), *stages]

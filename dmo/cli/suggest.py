@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
-from dmo.cli.options import Features, Json, Model, Overwrite, Split
+from dmo.cli.evaluate import percent
+from dmo.cli.options import Features, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
@@ -27,7 +28,6 @@ def suggest(
     prefix: Annotated[str, typer.Option(help="What comes before an id in the address of an image.")] = "",
     split: Split = None,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones."""
     kinds = [part.strip() for part in kind.split(",") if part.strip()]
@@ -36,7 +36,7 @@ def suggest(
         raise UserError(f"--kind {kind!r}: known are {', '.join(KINDS)}")
     if out is not None and out.suffix not in (".json", ".csv"):
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
-    with session(json) as run:
+    with session() as run:
         applied = open_applied(model, features, split, ALL, SCORES)
         found = suggestions(applied, count, kinds, workflows.answers.kept_answers(model))
         if out is not None:
@@ -44,20 +44,12 @@ def suggest(
             write_csv(out, text, overwrite)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         record |= {"suggested": found} | ({} if out is None else {"out": str(out)}) | run.costs()
-    if not json:
-        cells = [
-            [
-                row["sample"],
-                row["why"],
-                f"{row['value']:.3f}",
-                ", ".join(row["labels"]),
-                ", ".join(row.get("doubts", [])),
-            ]
-            for row in found
-        ]
-        grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
-    if json:
-        show(record, [], "", json)
+    show(record)
+    cells = [
+        [row["sample"], row["why"], f"{row['value']:.3f}", ", ".join(row["labels"]), ", ".join(row.get("doubts", []))]
+        for row in found
+    ]
+    grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
 
 
 def update_command(
@@ -72,8 +64,10 @@ def update_command(
     new_labels: Annotated[
         bool, typer.Option("--new-labels", help="Take labels that no sample carried before.")
     ] = False,
+    new: Annotated[
+        str | None, typer.Option(help="Table, or folder of images, with answered samples that the store lacks.")
+    ] = None,
     overwrite: Overwrite = False,
-    json: Json = False,
 ) -> None:
     """Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.
 
@@ -89,8 +83,8 @@ def update_command(
         raise UserError(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
         )
-    with stores.reserve_model(out, overwrite), session(json) as run:
-        record = update(run, model, features, out, given, split, new_labels, overwrite) | run.costs()
+    with stores.reserve_model(out, overwrite), session() as run:
+        record = update(run, model, features, out, given, split, new_labels, overwrite, new) | run.costs()
     how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
     kinds = (
         f"{record['new_answers']} new, {record['changed_answers']} changed, {record['empty_answers']} without a label"
@@ -99,10 +93,10 @@ def update_command(
     rows = [("answers", said), ("model", f"{how}: {out}")]
     rows += [("new labels", ", ".join(record["new_labels"]))] if record["new_labels"] else []
     parts = [f"{record['answers']} answers ({kinds})", how]
-    show(
-        record,
-        [*rows, *cost_rows(record, run.verbose)],
-        f"update of {model}",
-        json,
-        in_a_line(record, run.verbose, out, *parts),
-    )
+    if record["test"] and record["test"]["after"]:
+        before, after = (record["test"][when] for when in ("before", "after"))
+        what, name = ("accuracy", "accuracy") if "accuracy" in after else ("f1_micro", "micro F1")
+        said = f"{name} {percent(before[what])} -> {percent(after[what])} on {after['samples']} test samples"
+        rows, parts = [*rows, ("test samples", said)], [*parts, said]
+    line = in_a_line(record, out, *parts)
+    show(record, [*rows, *cost_rows(record)], f"update of {model}", line)

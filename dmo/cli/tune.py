@@ -12,8 +12,8 @@ import typer
 import dmo
 from dmo import workflows
 from dmo.cli.estimator_options import Option, options_of, surfaces
-from dmo.cli.fit import Output, estimator_of, training_of, with_options
-from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
+from dmo.cli.fit import Output, estimator_of, store_of, training_of, with_options
+from dmo.cli.options import Given, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.program import free, session
@@ -49,7 +49,7 @@ def tune_command(name: str) -> Callable[..., None]:
     """The command that tunes the estimator of this name: its parameters with values to try, separated by commas."""
 
     def command(
-        store: Features,
+        store: Given,
         model: Output,
         split: Split = None,
         bandwidth_factors: Bandwidth = None,
@@ -58,13 +58,13 @@ def tune_command(name: str) -> Callable[..., None]:
         report: Report = None,
         scheduler: Scheduler = None,
         overwrite: Overwrite = False,
-        json: Json = False,
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
+        store = store_of(name, store, given, overwrite)
         opened = dmo.stores.open_features(store)
         title = f"{name} tuned on {store}"
-        with session(json) as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
+        with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             training = training_of(name, opened, split, given)
             place.enter_context(dmo.cluster.connect(scheduler))
             tried = _tried(name, given, training, bandwidth_factors, scoring)
@@ -93,9 +93,9 @@ def tune_command(name: str) -> Callable[..., None]:
             if report is not None:
                 curve = workflows.tuning.learning_curve(result, training, folds, getattr(estimator, "random_state", 0))
                 record["report"] = workflows.tuning.write_sweep(result, title, report, curve)
-        if run.verbose and not json:
+        if run.verbose:
             _table(result)
-        show(record, _rows(record, run.verbose), title, json, in_a_line(record, run.verbose, model, *_parts(record)))
+        show(record, _rows(record), title, in_a_line(record, model, *_parts(record)))
 
     if "bandwidth" in options_of(name) or "kernel" not in options_of(name):
         command.__signature__ = _without(command, "bandwidth_factors")  # type: ignore[attr-defined]
@@ -174,8 +174,8 @@ def _said(best: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in short.items())
 
 
-def _rows(record: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:
+def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("settings", f"{len(record['table'])} x {record['folds']} folds"), ("best", _said(record["best"]))]
     rows += [(record["metric"], f"{record['best']['mean']:.4f}")]
     rows += [("report", path) for path in record.get("report", [])]
-    return [*rows, *cost_rows(record, verbose), ("model", record["model"])]
+    return [*rows, *cost_rows(record), ("model", record["model"])]

@@ -196,7 +196,7 @@ def ingest(
     views: Sequence[str] | None = None,
     checksums: bool = True,
     fetch: bool = False,
-    block: int = 1024,
+    block: int | None = None,
     overwrite: bool = False,
 ) -> FeatureStore:
     """Read a data set that has a card, check it against the card, and write it as a feature store.
@@ -217,8 +217,8 @@ def ingest(
         The files must have the card's SHA-256. Shapes, label counts and sums are checked in any case.
     fetch : bool, default=False
         Download files that the folder lacks, where the card knows their addresses; always with the card's SHA-256.
-    block : int, default=1024
-        Rows in a block, which is what memory must hold of a view.
+    block : int, default=None
+        Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
     overwrite : bool, default=False
         Replace a store that is there.
 

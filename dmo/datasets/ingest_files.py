@@ -49,7 +49,7 @@ def ingest_files(
     how: Literal["inner", "outer"] | None = None,
     histograms: Collection[str] = (),
     dtypes: Mapping[str, str] | None = None,
-    block: int = 1024,
+    block: int | None = None,
     overwrite: bool = False,
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
@@ -77,8 +77,8 @@ def ingest_files(
         The views of counts.
     dtypes : mapping of str to str, default=None
         View -> type to store; others keep the files'.
-    block : int, default=1024
-        Rows in a block, which is what memory must hold of a view.
+    block : int, default=None
+        Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
     overwrite : bool, default=False
         Replace a store that is there.
 
@@ -112,7 +112,9 @@ def ingest_files(
     names = read_names(label_names) if isinstance(label_names, str | Path) else label_names
     everything = dict(views) if labels is None or isinstance(labels, int | list | tuple) else {**views, LABELS: labels}
     options = {"id": id, "split": split, "text": text, "separator": separator, "how": how}
-    provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything)})
+    asked = options | {"labels": labels, "test_share": test_share}
+    asked = {name: list(given) if isinstance(given, tuple) else given for name, given in asked.items() if given}
+    provenance = Provenance(parameters={"dataset": "files", "files": fingerprints(everything), "options": asked})
     read: dict[str, np.ndarray] = {}
     if any(options.values()) or _tables(everything, labels, read):
         samples = read_samples(views, labels, test_share=test_share, **options)  # type: ignore[arg-type]
@@ -185,10 +187,12 @@ def _plain(path: str, read: dict[str, np.ndarray]) -> bool:
             return True
         counted = [float(j) for j in range(file.columns)]
         found: list[np.ndarray] = []
-        for block in file.blocks(_ROWS):
-            if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
-                return False
-            found.append(block)
+        with stage(f"read {os.path.basename(path)}") as advance:
+            for block in file.blocks(_ROWS):
+                if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
+                    return False
+                found.append(block)
+                advance(len(block))
     except DataError:
         return False
     if found:
@@ -270,7 +274,7 @@ def _relative(value: Any, folder: Path) -> Any:
     return str(folder / value) if isinstance(value, str) and "://" not in value else value
 
 
-def _fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
     found = {}
     listed = [

@@ -178,7 +178,7 @@ class Samples:
         *,
         histograms: Collection[str] = (),
         dtypes: Mapping[str, str] | None = None,
-        block: int = 1024,
+        block: int | None = None,
         overwrite: bool = False,
         provenance: Provenance | None = None,
     ) -> FeatureStore:
@@ -192,8 +192,8 @@ class Samples:
             The views of counts.
         dtypes : mapping of str to str, default=None
             View -> type to store; others keep theirs.
-        block : int, default=1024
-            Rows in a block.
+        block : int, default=None
+            Rows in a block; None: 1024, of rows of few numbers 4096.
         overwrite : bool, default=False
             Replace a store that is there.
         provenance : Provenance, default=None
@@ -425,6 +425,8 @@ class _Reader:
 
     def _indexed(self, where: str, table: Any) -> Any:
         """The table with the samples' names as its index, and without its column of parts."""
+        import pandas as pd
+
         if self.id is not None:
             if self.id not in table.columns:
                 raise DataError(
@@ -433,11 +435,12 @@ class _Reader:
             ids = table[self.id]
             if ids.isna().any():
                 raise DataError(f"{where}: the id in row {int(np.flatnonzero(ids.isna())[0])} is missing; give it one")
-            table = table.drop(columns=self.id).set_axis(ids.astype(str), axis=0)
-            doubled = table.index[table.index.duplicated()]
-            if len(doubled):
+            # as objects of Python: looking them up in Arrow's texts makes each of them anew
+            table = table.drop(columns=self.id).set_axis(pd.Index(ids.astype(str), dtype=object))
+            if not table.index.is_unique:
+                doubled = table.index[table.index.duplicated()][0]
                 raise DataError(
-                    f"{where}: the id {doubled[0]!r} stands in {int((table.index == doubled[0]).sum())} rows, expected 1"
+                    f"{where}: the id {doubled!r} stands in {int((table.index == doubled).sum())} rows, expected 1"
                 )
         if self.split is not None and self.split in table.columns:
             self.parts = table[self.split].astype(str)
@@ -464,7 +467,8 @@ class _Reader:
 
                 if sets and sets[0][:1] == [self.id]:
                     sets = sets[1:]
-                self.labels = pd.Series([row[1:] for row in sets], index=[row[0] for row in sets], dtype=object)
+                index = pd.Index([row[0] for row in sets], dtype=object)
+                self.labels = pd.Series([row[1:] for row in sets], index=index, dtype=object)
             return
         table = _frame(labels, self.notes)
         if table is not None:
@@ -485,11 +489,13 @@ class _Reader:
             if isinstance(labels, pd.DataFrame | pd.Series):
                 keyed["labels"] = labels
             keyed = self._without_endings(keyed)
-            ids = self._joined({name: list(map(str, table.index)) for name, table in keyed.items()})
+            order = self._joined({name: table.index for name, table in keyed.items()})
             if "labels" in keyed:
-                known = set(map(str, keyed["labels"].index))
-                unlabeled = np.array([i for i, one in enumerate(ids) if one not in known], np.intp)
-            keyed = {name: table.reindex(ids) for name, table in keyed.items()}
+                unlabeled = np.flatnonzero(~order.isin(keyed["labels"].index))
+            keyed = {
+                name: table if table.index.equals(order) else table.reindex(order) for name, table in keyed.items()
+            }
+            ids = order.to_numpy(object).tolist()
             labels = keyed.pop("labels", labels)
         views: dict[str, Any] = {}
         names = dict(self.names)
@@ -561,25 +567,29 @@ class _Reader:
             column = f"column {j}" if names is None else f"column {names[j]!r}"
             self.notes.append(f"labels: {len(gaps)} cells are missing ({row}, {column} first): taken as not known")
 
-    def _joined(self, ids: Mapping[str, list[str]]) -> list[str]:
+    def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:
         """The ids of all samples, in the order of the first table."""
         first, order = next(iter(ids.items()))
         if self.how == "outer":
-            featured = dict.fromkeys(one for name, some in ids.items() if name != "labels" for one in some)
-            bare = [one for one in ids.get("labels", ()) if one not in featured]
-            if bare:
+            for name, own in ids.items():
+                order = order if name == "labels" else order.append(own).unique()
+            bare = ids.get("labels", order[:0]).difference(order, sort=False)
+            if len(bare):
                 self.notes.append(f"labels: {_some(bare)} have labels and no features: left out")
-            return list(featured)
+            return order
         if self.how == "inner":
-            shared = set(order).intersection(*map(set, ids.values()))
-            if not shared:
+            for own in ids.values():
+                order = order[order.isin(own)]
+            if order.empty:
                 raise DataError(f"the tables {', '.join(ids)} have no id in common; expected the same names of samples")
-            return [one for one in order if one in shared]
+            return order
         for name, own in ids.items():
-            for lacks, has, by in ((name, set(order) - set(own), first), (first, set(own) - set(order), name)):
-                if has:
+            if own.equals(order):
+                continue
+            for lacks, has, by in ((name, order.difference(own), first), (first, own.difference(order), name)):
+                if len(has):
                     raise DataError(
-                        f"{lacks!r} lacks {_some(sorted(has))}, which {by!r} has; add the rows, or pass how='inner' to leave "
+                        f"{lacks!r} lacks {_some(has)}, which {by!r} has; add the rows, or pass how='inner' to leave "
                         "such samples out, or how='outer' to keep them without these views"
                     )
         return order
@@ -617,11 +627,11 @@ def _frame(given: Any, notes: list[str]) -> pd.DataFrame | None:
         table = as_frame(given)
         return None if table is None else table.set_axis([str(name) for name in table.columns], axis=1)
     if os.path.isdir(given) and suffix(given) != ".zarr":
-        return _documents(Path(given))
+        return documents(Path(given))
     return read_frame(given, notes) if suffix(given) in FRAMES else None
 
 
-def _documents(folder: Path) -> pd.DataFrame:
+def documents(folder: Path) -> pd.DataFrame:
     """The text files of a folder, named by their paths in it."""
     import pandas as pd
 

@@ -15,6 +15,7 @@ from dmo.formats.files import Block, DataError, dense
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 
+_NARROW, _LARGEST = 4096, 1 << 22  # rows of a block, where those of each view take no more than these bytes
 ALL = "all"
 """The split of samples that have none."""
 
@@ -78,7 +79,7 @@ def write(
     source: Source,
     store: str | os.PathLike[str],
     *,
-    block: int = 1024,
+    block: int | None = None,
     overwrite: bool = False,
     totals: Mapping[str, float] | None = None,
 ) -> FeatureStore:
@@ -96,6 +97,7 @@ def write(
         )
         for view, X in source.views.items()
     }
+    narrow = all(_NARROW * spec.dimension * np.dtype(spec.dtype).itemsize <= _LARGEST for spec in specs.values())
     writer = create_features(
         store,
         n,
@@ -105,7 +107,7 @@ def write(
         sample_ids=source.sample_ids,
         split=source.split,
         attributes=source.attributes,
-        block=block,
+        block=block or (_NARROW if narrow else 1024),
         overwrite=overwrite,
         provenance=source.provenance,
         feature_names=source.feature_names,

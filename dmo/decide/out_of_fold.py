@@ -37,7 +37,6 @@ def out_of_fold_scores(
     gaps: LabelGaps | None = None,
     model: Any = None,
     rows: np.ndarray | None = None,
-    fold: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Score the labels of every sample, or of `rows`, by the fits on the other folds of these: all that a decoder takes.
 
@@ -48,7 +47,7 @@ def out_of_fold_scores(
     index = rows
     if index is None:
         index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
-    fold = stratified_folds(Y[index], min(FOLDS, len(index))) if fold is None else fold
+    fold = folds_of_rows(_part(views, index), Y[index])
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = index[fold != number], index[fold == number]
@@ -138,8 +137,7 @@ def held_out_part(
         with warnings.catch_warnings(), stage("label sets", 1) as advance:
             warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell
             if few:
-                fold = folds_of_rows(read, labels)
-                found = out_of_fold_scores(model, old, labels, known, model, fold=fold)[0]
+                found = out_of_fold_scores(model, old, labels, known, model)[0]
             else:
                 _fit(model, old, labels, known)
                 found = _scored(model, new)[0]
@@ -150,7 +148,9 @@ def held_out_part(
 
 
 def folds_of_rows(views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
-    """Folds of few rows (n) that follow from what the rows are: the same in any order, and of rows that are repeated."""
+    """Folds of rows (n); of few they follow from what the rows are: the same in any order, and one for equal rows."""
+    if len(Y) > FEW_ROWS:
+        return stratified_folds(Y, FOLDS)
     keys = np.zeros(len(Y))
     for source in views.values():
         X: Any = (source.source if isinstance(source, PartialRows) else source)[:]
@@ -159,6 +159,8 @@ def folds_of_rows(views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
         sums = X.multiply(draw).sum(axis=1) if scipy.sparse.issparse(X) else (np.nan_to_num(X) * draw).sum(axis=1)
         keys += np.asarray(sums).ravel()
     distinct, place = np.unique(np.column_stack([Y, keys]), axis=0, return_inverse=True)
+    if len(distinct) == 1:
+        return stratified_folds(Y, min(FOLDS, len(Y)))
     folds = max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // len(distinct)))
     return stratified_folds(distinct[:, :-1], min(folds, len(distinct)))[place.ravel()]
 
@@ -194,6 +196,8 @@ def _scoring(estimator: Any) -> Any:
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
+    if hasattr(estimator, "target_weights_"):  # a search is not part of what is judged, as no setting is
+        model._given_by_target = estimator.target_weights_, estimator.target_ridges_
     model._told_classes = estimator.classes_ if estimator._tells_classes and not estimator.multilabel_ else None
     if "approximation" in model.get_params(deep=False):
         model.set_params(approximation=getattr(estimator, "approximation_", estimator.approximation))

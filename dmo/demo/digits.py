@@ -102,10 +102,11 @@ def projections(images: np.ndarray) -> np.ndarray:
     return np.hstack(sums).astype(np.float32)
 
 
-def digits_source() -> Source:
-    """Make the embedded digits ready for a feature store."""
+def digits_source(n_train: int = N_TRAIN) -> Source:
+    """Make the first training digits and all test digits ready for a feature store."""
     data = digits()
-    names = [f"digit {i}" for i in range(len(data.Y))]
-    counts = {split: int((data.split == split).sum()) for split in ("train", "test")}
+    rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
+    counts = {split: int((data.split[rows] == split).sum()) for split in ("train", "test")}
     attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
-    return Source(dict(data.views), data.Y, data.label_names, names, counts, attributes=attributes)
+    views = {name: X[rows] for name, X in data.views.items()}
+    return Source(views, data.Y[rows], data.label_names, [f"digit {i}" for i in rows], counts, attributes=attributes)

@@ -24,7 +24,7 @@ from dmo.kernels import Kernel, Linear, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
-from dmo.linalg.tiles import Tiles
+from dmo.linalg.tiles import Tiles, tile_rows
 from dmo.memory import compared, memory
 from dmo.progress import stage
 
@@ -51,7 +51,7 @@ class Exact:
     precision : {"auto", "float32", "float64"}, default="auto"
         Of the kernel's entries; "auto" is float32 where the ridge is above its rounding.
     block : int, default=2048
-        Rows of a kernel tile.
+        Rows of a kernel tile, at most: for workers it is less where they are many.
     path : str or None, default=None
         Folder or URL of kernel stores, for the storage "stored".
 
@@ -246,9 +246,13 @@ def _built(
     fitted = replace(kernel, kernels={name: k.fit(used[name], random_state) for name, k in kernel.kernels.items()})
     chunk = _stored_chunk(fitted, used)
     block = engine.block if chunk is None else max(1, engine.block // chunk) * chunk
+    client = current_client()
+    if client is not None and storage != "stored" and chunk is None:
+        n = next(iter(used.values())).shape[0]
+        block = tile_rows(n, sum(client.nthreads().values()), block)
     tiles = FeatureTiles(fitted, used, block, dtype)
     source = _stored(engine, tiles, used) if storage == "stored" and chunk is None else tiles
-    return FittedKernel(fitted, Tiles(source, current_client(), storage == "resident", dtype, tiles), dtype)
+    return FittedKernel(fitted, Tiles(source, client, storage == "resident", dtype, tiles), dtype)
 
 
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:

@@ -27,6 +27,7 @@ from dmo.formats.matlab5 import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # rows or columns
 _CHUNK, _ROW = 1 << 31, 1 << 25  # bytes of a chunk of a Zarr array, and of one of its rows
+_KEPT = 1 << 28  # bytes of an array that is decompressed once
 SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
 _DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -158,7 +159,7 @@ class NpzMember:
     def __getitem__(self, where: slice) -> np.ndarray:
         begin, stop, step = where.indices(self.shape[0])
         row = math.prod(self.shape[1:])
-        if self._fortran or step != 1:  # rows lie apart: read once, keep
+        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:  # read once, keep
             self._whole = self.read() if self._whole is None else self._whole
             return self._whole[where]
         return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ _DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
 _COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
 """Copies of the texts of Parquet while they become a table; encodings in which a text takes its length in the file."""
+_LINE = re.compile(r"[^\r\n]*(\r\n|[\r\n])|[^\r\n]+")
 _SOME = 50  # lines that the separator is found from
 _LEVELS = 20
 """Different words up to which a column is made of categories rather than of names."""
@@ -78,7 +79,7 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
     first, header = _header(str(path), text, mark, notes)
     try:
         found = pd.read_csv(
-            io.StringIO(text),
+            io.BytesIO(text.encode()),  # of a text pandas makes two more copies
             sep=mark,
             header=0 if header else None,
             names=None if header else first,
@@ -310,10 +311,7 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
 def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
     r"""Read rows of any number of fields: lists of labels."""
     text = _text(existing(path))
-    return [
-        [field.strip() for field in row if field.strip()]
-        for row in csv_rows(io.StringIO(text, newline=""), _separator(text))
-    ]
+    return [[field.strip() for field in row if field.strip()] for row in csv_rows(_lines(text), _separator(text))]
 
 
 def is_ragged(path: str | os.PathLike[str]) -> bool:
@@ -321,7 +319,7 @@ def is_ragged(path: str | os.PathLike[str]) -> bool:
     if suffix(path) not in _TEXT:
         return False
     text = _text(existing(path))
-    rows = list(islice(csv_rows(io.StringIO(text, newline=""), _separator(text)), _SOME))
+    rows = list(islice(csv_rows(_lines(text), _separator(text)), _SOME))
     return len({len(row) for row in rows if row}) > 1
 
 
@@ -334,7 +332,13 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
     parts: list[np.ndarray] = []
     names: list[str] = []
     words: list[str] = []
-    for name in table.columns:
+    plain = _numbers_alone(table)
+    for first, stop in pairwise([0, *(np.flatnonzero(~(plain[1:] & plain[:-1])) + 1), len(plain)]):
+        name = table.columns[first]
+        if plain[first:stop].all():  # these side by side, since pandas takes long for a column
+            parts.append(table.iloc[:, first:stop].to_numpy(np.float64))
+            names += map(str, table.columns[first:stop])
+            continue
         if has_lists(table[name]):
             raise DataError(
                 f"{where}: column {name!r} lists words; pass it as labels (--label-columns {name}), or leave it out"
@@ -352,14 +356,19 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
         notes.append(f"{where}: one column per value of {_listed(words)}")
     if not parts:
         raise DataError(f"{where}: has no column of features")
-    return np.hstack(parts), names
+    return np.concatenate(parts, axis=1, out=np.empty((len(table), len(names)))), names
+
+
+def _numbers_alone(table: pd.DataFrame) -> np.ndarray:
+    """Which columns are of one of NumPy's types for numbers."""
+    return np.array([isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in table.dtypes], bool)
 
 
 def class_like(table: pd.DataFrame) -> str | None:
     """The column that looks like classes: one that is called so, or the last of few words; None where there is none."""
     found = None
-    for name in table.columns:
-        if has_lists(table[name]):
+    for name, plain in zip(table.columns, _numbers_alone(table)):
+        if (plain and str(name).strip().lower() not in CLASS_NAMES) or has_lists(table[name]):
             continue
         numbers, levels = numbers_of(table[name]), table[name].nunique()
         whole = numbers is not None and bool((numbers == np.round(numbers))[~np.isnan(numbers)].all())
@@ -460,7 +469,12 @@ def _text(path: Any) -> str:
 
 
 def _first_lines(text: str) -> list[str]:
-    return [line for line in islice(io.StringIO(text, newline=""), _SOME) if line.strip()]
+    return [line for line in islice(_lines(text), _SOME) if line.strip()]
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines with their ends; only those that are asked for are copied."""
+    return (found.group() for found in _LINE.finditer(text))
 
 
 def _separator(text: str) -> str:
@@ -483,7 +497,7 @@ def _decimal_comma(text: str, mark: str) -> bool:
 
 def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[str], bool]:
     """(names of the columns, whether the first line holds them)."""
-    first = [field.strip() for field in next(csv_rows(io.StringIO(text, newline=""), mark), [])]
+    first = [field.strip() for field in next(csv_rows(_lines(text), mark), [])]
     values = [to_number(field.replace(",", ".") if mark != "," else field) for field in first]
     if None in values or not first:
         doubled = sorted((name, count) for name, count in Counter(first).items() if name and count > 1)

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
-from dmo.cluster.workers import Broadcast, grouped, retried, run_task
+from dmo.cluster.workers import Broadcast, grouped, retried, submit
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
@@ -337,10 +337,10 @@ def _on_cluster(
 
     def work() -> tuple[np.ndarray, np.ndarray]:
         groups = grouped(pairs, sum(client.nthreads().values()))
-        parts = [client.submit(run_task, _scan, shared.future(), part, m, block, pure=False) for part in groups]
+        parts = [submit(client, _scan, shared.future(), part, m, block) for part in groups]
         while len(parts) > 1:
             odd = [parts[-1]] if len(parts) % 2 else []
-            parts = [client.submit(_merge, a, b, pure=False) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd
+            parts = [submit(client, _merge, a, b) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd
         return parts[0].result()
 
     return retried(client, work, shared.forget)

@@ -504,6 +504,9 @@ def _columns(
 def _check_one_type(y: np.ndarray) -> None:
     if y.dtype.kind != "O":
         return
+    missing = [i for i, value in enumerate(y) if value is None or value != value]
+    if missing:
+        raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
     if len({isinstance(value, str) for value in y}) > 1:
         raise UserError("y mixes text and numbers; pass classes of one type")
     try:
@@ -517,11 +520,7 @@ def _check_one_type(y: np.ndarray) -> None:
 
 def _check_classes(y: np.ndarray) -> None:
     _check_finite(y)
-    if y.dtype.kind == "O":
-        missing = [i for i, value in enumerate(y) if value is None or value != value]
-        if missing:
-            raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
-        _check_one_type(y)
+    _check_one_type(y)
     try:
         check_classification_targets(y)
     except ValueError as error:

@@ -43,7 +43,7 @@ class Prepare(ParameterObject):
     """What is done to rows before anything is learned from them: which views they are, gaps filled, columns scaled.
 
     A name, or a mapping of view to names, stands for the object with that `scale`. All is learned from the training rows of
-    a fit, kept in the model, and done to new rows as they are read.
+    a fit, which count alike whatever their sample weights, kept in the model, and done to new rows as they are read.
 
     Parameters
     ----------

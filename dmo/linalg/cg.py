@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,15 @@ from dmo.hashing import digest
 from dmo.linalg.linear import CheckedSolver, IllConditioned, Solution
 from dmo.linalg.operators import Operator
 from dmo.linalg.pivoted_cholesky import rpcholesky
+from dmo.linalg.rows import WorkerRows, inner, lengths, mapped
 from dmo.linalg.tall import orthonormalize
+from dmo.linalg.tiles import home_of
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint
 
 _STRIP = 4096
+_SAVED = 16  # products after which this process has a copy of a search on workers, where it goes on if one is lost
+_WORTH = 1 << 20  # numbers in the right-hand side from which a search on the workers that have the operator pays
 _LOOK = 40  # products after which the true residual is looked at: a search that rounding has led astray begins anew
 
 
@@ -63,9 +67,10 @@ class NystromPreconditioner:
         """
         if not self.values.size:
             return R
-        along = (self.basis.T @ R.astype(self.basis.dtype)).astype(np.float64)
+        basis = R.home.keep(self.basis) if isinstance(R, WorkerRows) else self.basis
+        along = (basis.T @ R.astype(basis.dtype)).astype(np.float64)
         along *= ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
-        return R + self.basis @ along.astype(self.basis.dtype)
+        return R + basis @ along.astype(basis.dtype)
 
     def products(self, ridge: float, tol: float) -> float:
         """Predict how many products conjugate gradients take, from the bound for the condition number that is left."""
@@ -96,8 +101,9 @@ class _Search:
     used: int = 0
     lost: int = 0
 
-    def arrays(self) -> Arrays:
-        return {name: getattr(self, name) for name in ("X", "R", "P", "size", "active")}
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        arrays = {name: np.asarray(getattr(self, name)) for name in ("X", "R", "P", "active")}
+        return arrays | {"size": self.size.copy()}, {"finished": False, "used": self.used, "lost": self.lost}
 
 
 class BlockCG(CheckedSolver):
@@ -179,13 +185,29 @@ class BlockCG(CheckedSolver):
         if not some.size:
             return X, residuals, 0
         length = scale[some]
-        if found is not None:
-            search = _Search(**found[0], tol=tol, used=int(found[1]["used"]), lost=int(found[1]["lost"]))
-        else:
-            start, R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
-            X[:, some] = start
-            search = self._begin(X[:, some] / length, R / length, tol)
-        self._run(B[:, some] / length, search, kept)
+        near = B.size >= _WORTH
+        saved = [] if found is None else [found]
+
+        def work() -> _Search:
+            home = home_of(self.A) if near else None  # asked anew: where one was lost, the rows live elsewhere
+
+            def placed(array: np.ndarray) -> np.ndarray:
+                return array if home is None else home.send(array)  # type: ignore[return-value]
+
+            right = placed(B[:, some])
+            if saved:
+                arrays, told = saved[-1]
+                tall = {name: placed(arrays[name]) for name in ("X", "R", "P")}
+                tall["size"] = arrays["size"].copy()
+                search = _Search(**arrays | tall, tol=tol, used=int(told["used"]), lost=int(told["lost"]))
+            else:
+                start, R = self._start(right, None if x0 is None else placed(x0[:, some]), length)
+                search = self._begin(start / length, R / length, tol)
+            self._run(right / length, search, kept, saved if home else None)
+            return replace(search, X=np.asarray(search.X))
+
+        home = home_of(self.A) if near else None
+        search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
         return X, residuals, search.used
@@ -193,35 +215,43 @@ class BlockCG(CheckedSolver):
     def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where to start, and its residuals: at zero in the columns where x0 is no better."""
         if x0 is None:
-            return np.zeros(B.shape), B
+            return mapped(np.zeros_like, B), B
         R = self._residual(B, x0)
-        better = np.linalg.norm(R, axis=0) < length
-        return np.where(better, x0, 0.0), np.where(better, R, B)
+        better = lengths(R) < length
+        return mapped(_where, x0, better, 0.0), mapped(_where, R, better, B)
 
     def _begin(self, X: np.ndarray, R: np.ndarray, tol: float) -> _Search:
-        size = np.linalg.norm(R, axis=0)
+        size = lengths(R)
         active = np.flatnonzero(size > tol)
         return _Search(X, R, self._directions(R[:, active]), size, active, tol)
 
-    def _run(self, B: np.ndarray, at: _Search, kept: Checkpoint) -> None:
-        """Move `at` on until all columns of B (of length one) have converged, nothing is gained, or products run out."""
+    def _run(
+        self, B: np.ndarray, at: _Search, kept: Checkpoint, saved: list[tuple[Arrays, dict[str, Any]]] | None
+    ) -> None:
+        """Move `at` on until all columns of B (of length one) have converged, nothing is gained, or products run out.
+
+        `saved` takes the state now and then, which workers may lose.
+        """
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8  # beyond it the recursion drifts from the true residual
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():
-                kept.save(at.arrays(), {"finished": False, "used": at.used, "lost": at.lost})
+                kept.save(*at.state())
+            if saved is not None and at.used and at.used % _SAVED == 0:
+                saved[:] = [at.state()]
             active, P = at.active, at.P
             Q = self.A @ P + self.ridge * P
             at.used += 1
-            factor = self._curvature(P, Q)
-            step = scipy.linalg.cho_solve((factor, True), P.T @ at.R[:, active], check_finite=False)
+            curvature, along = inner(P, Q, at.R[:, active])
+            factor = self._factor(curvature)
+            step = scipy.linalg.cho_solve((factor, True), along, check_finite=False)
             at.X[:, active] += P @ step
             at.R[:, active] -= Q @ step
-            claimed = np.linalg.norm(at.R[:, active], axis=0)
+            claimed = lengths(at.R[:, active])
             done = at.used == self.max_products or claimed.max() <= 0.5 * at.tol
             look, lost = at.used % _LOOK == 0, False
             if done or look or np.median(claimed / at.size[active]) <= gain:
                 at.R[:, active] = self._residual(B[:, active], at.X[:, active])
-                before, at.size[active] = at.size[active], np.linalg.norm(at.R[:, active], axis=0)
+                before, at.size[active] = at.size[active], lengths(at.R[:, active])
                 lost = bool(np.linalg.norm(at.size[active]) > 0.7 * np.linalg.norm(before))
                 at.lost = at.lost + 1 if lost else 0
                 if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
@@ -229,7 +259,7 @@ class BlockCG(CheckedSolver):
                 at.active = active[at.size[active] > at.tol]
             at.P = self._directions(at.R[:, at.active], *(() if lost else (P, Q, factor)))
         if at.active.size and not at.P.shape[1]:
-            at.size[at.active] = np.linalg.norm(self._residual(B[:, at.active], at.X[:, at.active]), axis=0)
+            at.size[at.active] = lengths(self._residual(B[:, at.active], at.X[:, at.active]))
 
     def _directions(
         self,
@@ -240,14 +270,13 @@ class BlockCG(CheckedSolver):
     ) -> np.ndarray:
         """The next block of directions (orthonormal): preconditioned residuals, conjugate to the last block P."""
         Z = self.preconditioner.apply(R, self.ridge)
-        Z = Z / np.maximum(np.linalg.norm(Z, axis=0), np.finfo(float).tiny)
+        Z = Z / np.maximum(lengths(Z), np.finfo(float).tiny)
         if P is not None and Q is not None:
             Z -= P @ scipy.linalg.cho_solve((factor, True), Q.T @ Z, check_finite=False)
         return orthonormalize(Z, tol=1e-8)
 
-    def _curvature(self, P: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    def _factor(self, curvature: np.ndarray) -> np.ndarray:
         """The lower Cholesky factor of P'(A + c I) P."""
-        curvature = P.T @ Q
         if not np.isfinite(curvature).all():
             raise UserError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
         factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
@@ -257,6 +286,10 @@ class BlockCG(CheckedSolver):
                 f"is not positive definite in {self.A.dtype}; raise the ridge or take float64 kernels"
             )
         return factor
+
+
+def _where(A: np.ndarray, chosen: np.ndarray, B: np.ndarray | float) -> np.ndarray:
+    return np.where(chosen, A, B)
 
 
 def solve_shifted(

@@ -143,7 +143,9 @@ class CheckedSolver:
     def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:
         R = self.A.product(X)
         R += self.ridge * X
-        return np.subtract(B, R, out=R)
+        R *= -1
+        R += B
+        return R
 
 
 _STRIP = 4096

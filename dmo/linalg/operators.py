@@ -15,6 +15,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
+from dmo.linalg.rows import WorkerRows
 from dmo.threads import in_threads
 
 _STRIP = 1024
@@ -141,7 +142,7 @@ class Operator:
         return self._apply(self._block(B).astype(np.float64, copy=False), np.dtype(np.float64))
 
     def _block(self, B: np.ndarray) -> np.ndarray:
-        B = np.asarray(B)
+        B = B if isinstance(B, WorkerRows) else np.asarray(B)
         if B.shape[:1] != (self.n,):
             raise UserError(f"operator is {self.n} x {self.n}, the block has shape {B.shape}; pass one row per sample")
         return B if np.issubdtype(B.dtype, np.floating) else B.astype(np.float64)

@@ -17,6 +17,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
+from dmo.linalg.rows import WorkerRows, lengths, pivoted_qr
 from dmo.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
@@ -143,23 +144,21 @@ def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float 
     #
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
-    B = np.array(B, dtype=np.float64)
-    scale = np.sqrt((B * B).sum(axis=0).max(initial=0.0))
+    B = B.astype(np.float64)
+    square = B.T @ B if against is None else None
+    largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)
+    scale = np.sqrt(largest)
     if scale == 0.0:
-        return np.zeros((B.shape[0], 0))
-    against = np.zeros((len(B), 0)) if against is None else against
+        return B[:, :0]
     B = _outside(B, against)
-    first = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT)
+    first = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
     # what the first time left of dependence is at most rounding times its condition: the second removes it
     second = None if first is None else _by_gram(_outside(first, against), 0.5, 0.5)
     if second is not None:
         return second
-    Q, R, _ = scipy.linalg.qr(
-        _outside(B, against), mode="economic", pivoting=True, overwrite_a=True, check_finite=False
-    )
-    rank = int((np.abs(np.diag(R)) > tol * scale).sum())
-    Q = Q[:, :rank]
-    if against.shape[1]:
+    Q, diagonal = pivoted_qr(_outside(B, against))
+    Q = Q[:, : int((np.abs(diagonal) > tol * scale).sum())]
+    if against is not None and against.shape[1]:
         Q, _ = scipy.linalg.qr(_outside(Q, against), mode="economic", overwrite_a=True, check_finite=False)
     return Q
 
@@ -170,17 +169,19 @@ _RELIABLE = 1e3
 """Times the length of directions that are dropped: columns that stay longer than that leave nothing to drop."""
 
 
-def _outside(B: np.ndarray, against: np.ndarray) -> np.ndarray:
+def _outside(B: np.ndarray, against: np.ndarray | None) -> np.ndarray:
     """B less its part in the span of orthonormal columns."""
-    return B - product(against, product(against.T, B)) if against.shape[1] else B
+    return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
 
-def _by_gram(B: np.ndarray, least: float, dependent: float) -> np.ndarray | None:
-    """B R^-1 with R'R = B'B; None where a column, outside of those before it, is shorter than `least` or than `dependent`
+def _by_gram(
+    B: np.ndarray, least: float, dependent: float, square: np.ndarray | None = None
+) -> np.ndarray | None:
+    """B R^-1 with R'R = B'B, the square; None where a column, outside of those before it, is shorter than `least` or than `dependent`
     times its own length."""
     if B.shape[1] > B.shape[0]:
         return None
-    square = B.T @ B
+    square = B.T @ B if square is None else square
     lengths = np.sqrt(square.diagonal())
     if not lengths.min() > least:
         return None
@@ -192,7 +193,7 @@ def _by_gram(B: np.ndarray, least: float, dependent: float) -> np.ndarray | None
     if left.min() < dependent or (left * lengths).min() <= least:
         return None
     inverse = scipy.linalg.solve_triangular(root, np.diag(1 / lengths), lower=True, check_finite=False)
-    return product(B, inverse.T)
+    return B @ inverse.T if isinstance(B, WorkerRows) else product(B, inverse.T)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,15 @@
 """A symmetric operator whose lower tiles are resident on workers, recomputed, or streamed from a kernel store.
 
-One product is one task per group of tiles: the tall block is scattered once, every group returns its n x k share, the
-shares are summed in a tree. No task is pinned to a worker; a lost worker costs its tiles again and nothing else.
+One product is one task per group of tiles: the tall block is scattered once in parts of its rows, every group takes and
+returns the parts that its tiles touch, and these are added up part by part. Groups are compact, so that they touch few
+parts. No task is pinned to a worker; a lost worker costs its tiles again and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -14,16 +17,17 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
+from dmo.cluster.workers import Broadcast, grouped, retried, send, submit_each
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
+from dmo.linalg.rows import Home, WorkerRows
 from dmo.stores import KernelStore
 from dmo.threads import in_threads
 
 Pair = tuple[int, int]
 T = TypeVar("T")
-_PER_THREAD = 4  # tasks per thread in a product: some may be slower than others
+_LEAST = 256  # rows of a tile from which its product with a block takes longer than what is done for it
 _RUNS = 8  # shares of a product in this process, more than that many threads have nothing to do
 _FAN_IN = 4  # shares that one task of the tree adds up
 
@@ -45,16 +49,45 @@ def lower_pairs(n: int, block: int) -> list[Pair]:
     return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
 
 
+def tile_rows(n: int, threads: int, most: int) -> int:
+    """Rows of a tile of which workers with that many threads have about eight each; more of them are more tasks' work."""
+    count = max(-(-n // most), min(round(4 * threads**0.5), n // _LEAST))
+    return -(-n // max(1, count))
+
+
+def compact_groups(n: int, block: int, count: int) -> list[list[Pair]]:
+    """Share the pairs out: runs of nearly equal work in Morton order, of which any touches few rows; strip by strip inside."""
+    i, j = np.tril_indices(len(row_blocks(n, block)))
+    code = sum(((i >> bit & 1) << 2 * bit + 1) | ((j >> bit & 1) << 2 * bit) for bit in range(16))
+    order = np.argsort(code)
+    count = min(count, len(i))
+    done = np.cumsum(1 + (i != j)[order])  # a tile off the diagonal is multiplied twice
+    cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count - 0.5) + 1
+    rise = np.arange(count + 1)  # a tile each at least, where there are few
+    edges = np.minimum(np.maximum.accumulate([0, *cuts, len(i)] - rise), len(i) - count) + rise
+    return [sorted(zip(i[run].tolist(), j[run].tolist(), strict=True)) for run in np.split(order, edges[1:-1])]
+
+
+def row_parts(n: int, block: int, count: int) -> list[slice]:
+    """Cut rows into as many parts, of whole blocks, where there are that many."""
+    runs = grouped(row_blocks(n, block), count)
+    return [slice(run[0].start, run[-1].stop) for run in runs]
+
+
+def touched_parts(group: list[Pair], block: int, parts: list[slice]) -> list[int]:
+    """The numbers of the parts of the rows that a group of tiles multiplies."""
+    rows = {i * block for pair in group for i in pair}
+    return [at for at, part in enumerate(parts) if any(part.start <= row < part.stop for row in rows)]
+
+
 def product_bytes(
     n: int, block: int, columns: int, threads: list[int], resident: bool, itemsize: int = 8, entry: int = 4
 ) -> int:
     """Predict what a product with tiles takes on the largest worker, beside what lies there before."""
-    # Its part of the resident tiles (and one group more, since groups are not cut), the block with the shares that
+    # Its part of the resident tiles (and one tile more a thread, since tiles are not cut), the block with the shares that
     # are added up, and per thread two tiles in flight with their casts.
-    blocks = -(-n // block)
-    groups = min(blocks * (blocks + 1) // 2, _PER_THREAD * sum(threads))
-    part = min(1.0, max(threads) / sum(threads) + 1 / groups) if resident else 0.0
-    kept = part * n * (n + block) / 2 * entry
+    lower = n * (n + block) / 2
+    kept = min(lower, max(threads) * (lower / sum(threads) + block**2)) * entry if resident else 0.0
     return int(kept + (_FAN_IN + 2) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
 
 
@@ -90,7 +123,9 @@ def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> 
             yield i, j, tile
 
 
-def multiply_tiles(tiles: Tiled, pairs: list[Pair], slices: list[slice], B: np.ndarray) -> np.ndarray:
+def multiply_tiles(
+    tiles: Tiled, pairs: list[Pair], slices: Sequence[slice] | Mapping[int, slice], B: np.ndarray
+) -> np.ndarray:
     """The share of the tiles `pairs` in A @ B: n x k, B's dtype."""
     # sums in B's precision, to which a tile is cast when its turn comes: the resident tiles stay float32, one is widened
     out = np.zeros(B.shape, B.dtype)
@@ -99,6 +134,20 @@ def multiply_tiles(tiles: Tiled, pairs: list[Pair], slices: list[slice], B: np.n
         if i != j:  # a tile off the diagonal stands for its mirror image too; one on it must not count twice
             out[slices[j]] += tile.T @ B[slices[i]]
     return out
+
+
+def multiply_parts(
+    tiles: Tiled, pairs: list[Pair], slices: list[slice], touched: list[slice], *parts: np.ndarray
+) -> list[np.ndarray]:
+    """The share of the tiles `pairs` in the rows `touched` of A @ B, from the same rows of B."""
+    edges = np.cumsum([0, *map(len, parts)])
+    here = {
+        i: slice(rows.start - part.start + edge, rows.stop - part.start + edge)
+        for part, edge in zip(touched, edges[:-1], strict=True)
+        for i, rows in enumerate(slices)
+        if part.start <= rows.start < part.stop
+    }
+    return np.split(multiply_tiles(tiles, pairs, here, np.concatenate(parts)), edges[1:-1])
 
 
 def pick_diagonal(tiles: Tiled, pairs: list[Pair], slices: list[slice]) -> np.ndarray:
@@ -139,7 +188,7 @@ def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
 class Tiles(Operator):
     """A symmetric matrix as lower tiles of a `TileSource`."""
 
-    # A product is four tasks per thread that the workers have by then. This process holds n x k blocks only, except
+    # A product is a task per thread that the workers have by then, and the sums of what these give. This process holds n x k blocks only, except
     # in `dense`. The first product that `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
 
     def __init__(
@@ -156,6 +205,7 @@ class Tiles(Operator):
         self._slices = row_blocks(self.n, source.block)
         self._threads = -1  # not dealt out yet
         self._kept: list[Any] | None = None
+        self._home: Home | None = None
         self._shared = Broadcast(client, source)
         self._taken = _taken(client)
         self._deal()
@@ -164,14 +214,17 @@ class Tiles(Operator):
         """Deal the tiles out to the threads that there are: workers come and go between two products."""
         # Resident tiles are made anew where they are dealt out anew, which takes longer than a product: that is done
         # for a fourth more threads, and where some went the others take over.
-        threads = 0 if self.client is None else max(1, sum(self.client.nthreads().values()))
+        workers = {} if self.client is None else self.client.nthreads()
+        if self._home is not None and not set(self._home.places) <= set(workers):
+            self._home = None
+        threads = 0 if self.client is None else max(1, sum(workers.values()))
         more = threads > self._threads
         kept = self.resident and self._kept is not None
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
         self._threads = threads
-        self.groups = grouped(lower_pairs(self.n, self.source.block), _PER_THREAD * threads)
-        self._kept = None
+        self.groups = compact_groups(self.n, self.source.block, max(1, threads))
+        self._kept = self._home = None
         self._allowed = -1  # bytes of the largest block whose product was found to fit these workers
         if more:
             self._shared.forget()  # so that new workers have the source before they are given a task
@@ -202,8 +255,8 @@ class Tiles(Operator):
             )
         self._allowed = B.nbytes
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.client.submit(run_task, function, *arguments, pure=False)
+    def _submit(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
+        return submit_each(self.client, function, calls)
 
     def _tiles(self) -> list[Any]:
         """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
@@ -220,13 +273,13 @@ class Tiles(Operator):
         return self._kept
 
     def _computed(self) -> list[Any]:
-        return [self._submit(compute_tiles, self._shared.future(), group) for group in self.groups]
+        return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups])
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retried(self.client, work, self._forget)
 
     def _forget(self) -> None:
-        self._kept = None
+        self._kept = self._home = None
         self._shared.forget()
 
     def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
@@ -236,16 +289,33 @@ class Tiles(Operator):
 
         def work() -> np.ndarray:
             sent = [send(self.client, block) for block in tall]
-            shares = [
-                self._submit(function, tiles, group, self._slices, *sent)
-                for tiles, group in zip(self._tiles(), self.groups, strict=True)
-            ]
-            while len(shares) > 1:  # a tree: one task for all shares would hold n x k numbers of every group at once
-                batches = [shares[at : at + _FAN_IN] for at in range(0, len(shares), _FAN_IN)]
-                shares = [self._submit(_add, *batch) if len(batch) > 1 else batch[0] for batch in batches]
-            return shares[0].result()
+            calls = [(*pair, self._slices, *sent) for pair in zip(self._tiles(), self.groups, strict=True)]
+            return self._added([self._submit(function, calls)])[0].result()
 
         return self._retry(work)
+
+    def _added(self, shares: list[list[Any]]) -> list[Any]:
+        """The sums of lists of shares, in trees: one task for all of them would hold all at once."""
+        while max(map(len, shares)) > 1:
+            batches = [[own[at : at + _FAN_IN] for at in range(0, len(own), _FAN_IN)] for own in shares]
+            sums = iter(self._submit(_add, [batch for own in batches for batch in own if len(batch) > 1]))
+            shares = [[next(sums) if len(batch) > 1 else batch[0] for batch in own] for own in batches]
+        return [own[0] for own in shares]
+
+    def _multiplied(self, parts: list[slice], sent: list[Any]) -> list[Any]:
+        """Those parts of A @ B from the same of B, all of them on the workers."""
+        kept = self._tiles()
+        touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
+        calls = [
+            (tiles, group, self._slices, [parts[at] for at in own], *(sent[at] for at in own))
+            for tiles, group, own in zip(kept, self.groups, touched, strict=True)
+        ]
+        shares: list[list[Any]] = [[] for _ in parts]
+        for found, own in zip(self._submit(multiply_parts, calls), touched, strict=True):
+            pieces = self._submit(operator.getitem, [(found, place) for place in range(len(own))])
+            for at, piece in zip(own, pieces, strict=True):
+                shares[at].append(piece)
+        return self._added(shares)
 
     def _from_features(
         self, function: Callable[..., np.ndarray], features: FeatureTiles, *arguments: Any
@@ -257,10 +327,8 @@ class Tiles(Operator):
         shared = self._shared if features is self.source else Broadcast(self.client, features)
 
         def work() -> np.ndarray:
-            parts = [
-                self._submit(function, shared.future(), *arguments, part) for part in grouped(blocks, len(self.groups))
-            ]
-            return np.concatenate(self.client.gather(parts))
+            calls = [(shared.future(), *arguments, part) for part in grouped(blocks, len(self.groups))]
+            return np.concatenate(self.client.gather(self._submit(function, calls)))
 
         return retried(self.client, work, shared.forget)
 
@@ -268,9 +336,40 @@ class Tiles(Operator):
         if self.client is not None:
             self._deal()
             self._check_memory(B)
-        elif not isinstance(self._tiles()[0], KernelStore):
+            if isinstance(B, WorkerRows):
+                return WorkerRows(B.home, self._multiplied(B.home.parts, B.futures()), B.shape[1], dtype)
+            return self._retry(partial(self._multiplied_block, B))
+        if not isinstance(self._tiles()[0], KernelStore):
             return self._apply_in_threads(B)
         return self._sum(multiply_tiles, B)
+
+    def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
+        home = self.home()
+        parts = self._multiplied(home.parts, home.scattered(B))
+        return np.concatenate(self.client.gather(parts))
+
+    def home(self) -> Home:
+        """Where row blocks live that this operator multiplies."""
+        self._deal()
+        if self._home is None:
+            parts = row_parts(self.n, self.source.block, self._threads)
+            self._home = Home(self.client, parts, self._places(parts), self._forget)
+        return self._home
+
+    def _places(self, parts: list[slice]) -> list[str]:
+        """A worker for each part of the rows: of those whose tiles touch it, where that is known, the one with fewest."""
+        given = dict.fromkeys(self.client.nthreads(), 0)
+        holders: list[set[str]] = [set() for _ in parts]
+        if self.resident and self._kept is not None:
+            found = self.client.who_has(self._kept)
+            for tiles, group in zip(self._kept, self.groups, strict=True):
+                for at in touched_parts(group, self.source.block, parts):
+                    holders[at].update(found.get(tiles.key, ()))
+        places = []
+        for near in holders:
+            places.append(min(given, key=lambda worker: (given[worker], worker not in near)))
+            given[places[-1]] += 1
+        return places
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
         """A @ B in this process: tiles shared out among threads, added up in an order that no number of threads changes."""
@@ -320,11 +419,17 @@ class Tiles(Operator):
         return matrix
 
 
-def in_tiles(A: Operator) -> bool:
-    """Find whether the entries of an operator, or of the one that it centers, scales or weights, are in tiles."""
+def tiles_of(A: Operator) -> Tiles | None:
+    """The tiles of an operator that has its entries in them, or of the one that it centers, scales or weights."""
     while not isinstance(A, Tiles) and hasattr(A, "inner"):
         A = A.inner
-    return isinstance(A, Tiles)
+    return A if isinstance(A, Tiles) else None
+
+
+def home_of(A: Operator) -> Home | None:
+    """Where the row blocks live that an operator multiplies on workers."""
+    tiles = tiles_of(A)
+    return None if tiles is None or tiles.client is None else tiles.home()
 
 
 def _taken(client: Any) -> int:

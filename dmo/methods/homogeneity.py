@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -163,8 +163,10 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         weights: Sequence[np.ndarray],
         k: int,
         start: np.ndarray | None,
+        choose: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Coordinates (n x k) of the samples, zeros for those without any weight; groups may lack samples."""
+        """Coordinates (n x k) of the samples, zeros for those without any weight; groups may lack samples. `choose`: the
+        directions (k x p) in them that are taken instead."""
         apply = HomogeneityMap([group.smoother for group in groups], shares, weights)
         n = groups[0].n
         if self._solver.method == "krylov":
@@ -178,8 +180,12 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 f"raise max_iter, or tol above {self._solver.tol:g}",
                 ConvergenceWarning,
             )
-        self._learn(pairs)
         self.embedding_ = apply.coordinates(pairs.vectors)
+        if choose is not None:
+            turn = choose(self.embedding_)
+            self.embedding_, values = self.embedding_ @ turn, pairs.values @ turn**2
+            pairs = replace(pairs, values=values, history=[*pairs.history[:-1], float(values.sum())])
+        self._learn(pairs)
         return self.embedding_
 
     def _expand_views(self, fitted: Mapping[str, FittedView], X: np.ndarray, loo: bool = False) -> np.ndarray | None:

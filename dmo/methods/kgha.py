@@ -16,7 +16,7 @@ from dmo.decide.probabilities import mean_and_deviation, row_counts
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
 from dmo.fit.exact import Exact
-from dmo.fit.fitted_views import SOLVED_ROWS, fit_view
+from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, fit_view
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.fit.ridge_solves import LabelGaps, directions, read_labels
@@ -38,6 +38,7 @@ from dmo.inputs import (
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
+from dmo.linalg.eigen import fix_signs
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.memory import memory
 from dmo.methods.annotator import Annotator
@@ -62,6 +63,12 @@ def _embedding(fit: HomogeneityFit) -> tuple[dict[str, np.ndarray], np.ndarray, 
     return coefficients, offset, fit.coefficients[LABELS]
 
 
+def _class_directions(Y: np.ndarray) -> int:
+    """Count the directions of labels (n x L) that are classes, one a sample; 0 of others."""
+    single = ((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all()
+    return label_rank(Y) if single else 0
+
+
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
@@ -78,7 +85,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     ridge : float, mapping of view to float, or list, default=0.1
         c_j of every view, above 0, and of the labels unless `label_ridge` is given.
     n_components : int, or float in (0, 1], default=0.8
-        p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels.
+        p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels. Of classes
+        (one label a sample) M tells the labels' directions by how often classes occur; exact kernels take those that
+        the views' functions say best of left-out samples, in that order.
     center : bool, default=True
         Center kernels and labels (new rows by the training means). The paper's literal form is False.
     intercept : bool, default=False
@@ -106,7 +115,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     embedding_ : ndarray of shape (n, p)
         Orthonormal coordinates of the training samples; of an exact fit.
     eigenvalues_ : ndarray of shape (p,)
-        Eigenvalues of M, descending.
+        Eigenvalues of M, descending; of the directions of classes x'Mx in their order.
     objective_ : float
         Their sum, which the method maximizes.
     objective_history_ : list of float
@@ -303,12 +312,19 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
         )
         start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
-        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], k, start)
-        self.decoder_ = decoder(labels.coefficients(X))
         # without a factor a solve per row is dear
         solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
+        most = k if solved else max(k, _class_directions(Y[counts > 0]))
+        choose = None if most == k else partial(self._turn, fitted, counts, k)
+        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], most, start, choose)
+        self.decoder_ = decoder(labels.coefficients(X))
         loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
         return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
+
+    def _turn(self, fitted: Mapping[str, FittedView], counts: np.ndarray, k: int, X: np.ndarray) -> np.ndarray:
+        """The k directions (K x k) in X (n x K) of which the views say most at left-out samples, the best first."""
+        agreement = X.T @ (counts[:, None] * np.asarray(self._expand_views(fitted, X, loo=True)))
+        return fix_signs(np.linalg.eigh(agreement + agreement.T)[1][:, : -k - 1 : -1])
 
     def _fit_moments(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
         """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
@@ -382,9 +398,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
         how = self._solver.tol, self._solver.max_iter, self.random_state
         smoothers, k = [view.smoother for view in views.values()], max(components.values())
-        pairs = search().fit((ridges, own, self.center), smoothers, labels, self.balance, k, *how)
-        loo = self._expand_views(views, pairs.vectors, needs_loo)
-        loadings = labels.loadings(pairs.vectors)
+        classes = _class_directions(Y)
+        most = max(k, classes)
+        X = search().fit((ridges, own, self.center), smoothers, labels, self.balance, most, *how).vectors
+        if min(components.values()) < classes:
+            X = X @ self._turn(views, np.ones(len(Y)), k, X)
+        loo = self._expand_views(views, X, needs_loo)
+        loadings = labels.loadings(X)
         return HeldOut(components, gaps.frequency(Y), self._project(new), loadings, loo)
 
     def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -34,8 +34,8 @@ from dmo.fit.engine import (
     is_exact,
     low_rank_pass,
 )
-from dmo.fit.exact import Exact, Storage, build, choose_storage, exact_engine
-from dmo.fit.fitted_views import fit_view, view_of
+from dmo.fit.exact import Exact, Storage, build, choose_storage, exact_engine, linear_expansions
+from dmo.fit.fitted_views import EIGENPAIRS, fit_view, view_of
 from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
 from dmo.fit.ridge_solves import LabelGaps, PartialRidge, read_labels, ridge
@@ -59,7 +59,10 @@ from dmo.inputs import (
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
-from dmo.linalg.solve import COEFFICIENTS, SCORES
+from dmo.linalg.factors import RowGram
+from dmo.linalg.operators import Dense
+from dmo.linalg.smoothers import leave_one_out
+from dmo.linalg.solve import COEFFICIENTS, SCORES, CholeskySolver, SpectralSolver, Spectrum
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import (
@@ -76,10 +79,19 @@ from dmo.methods.base import (
 from dmo.methods.incremental import Incremental, Statistics
 from dmo.methods.landmark_ridge import landmark_regression
 from dmo.methods.shared_fits import HeldOut, SharedFit
-from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
+from dmo.methods.view_weights import (
+    PER_TARGET,
+    SEARCHED,
+    given_weights,
+    learns,
+    product_kernel,
+    target_weights,
+    view_weights,
+)
 from dmo.progress import stage
 from dmo.threads import single_blas
 
+_TARGETS = "target_weights", "target_ridges", "target_importances"
 _COLUMNS = 512  # whose coefficients are worked out at a time
 
 
@@ -143,10 +155,13 @@ class MultiViewRidge(Incremental, Annotator):
         factorization, and all share kernels or moments.
     combine : {"predictions", "kernels", "product"}, default="predictions"
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
-    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
+    weights : mapping of view to float, list, {"equal", "tagprop", "alignment", "per-target"} or None, default=None
         Weights of the views, scaled to sum 1; None: equal ones. Learned by `distances`: "tagprop", those under which the
         neighbors of the training samples predict their labels best [Guillaumin et al. 2009]; "alignment", those under
-        which the sum of the views' distances aligns best with the labels [Cortes et al. 2012].
+        which the sum of the views' distances aligns best with the labels [Cortes et al. 2012]. "per-target": every label
+        or target has weights of its own for the sum of the views' exact kernels, and a ridge in place of `ridge`, of
+        the least squared error of left-out samples (of at most 1500) among some 60 to 180 candidates, as in banded
+        ridge regression [la Tour et al. 2022]; samples that follow each other in time are not left out by runs.
     center : bool, default=True
         Center kernels and labels (new rows by the training means).
     intercept : bool, default=False
@@ -173,7 +188,13 @@ class MultiViewRidge(Incremental, Annotator):
     expansions_ : dict of str to Expansion
         The fitted functions, whose values add up to the raw scores.
     view_weights_ : dict of str to float
-        Weights of the views, of sum 1.
+        Weights of the views, of sum 1; of weights="per-target" their means over the targets.
+    target_weights_ : ndarray of shape (L, V)
+        With weights="per-target": of every label or target the weights of the views' kernels, in the views' order, of
+        sum 1; with it `target_ridges_` of shape (L,), its ridge.
+    target_importances_ : ndarray of shape (L, V)
+        Shares of the views in the variance of the fitted function over the training samples, of sum 1; below 0 where
+        a view takes back what others say.
     rule_ : ScoreRule
         What turns raw scores into the scores that labels are chosen by.
     held_out_scores_ : ndarray of shape (n, L)
@@ -188,6 +209,7 @@ class MultiViewRidge(Incremental, Annotator):
     Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
     Guillaumin, Mensink, Verbeek, Schmid 2009 (weights "tagprop").
     Cortes, Mohri, Rostamizadeh 2012 (weights "alignment").
+    la Tour, Eickenberg, Nunez-Elizalde, Gallant 2022, NeuroImage 264 (banded ridge; weights "per-target").
 
     Examples
     --------
@@ -203,6 +225,7 @@ class MultiViewRidge(Incremental, Annotator):
     """
 
     _centers = True
+    _given_by_target: tuple[np.ndarray, np.ndarray] | None = None  # weights and ridges that another fit has found
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
@@ -219,7 +242,7 @@ class MultiViewRidge(Incremental, Annotator):
         *,
         ridge: LabelRidges = 1e-2,
         combine: Literal["predictions", "kernels", "product"] = "predictions",
-        weights: Weights = None,
+        weights: Weights | Literal["per-target"] = None,
         center: bool = True,
         intercept: bool = False,
         distances: str | Mapping[str, str] = "auto",
@@ -288,7 +311,7 @@ class MultiViewRidge(Incremental, Annotator):
         self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
     ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
         """Labels (n x L), and what of them and of the views is known."""
-        learned = learns(self.weights)
+        learned = learns(self.weights) or self._by_target
         dense = {
             "learning weights": learned,
             "a ridge per label": self._ridge_by_label,
@@ -307,6 +330,8 @@ class MultiViewRidge(Incremental, Annotator):
         """The way to the regressions of the chosen approximation."""
         if self.is_exact:
             return self._fit_exact
+        if self._by_target:
+            raise UserError("weights='per-target' takes exact kernels; take approximation='exact', or weights for all")
         if self.kernel == "product":
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         return self._fit_gradients if self._takes_gradients(list(views), Y, gaps) else self._fit_moments
@@ -399,9 +424,9 @@ class MultiViewRidge(Incremental, Annotator):
             raise UserError(
                 "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
             )
-        if not learns(self.weights):
+        if not (learns(self.weights) or self._by_target):
             self.view_weights_ = given_weights(self.weights, names)
-        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
+        elif self._by_target or not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
             raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
         ridges = self._ridges(names, list(self._kernels(names)))
         if self.combine == "kernels":
@@ -498,6 +523,8 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None = None) -> _LeftOut:
         """From kernels; `how`: see `_LeftOut`, None for what decisions need."""
+        if self._by_target:
+            return self._fit_by_target(views, Y, gaps, how)
         n, frequency = len(Y), gaps.frequency(Y)
         targets = Y - frequency if self.center else Y.astype(np.float64)
         engine = exact_engine(self.approximation_)
@@ -536,6 +563,71 @@ class MultiViewRidge(Incremental, Annotator):
                     left.add(share, weights[left.rows] > 0, scores)
                 advance(1)
         return left
+
+    def _fit_by_target(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None) -> _LeftOut:
+        """Every target by its own weights of the views' kernels and its own ridge; see `_fit_exact`."""
+        if not gaps.complete or self.kernel == "product" or self.combine == "product":
+            raise UserError(
+                "weights='per-target' takes all labels and views of all samples, each once, and a sum of kernels; give "
+                "them, and combine='kernels'"
+            )
+        n, engine = len(Y), replace(exact_engine(self.approximation_), precision="float64")
+        if choose_storage(engine, n, len(views), 8) != "memory":
+            raise UserError(f"weights='per-target' needs the kernels of {n} rows in memory; take fewer rows")
+        targets = Y - gaps.frequency(Y) if self.center else Y.astype(np.float64)
+        kernels = {
+            view: MultiKernel.of(view, parse(own)) for view, own in per_view("kernel", self.kernel, list(views)).items()
+        }
+        built = {view: build(engine, own, views, np.inf, "memory", self.random_state) for view, own in kernels.items()}
+        placed = {view: own.placed(self.center) for view, own in built.items()}
+        matrices = np.stack([operator.dense() for operator in placed.values()])
+        weights, ridges = self._given_by_target or self._search_by_target(matrices, targets)
+        left = _LeftOut(self._held_out(gaps) if how is None else how)
+        dual, loo = np.empty(targets.shape), np.empty(targets.shape)
+        candidates, which = np.unique(weights, axis=0, return_inverse=True)
+        for i, own_weights in enumerate(candidates):
+            own = np.flatnonzero(which.ravel() == i)
+            A, groups = Dense(np.tensordot(own_weights, matrices, 1)), label_groups(ridges[own], len(own))
+            pairs = Spectrum(A) if len(groups) > EIGENPAIRS else None
+            for c, part in groups:
+                columns = own[part]
+                solver = CholeskySolver(A, c) if pairs is None else SpectralSolver(A, c, pairs)
+                dual[:, columns] = solver.solve(targets[:, columns], check=False).value
+                if left.how == "left out":
+                    unfitted = c * solver.inverse_diagonal() - (1 / n if self.center else 0.0)
+                    loo[:, columns] = leave_one_out(targets[:, columns], c * dual[:, columns], unfitted)
+        self.expansions_, parts = {}, []
+        for j, (view, operator) in enumerate(placed.items()):
+            own_dual = weights[:, j] * dual
+            parts.append(matrices[j] @ own_dual)
+            if isinstance(operator, RowGram):
+                loadings, offset = operator.factor.t_dot(own_dual), np.zeros(len(ridges))
+                self.expansions_ |= linear_expansions(kernels[view], views, operator.factor, loadings, offset)
+            else:
+                self.expansions_[view] = built[view].expansion({view: views[view]}, operator, own_dual)
+        whole = np.sum(parts, axis=0)
+        length = np.square(whole).sum(axis=0)
+        shares = [
+            np.divide((part * whole).sum(axis=0), length, where=length > 0, out=weights[:, j].copy())
+            for j, part in enumerate(parts)
+        ]
+        self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, np.column_stack(shares)
+        self.view_weights_ = dict(zip(views, weights.mean(axis=0).tolist(), strict=True))
+        if left.how == "left out":
+            left.begin(np.arange(n))
+            left.add(1.0, np.ones(n, bool), lambda: loo)
+        return left
+
+    def _search_by_target(self, matrices: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (L, V) and ridges (L,) of the targets, from all samples or some."""
+        n = len(targets)
+        if n > SEARCHED:
+            some = np.sort(np.random.default_rng(self.random_state).choice(n, SEARCHED, replace=False))
+            matrices, targets = matrices[:, some[:, None], some], targets[some]
+            if self.center:
+                matrices = np.stack([Dense(K).centered().dense() for K in matrices])
+                targets = targets - targets.mean(axis=0)
+        return target_weights(matrices, targets, self.center, self.random_state)
 
     def _fit_by_label(
         self,
@@ -663,7 +755,11 @@ class MultiViewRidge(Incremental, Annotator):
 
     @property
     def _takes_partial_views(self) -> bool:
-        return self.combine == "predictions" and self.kernel != "product"
+        return self.combine == "predictions" and self.kernel != "product" and not self._by_target
+
+    @property
+    def _by_target(self) -> bool:
+        return isinstance(self.weights, str) and self.weights == PER_TARGET
 
     def _share(self, regression: str) -> float:
         return self.view_weights_[regression] if self.combine == "predictions" and self.kernel != "product" else 1.0
@@ -675,7 +771,7 @@ class MultiViewRidge(Incremental, Annotator):
             near = ViewDistances.fit(self._distances, views, self.random_state)
             self.view_weights_ = view_weights(self.weights, near, Y)
         else:
-            self.view_weights_ = given_weights(self.weights, list(views))
+            self.view_weights_ = given_weights(None if self._by_target else self.weights, list(views))
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""
@@ -722,10 +818,13 @@ class MultiViewRidge(Incremental, Annotator):
         arrays, meta = store_expansions(self.expansions_)
         kept, kept_meta = self._pass_arrays()
         decided, decided_meta = self._decision_arrays()
+        kept |= {name: getattr(self, f"{name}_") for name in _TARGETS if self._by_target}
         return arrays | kept | decided, meta | {"view_weights": self.view_weights_} | kept_meta | decided_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.expansions_ = load_expansions(arrays, meta)
         self.view_weights_ = dict(meta["view_weights"])
+        for name in _TARGETS if self._by_target else ():
+            setattr(self, f"{name}_", np.asarray(arrays[name]))
         self._restore_pass(arrays, meta)
         self._restore_decisions(arrays, meta)

@@ -20,7 +20,7 @@ from dmo.linalg.linear import IllConditioned, positive_solve
 from dmo.linalg.operators import Operator
 from dmo.linalg.solve import COEFFICIENTS, factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
-from dmo.linalg.tiles import in_tiles
+from dmo.linalg.tiles import tiles_of
 from dmo.methods.quadratic_forms import QuadraticForm, TraceProblem
 
 DENSE = 1500
@@ -449,7 +449,7 @@ class Inverse:
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge
         self._full = FullRank(K) if not ridge else None
-        few = K.n > DIRECT_ROWS and (K.n > 600 * columns or in_tiles(K))
+        few = K.n > DIRECT_ROWS and (K.n > 600 * columns or tiles_of(K))
         self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", COEFFICIENTS, random_state=0)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:

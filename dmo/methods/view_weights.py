@@ -1,4 +1,4 @@
-"""Weights of views: given, equal, by alignment, or learned from distances; and the kernel of the product.
+"""Weights of views: given, equal, by alignment, learned from distances, or of every target; and the kernel of the product.
 
 Weights of views by centered alignment: the sum of kernels that is nearest in direction to that of the labels.
 
@@ -7,11 +7,19 @@ up to its scale it is the minimum of w'M w - 2 w'a with M_uv = <HA_uH, HA_vH> an
 nonnegative least squares. Here A_v = -d_v, the negative distances: sum_v w_v d_v is what a product kernel is made of.
 
 Source: Cortes, Mohri, Rostamizadeh 2012, proposition 9 (alignf).
+
+Weights of every target, sum_v w_lv K_v with a ridge c_l of its own: candidates w are drawn, and each is scored for all targets
+at once by one eigendecomposition. Generalized cross-validation takes the ridge, and the squared left-out error, which has a
+closed form, the candidate (la Tour, Eickenberg, Nunez-Elizalde, Gallant 2022, NeuroImage 264, draw as many and score them by
+folds). The draws are few; the candidates after them take the best weights of some target to where its likelihood as a
+Gaussian process grows: with P = (K + c I)^-1 and a = P y, w_v is multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P),
+which is 1 where that is stationary (Zhou, Hu, Zhou, Lange 2019, equation 5, has the power 1/2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +30,8 @@ from dmo.errors import UserError
 from dmo.fit.view_neighbors import ViewDistances, distance_kernel
 from dmo.inputs import NOT_NEGATIVE, per_view
 from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.operators import Dense
+from dmo.linalg.solve import Spectrum
 from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 
 
@@ -52,6 +62,78 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     weights = found / scale
     length = float(np.linalg.norm(weights))
     return weights / length if length > 0 else weights
+
+
+PER_TARGET = "per-target"
+"""Weights of every label or target by itself: of the kernels of a ridge regression."""
+SEARCHED = 1500
+"""Samples among which they are searched, at most."""
+_DRAWN, _MOVED, _MOST = 20, 20, 160  # candidates that are drawn, and after them moved: so many a view, at most so many
+_CONCENTRATIONS = (0.1, 1.0)  # of the Dirichlet draws in turn
+_RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # ridges, by the mean diagonal entry of the kernel
+_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01  # of a move; how it is blurred; what a view of weight 0 starts again from
+
+
+@dataclass
+class _TargetSearch:
+    """The best weights and ridge of every target so far. kernels (V, n, n) of mean diagonal 1; Y (n, L); weights (L, V)"""
+
+    kernels: np.ndarray
+    Y: np.ndarray
+    center: bool  # whether both are centered, so that a mean is learned beside
+    weights: np.ndarray
+    ridges: np.ndarray  # (L,)
+    errors: np.ndarray  # (L,): squared, left out
+
+    def score(self, w: np.ndarray) -> None:
+        """Keep a candidate for the targets that it suits better than those before."""
+        n, mean = len(self.Y), 1.0 if self.center else 0.0
+        spectrum = Spectrum(Dense(np.tensordot(w, self.kernels, 1)))
+        values, vectors = spectrum.values.clip(min=0.0), spectrum.vectors
+        c = max(float(values.mean()), np.finfo(float).tiny) * _RATIOS
+        left = c[:, None] / (values + c[:, None])  # (R, n): shares of the residuals in the eigenvectors' coordinates
+        Z = vectors.T @ self.Y
+        best = (left**2 @ Z**2 / (left.sum(axis=1) - mean)[:, None] ** 2).argmin(axis=0)
+        rows = left @ np.square(vectors).T - mean / n
+        residuals = vectors @ (Z * left[best].T)
+        errors = ((residuals / rows[best].T) ** 2).sum(axis=0)
+        better = errors < self.errors
+        self.weights[better], self.ridges[better], self.errors[better] = w, c[best[better]], errors[better]
+
+    def moved(self, target: int) -> np.ndarray:
+        """Candidate near the weights of a target, where its likelihood is larger."""
+        w, c = self.weights[target], self.ridges[target]
+        P = np.linalg.inv(np.tensordot(w, self.kernels, 1) + c * np.eye(len(self.Y)))
+        a = P @ self.Y[:, target]
+        grows = [(a @ K @ a) * np.trace(P) / max(np.vdot(P, K) * (a @ a), np.finfo(float).tiny) for K in self.kernels]
+        return (w + _REVIVED / len(w)) * np.clip(grows, 1e-3, 1e3) ** _POWER
+
+
+def target_weights(
+    kernels: np.ndarray, Y: np.ndarray, center: bool, random_state: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search the weights of the views' kernels, and the ridge, of every target.
+
+    kernels (V, n, n); Y (n, L) -> (L, V), of sum 1; (L,)
+    """
+    count, L, rng = len(kernels), Y.shape[1], np.random.default_rng(random_state)
+    scale = np.array([np.trace(K) / len(Y) for K in kernels])
+    scale[~(scale > 0)] = 1.0
+    scaled = kernels / scale[:, None, None]
+    found = _TargetSearch(scaled, Y, center, np.zeros((L, count)), np.zeros(L), np.full(L, np.inf))
+    for w in [np.full(count, 1 / count), *np.eye(count)] if count > 1 else np.ones((1, 1)):
+        found.score(w)
+    moving = np.flatnonzero(Y.any(axis=0)) if count > 1 else np.zeros(0, np.intp)
+    if moving.size:
+        for i in range(_DRAWN - count - 1):
+            found.score(rng.dirichlet(np.full(count, _CONCENTRATIONS[i % 2])))
+        order = np.concatenate([rng.permutation(moving) for _ in range(-(-_MOST // len(moving)))])
+        for target in order[: min(_MOVED * count, _MOST)]:
+            w = found.moved(target) * np.exp(_JITTER * rng.standard_normal(count))
+            found.score(w / w.sum())
+    weights = found.weights / scale
+    total = weights.sum(axis=1)
+    return weights / total[:, None], found.ridges / total
 
 
 LEARNERS = ("tagprop", "alignment")

@@ -414,6 +414,7 @@ def heat_map(
     row_title: str = "",
     column_title: str = "",
     value_title: str = "",
+    mark: bool = True,
 ) -> Figure:
     """A table of numbers as colors, with the numbers in the cells and a frame around the largest.
 
@@ -425,6 +426,8 @@ def heat_map(
         r and c names.
     row_title, column_title, value_title : str, default=""
         What rows, columns and values are.
+    mark : bool, default=True
+        Draw the frame.
 
     Returns
     -------
@@ -462,9 +465,10 @@ def heat_map(
     ax.spines[:].set_visible(False)
     if len(across) <= 10:
         _write_cells(ax, values)
-    row, column = np.unravel_index(np.nanargmax(values), values.shape)
-    frame = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)]) + (column, row)
-    ax.plot(*frame.T, color=VERMILION, linewidth=2.5, clip_on=False, scalex=False, scaley=False)
+    if mark:
+        row, column = np.unravel_index(np.nanargmax(values), values.shape)
+        frame = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)]) + (column, row)
+        ax.plot(*frame.T, color=VERMILION, linewidth=2.5, clip_on=False, scalex=False, scaley=False)
     bar = figure.colorbar(image, ax=ax, pad=0.02)
     bar.set_label(plain(value_title), size=10.5)
     bar.ax.spines[:].set_visible(False)

@@ -45,6 +45,7 @@ from dmo.methods.kgha import KGHA
 from dmo.methods.llt_svr import LLTSVR
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.svr import OutputSVR
+from dmo.methods.view_weights import PER_TARGET
 from dmo.parameters import nested
 from dmo.select.sweeps import (
     GRIDS,
@@ -362,12 +363,16 @@ def _named(estimator: Any) -> Any:
 
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
     """Rounds over kernels, widths, scales, ridges and decoders."""
+    by_target = getattr(problem.estimator, "weights", None) == PER_TARGET
+    if by_target:  # a search of its own, for the best kernel alone
+        problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
     estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem))
     whole = all(
         presence(source) is None for source in problem.views.values()
     )  # one kernel takes no views that lack samples
-    if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and whole and estimator.kernel != "product":
+    views = len(problem.views) if whole and not by_target and estimator.kernel != "product" else 0
+    if isinstance(estimator, MultiViewRidge) and views > 1:
         for best in first.kinds()[:2]:
             how = (
                 ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
@@ -389,6 +394,9 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         last.sweep([chosen | {"intercept": [False]}, calibrated, calibrated | {"center": [False]}])
         last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
     found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
+    if by_target:
+        last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
+        found = next((row for row in last.table if "weights" in row), found)
     problem.table, problem.chosen = last.table, last.chosen
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))

@@ -25,8 +25,8 @@ from dmo.formats.files import suffix
 from dmo.serve.guard import Guard, Limits
 from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv, readers
 
-_PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js"}
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js", "/openapi.json": "openapi.json"}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
 _MANY, _LONG = 10_000, 300
 """Samples of a table of corrections, and letters of a name."""
 

@@ -73,9 +73,10 @@ def to_json(document: dict[str, Any]) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _array_json(
-    shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float, codec: str | None
+def array_json(
+    shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float | str, codec: str | None
 ) -> bytes:
+    """The zarr.json of an array."""
     memory: dict[str, Any] = {}
     packing: list[Any] = []
     if codec is not None:
@@ -125,7 +126,7 @@ class DenseArray:
                 yield index
 
     def metadata(self) -> bytes:
-        return _array_json(self.shape, self.chunk, self.dtype.str, self.dims, self.fill, self.codec)
+        return array_json(self.shape, self.chunk, self.dtype.str, self.dims, self.fill, self.codec)
 
     def key(self, index: Index) -> str:
         return f"{self.name}/" + ".".join(["c", *map(str, index)])

@@ -245,7 +245,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
             set_complete(old, document, False)
         for name in new.names():
             if name != ROOT:  # last: what is moved is in a store that is incomplete until then
-                old.delete(name)
+                old.delete_tree(name)
                 os.rename(f"{new.url}/{name}", f"{old.url}/{name}")
         old.settle(below=True)
         old.put(ROOT, root)

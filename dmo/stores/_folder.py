@@ -9,7 +9,9 @@ client library the URL needs, or an OSError that does not say which URL it is ab
 from __future__ import annotations
 
 import errno
+import inspect
 import os
+import re
 import shutil
 import stat
 import time
@@ -94,6 +96,7 @@ def writing(url: str, what: str) -> Iterator[None]:
 
 
 T = TypeVar("T")
+_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that no other check refuses
 _LONGEST = 60.0  # seconds between two requests
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
 _SILENT = {
@@ -238,6 +241,8 @@ class Folder:
 
     def _inside(self, key: str) -> None:
         """Refuse a key that names another place than one in this folder; keys come from files that others wrote."""
+        if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
+            return
         if (
             not isinstance(key, str)
             or not all(part.strip(".") for part in key.split("/"))
@@ -265,6 +270,17 @@ class Folder:
             raise StoreError(f"{self.url}: {error}; pass a path, or a URL such as s3://bucket/folder") from error
         return fs, path.rstrip("/")
 
+    def _named(self, method: str, **options: Any) -> dict[str, Any]:
+        """Those of the `options` that a method of this fsspec file system names."""
+        fs, _ = self._remote
+        named = inspect.signature(getattr(fs, f"_{method}", getattr(fs, method))).parameters
+        return {name: value for name, value in options.items() if name in named}
+
+    @cached_property
+    def _reading(self) -> dict[str, Any]:
+        """What has s3fs read an object by one request: else it asks for the size first, to read large ones in parts."""
+        return self._named("cat_file", max_concurrency=1)
+
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """What a method of the fsspec file system returns; raises as `ask`."""
         fs, _ = self._remote
@@ -280,30 +296,33 @@ class Folder:
         """
         self._inside(key)
         if not self.is_local:
-            _, root = self._remote
-            data = b"".join(bytes(part) for part in parts)
-            try:
-                self._ask("pipe_file", f"{root}/{key}", data)
-            except FileNotFoundError:
-                self._make_remote(f"{root}/{key}".rpartition("/")[0])
-                self._ask("pipe_file", f"{root}/{key}", data)
+            self._put_remote(key, b"".join(bytes(part) for part in parts))
             return
-        target, durable = Path(self.url, key), sync and _durable()
+        target, durable = os.path.join(self.url, key), sync and _durable()
         partial = _beside(target)
         try:
             try:
                 _write(partial, parts, durable)
             except FileNotFoundError:
-                _make_folder(target.parent, durable)
+                _make_folder(Path(target).parent, durable)
                 _write(partial, parts, durable)
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
-                if not target.exists():  # else swept: another writer has finished the store
+                if not os.path.exists(target):  # else swept: another writer has finished the store
                     raise
         except OSError:
             _remove_file(partial)
             raise
+
+    def _put_remote(self, key: str, data: bytes, **how: str) -> None:
+        """Write an object; `how` is for fsspec."""
+        _, root = self._remote
+        try:
+            self._ask("pipe_file", f"{root}/{key}", data, **how)
+        except FileNotFoundError:
+            self._make_remote(f"{root}/{key}".rpartition("/")[0])
+            self._ask("pipe_file", f"{root}/{key}", data, **how)
 
     def _make_remote(self, path: str) -> None:
         """Make the folders down to `path`, but not what is at the top: object stores would make a bucket of any name."""
@@ -324,13 +343,14 @@ class Folder:
     def put_new(self, key: str, data: bytes) -> bool:
         """Write `data` under `key` unless there is something already; returns whether it was written."""
         if not self.is_local:
-            if self.get(key) is not None:
+            if self.get(key) is not None:  # some services write in spite of what is there
                 return False
-            self.put(key, data)
+            with suppress(FileExistsError):  # by another process, or by a request of ours that failed after it wrote
+                self._put_remote(key, data, **self._named("pipe_file", mode="create"))
             return self.get(key) == data
         target = Path(self.url, key)
         for _ in range(5):
-            partial = _beside(target)
+            partial = Path(_beside(target))
             _make_folder(target.parent, _durable())
             try:
                 _write(partial, [data])
@@ -348,7 +368,7 @@ class Folder:
                 self.delete(key)
             return
         target = Path(self.url, key)
-        aside = _beside(target)
+        aside = Path(_beside(target))
         with suppress(FileNotFoundError):
             os.rename(target, aside)
             if aside.read_bytes() != data:
@@ -360,10 +380,10 @@ class Folder:
         self._inside(key)
         try:
             if self.is_local:
-                with _regular(Path(self.url, key)) as file:
+                with _regular(os.path.join(self.url, key)) as file:
                     return file.read()
             _, root = self._remote
-            return self._ask("cat_file", f"{root}/{key}")
+            return self._ask("cat_file", f"{root}/{key}", **self._reading)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
@@ -376,7 +396,7 @@ class Folder:
         _, root = self._remote
         wanted = {f"{root}/{key}": key for key in asked}
         data: dict[str, bytes] = {}
-        for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return").items():
+        for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return", **self._reading).items():
             if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
                 again = self.get(wanted[path])  # raises where the service still fails: an object would count as missing
                 value = again if again is not None else FileNotFoundError()
@@ -402,7 +422,7 @@ class Folder:
                     start += part.size
             return len(data)
         try:
-            with _regular(Path(self.url, key)) as file:
+            with _regular(os.path.join(self.url, key)) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != expected:
                     return size
@@ -462,6 +482,16 @@ class Folder:
             raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
+        """Remove the file at `key`, if there is one."""
+        self._inside(key)
+        if self.is_local:
+            _remove_file(Path(self.url, key))
+            return
+        _, root = self._remote
+        with suppress(FileNotFoundError):
+            self._ask("rm_file", f"{root}/{key}")
+
+    def delete_tree(self, key: str) -> None:
         """Remove the file or folder at `key`, if there is one."""
         self._inside(key)
         if self.is_local:
@@ -489,12 +519,13 @@ def _durable() -> bool:
     return found
 
 
-def _beside(target: Path) -> Path:
+def _beside(target: str | Path) -> str:
     """A name of its own for a file that will be `target`."""
-    return target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{uuid.uuid4().hex}{PARTIAL}")
 
 
-def _write(path: Path, parts: Iterable[Any], durable: bool = False, mode: str = "wb") -> None:
+def _write(path: str | Path, parts: Iterable[Any], durable: bool = False, mode: str = "wb") -> None:
     with open(path, mode, buffering=0) as file:
         for part in parts:
             view = memoryview(part)
@@ -504,7 +535,7 @@ def _write(path: Path, parts: Iterable[Any], durable: bool = False, mode: str = 
             os.fsync(file.fileno())
 
 
-def _regular(path: Path) -> Any:
+def _regular(path: str) -> Any:
     """A file open for reading; a store of others may hold a pipe, which waits for ever, or a device, which has no end."""
     waits = getattr(os, "O_NONBLOCK", 0)
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | waits))  # noqa: SIM115

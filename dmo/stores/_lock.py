@@ -9,8 +9,9 @@ process numbers and the tick at which the process started, which no change of th
 namespace (a container) cannot be looked at: its lock is stale when it was not renewed for STALE seconds of the kernel's
 own clock. Clocks of two hosts may differ, so the lock of another host is stale only when it is not renewed while it is
 watched; it is watched where both clocks together say that it was not renewed for STALE seconds, or are that far apart.
-Object stores have no exclusive creation: there the lock is read back after it is written, which leaves a window of one
-request.
+On object stores a lock is created exclusively where the service and its file system can (S3: If-None-Match); a lock is read
+back in any case. Removing a stale one takes two requests: a writer whose lock another one removed between them stops at
+its next block.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Owner:
         )
 
     @classmethod
+    @lru_cache(maxsize=16)  # a writer reads the same lock twice a block
     def parse(cls, data: bytes) -> Owner | None:
         """The owner that a lock names; None where it is damaged, or half-written."""
         try:

@@ -388,7 +388,7 @@ def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> No
 def sweep(folder: Folder) -> None:
     """Remove what only the writers of a store needed, once it is complete: the journal, and what is half-written."""
     with suppress(OSError):
-        folder.delete("journal")
+        folder.delete_tree("journal")
         folder.sweep()
 
 
@@ -398,7 +398,7 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
     with writing(folder.url, "over the old store"):
         for name in folder.names():
             if name != ROOT:
-                folder.delete(name)
+                folder.delete_tree(name)
 
 
 def check_kind(url: str, found: str, kind: str) -> None:

@@ -14,20 +14,18 @@ from typing import Any
 
 import numpy as np
 import scipy
-import zarr
-from zarr.codecs import Crc32cCodec
-from zarr.storage import MemoryStore
+from numcodecs.vlen import VLenUTF8
 
 from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores._arrays import (
     CRC_BYTES,
-    SEPARATOR,
     DenseArray,
     Index,
     Ledger,
     ManifestEntry,
     SparseArray,
+    array_json,
     checksum,
     group_json,
     read_rows,
@@ -261,19 +259,10 @@ def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarr
 
 def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
     """zarr.json and the only chunk of a 1-d Zarr array of strings."""
-    memory: dict[str, Any] = {}
-    array = zarr.create_array(
-        MemoryStore(memory),
-        shape=(len(values),),
-        chunks=(max(len(values), 1),),
-        dtype="string",
-        compressors=[Crc32cCodec()],
-        dimension_names=(dimension,),
-        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
-        config={"write_empty_chunks": True},
-    )
-    array[:] = np.array(values, dtype=object)
-    return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
+    n = len(values)
+    raw = np.frombuffer(VLenUTF8().encode(np.array(values, dtype=object)), np.uint8)
+    crc = checksum(raw).to_bytes(CRC_BYTES, "little")
+    return array_json((n,), (max(n, 1),), "string", (dimension,), "", None), raw.tobytes() + crc
 
 
 _CODES = bytes(range(0xF8, 0x100))  # which UTF-8 has not
@@ -451,7 +440,7 @@ class Blocks:
         """Remove the store, which was begun in vain."""
         with writing(self.folder.url, "away the store"):
             for name in self.folder.names():
-                self.folder.delete(name)
+                self.folder.delete_tree(name)
             self.folder.delete(LOCK)
         release(self.folder.url, all_writers=True)
         if self.folder.is_local:

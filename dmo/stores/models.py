@@ -311,4 +311,4 @@ def _discard(folder: Folder, *names: str) -> None:
     """Remove what no complete root names; what cannot be removed stays and is harmless."""
     for name in names:
         with suppress(OSError):
-            folder.delete(name)
+            folder.delete_tree(name)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from dmo import stores
+from dmo.blocks import Subset, presence
 from dmo.errors import UserError
-from dmo.formats.files import csv_rows, existing
+from dmo.features.images import find_images
+from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import label_sets, split_cells
 from dmo.workflows.apply import (
     ALL,
@@ -24,9 +28,12 @@ from dmo.workflows.apply import (
     known_labels,
     learned_values,
     open_applied,
+    rows_of,
     unguarded,
+    views_for,
 )
-from dmo.workflows.program import Session
+from dmo.workflows.images import is_image_folder, made_from_images, model_extractor
+from dmo.workflows.program import Session, say_unreadable
 
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
 """Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
@@ -267,8 +274,10 @@ def update(
     split: str | None = None,
     new_labels: bool = False,
     overwrite: bool = False,
+    new: str | None = None,
 ) -> dict[str, Any]:
     """Take in what people answered: a model that goes on learns from the answers, any other is fitted anew with them."""
+    # Samples of `new`, a table or a folder, that were answered for and that the store lacks are added to a copy of it.
     # The new model learns from the samples that the old one had, and from all that were answered for, now or before,
     # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
     # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
@@ -278,6 +287,14 @@ def update(
     from dmo.workflows.fitting import Training, save
 
     known_labels(applied, features)
+    if new is not None:
+        place = f"{out.removesuffix('.zarr')}-samples.zarr"
+        if os.path.abspath(place) == os.path.abspath(features):
+            raise UserError(
+                f"{place} would be written while it is read; choose another name for the new model than {out}"
+            )
+        features = _grown(run, model, applied, features, new, answers, place, overwrite)
+        applied = open_applied(model, features, ALL, ALL, SCORES)
     parameters, names = _parameters(model), names_of(applied)
     before = dict(parameters.get(_ANSWERS, {}))
     by_row = _by_row(answers, applied.ids(), features)
@@ -292,6 +309,9 @@ def update(
         own &= np.asarray(applied.store.split) == part
     learned = {place: before[sample] for place, sample in enumerate(applied.ids()) if sample in before}
     counts = _counted(by_row, learned, Y, names)
+    seen = [*np.flatnonzero(own), *learned, *by_row]
+    judge = None if added else _judge(applied, np.asarray(applied.Y), seen)
+    before_after = [] if judge is None else [judge(applied.model)]
     goes_on = hasattr(applied.model, "pass_") and not any(own[row] or row in learned for row in by_row)
     Y = with_answers(Y, learned | by_row, names)
     if goes_on:
@@ -301,6 +321,7 @@ def update(
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
+    before_after += [] if judge is None else [judge(fitted)]
     kept = before | {applied.ids()[row]: list(labels) for row, labels in by_row.items()}
     training = Training(applied.store, applied.some(rows), Y[rows], part)
     save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
@@ -311,7 +332,80 @@ def update(
         "answers": len(by_row),
         "new_labels": added,
     }
+    found |= {"test": dict(zip(("before", "after"), before_after))}
     return found | counts | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
+
+
+def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
+    """What measures a model on the test samples that are not `seen` by a fit; None where there are none."""
+    from dmo.metrics import ranking_scores
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows
+
+    part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
+    rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
+    views = {name: Subset(view.source, view.index[rows]) for name, view in applied.views.items()}
+    some = replace(applied, index=applied.index[rows], views=views)
+    if not len(rows):
+        return None
+
+    def measured(model: Any) -> dict[str, Any]:
+        scores, sets = np.split(rows_of(some, lambda views: decided_rows(model, views)), 2, axis=1)
+        if scores.shape[1] != Y.shape[1]:  # no sample has some class any more
+            return {}
+        found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
+        return found | accuracy(applied.store, sets, found)
+
+    return measured
+
+
+def _grown(
+    run: Session,
+    model: str,
+    applied: AppliedModel,
+    features: str,
+    new: str,
+    answers: Collection[str],
+    path: str,
+    overwrite: bool,
+) -> str:
+    """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
+    from dmo.datasets.writing import Source, note_gaps, write
+    from dmo.workflows.trial import open_rows, row_names
+
+    old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
+    if is_image_folder(new) and made_from_images(model):
+        extractor, ids = model_extractor(model), list(find_images(new)[0])
+        views, failures = extractor.rows([Path(new) / name for name in ids])
+        say_unreadable(run, {ids[i]: reason for i, reason in failures.items()})
+        ids = [name for i, name in enumerate(ids) if i not in failures]
+    else:
+        read = open_rows(model, applied.model, new)
+        views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
+    known, there = _finder(applied.ids()), _finder(ids)
+    index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
+    source = Source({}, label_names=old.label_names, class_labels=old.class_labels, attributes=dict(old.attributes))
+    labels = np.asarray(old.labels, float)
+    for view, own in views_for(applied.model, old, model).items():
+        info, rows = old.view_info(own), views[view][index]
+        more = scipy.sparse.csr_array(rows) if info.kind == "sparse" else rows
+        source.views[own], source.dtypes[own] = Stacked([old.views[own], more], own), info.dtype
+        source.histograms |= {own} if info.histogram else set()
+        source.feature_names |= {own: names} if (names := old.feature_names(own)) is not None else {}
+    note_gaps(source)
+    for own in source.views:
+        if (present := presence(old.views[own])) is not None:
+            source.present.setdefault(own, np.ones(applied.n + len(index), bool))[: applied.n] &= present
+    source.labels = np.vstack([labels, np.full((len(index), labels.shape[1]), np.nan)])
+    source.sample_ids = [*applied.ids(), *(ids[i] for i in index)]
+    source.parts = None if old.split is None else [*old.split.tolist(), *["train"] * len(index)]
+    if "folder" in old.attributes:
+        source.attributes["folder"] = stores.relative_path(path, old.folder.absolute(old.attributes["folder"]))
+    source.provenance = stores.Provenance([features, new], old.provenance["parameters"])
+    write(source, path, overwrite=overwrite)
+    if extractor is not None:
+        extractor.save(path)
+    run.note(f"{path} holds the samples of {features} and {len(index)} of {new}; pass it to the next dmo update")
+    return path
 
 
 def _counted(
@@ -346,26 +440,34 @@ def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
 
 
 def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: str) -> dict[int, Sequence[str]]:
-    """Row -> labels: an answer names a sample by its id, or by a path or address that ends with it or its stem."""
+    """Row -> labels."""
+    find, found = _finder(ids), dict[int, Sequence[str]]()
+    for sample, labels in answers.items():
+        if (row := find(sample)) is None:
+            raise UserError(
+                f"answers name the sample {sample!r}, which {features} lacks; pass the store that it is from, or --new with "
+                "the table or folder that it is in"
+            )
+        if set(found.setdefault(row, labels)) != set(labels):
+            raise UserError(f"answers say {list(found[row])} and {list(labels)} of {ids[row]!r}; keep one answer")
+    return found
+
+
+def _finder(ids: Sequence[str]) -> Callable[[str], int | None]:
+    """What finds the row of a sample by its id, or by a path or address that ends with it or its stem."""
     place = {sample: row for row, sample in enumerate(ids)}
     stems: dict[str, list[int]] = {}
     for sample, row in place.items():
         stems.setdefault(os.path.splitext(sample)[0], []).append(row)
-    found: dict[int, Sequence[str]] = {}
-    for sample, labels in answers.items():
+
+    def find(sample: str) -> int | None:
         parts = sample.replace("\\", "/").split("/")
         ends = ["/".join(parts[i:]) for i in range(len(parts))]
         rows = [place[end] for end in (sample, *ends) if end in place]
         rows += [stems[end][0] for end in ends if len(stems.get(end, [])) == 1]
-        if not rows:
-            raise UserError(
-                f"answers name the sample {sample!r}, which {features} lacks; pass the store that it is from"
-            )
-        if set(found.setdefault(rows[0], labels)) != set(labels):
-            raise UserError(
-                f"answers say {list(found[rows[0]])} and {list(labels)} of {ids[rows[0]]!r}; keep one answer"
-            )
-    return found
+        return rows[0] if rows else None
+
+    return find
 
 
 def _new_names(answers: Mapping[int, Sequence[str]], names: Sequence[str], features: str, allowed: bool) -> list[str]:

@@ -88,7 +88,7 @@ def rows_of(
 def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
     """Load a model and open the samples of a store for it."""
     stores.model_contents(model)
-    store = stores.open_features(features)
+    store = None if is_rows(features) else stores.open_features(features)
     from dmo.methods.annotator import predicts  # here: paths that are wrong are refused before scikit-learn is imported
     from dmo.persistence import load
 
@@ -96,13 +96,34 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
         cure = "`dmo fit --help` lists models of every kind"
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
-    known = _views_for(fitted, store, model)
+    if store is None:
+        from dmo.workflows.trial import open_rows
+
+        store = open_rows(model, fitted, features)
+    known = views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
     used = {name: views[own] for name, own in known.items()}
     columns = class_columns(fitted, store, model)
     Y = Y if Y is None or columns is None else Y[:, columns]
     return AppliedModel(fitted, contents, store, used, Y, index, chosen, columns)
+
+
+def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, Any]]:
+    """View of a model -> the "names" of its columns, and the weights "idf" of words, where a store has them."""
+    found = {}
+    for view in fitted.view_widths_:
+        own = view if view in store.views else next(iter(store.views))
+        names, weights = store.feature_names(own), store.attributes.get("idf", {}).get(own)
+        if names is not None:
+            found[view] = {"names": names} | ({} if weights is None else {"idf": weights})
+    return found
+
+
+def is_rows(path: str) -> bool:
+    """Whether a path is a file of rows, or a folder of documents, and no store."""
+    found = Path(path)
+    return found.is_file() or (found.is_dir() and not (found / "zarr.json").exists() and any(found.rglob("*.txt")))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
@@ -119,7 +140,7 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
     return np.array([place[name] for name in label_names(fitted)])
 
 
-def _views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
+def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
     """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import stores
+from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
@@ -140,7 +141,7 @@ def judge(
     made = found["provenance"]["parameters"]
     asked = checked_top(top, applied.model)
     if cv is None:
-        decided = rows_of(applied, lambda views: _row(applied.model.decide(views, asked)))
+        decided = rows_of(applied, lambda views: decided_rows(applied.model, views, asked))
         rule = applied.model.rule_
         trained = [Trained(rule.frequency, rule.n_train, np.arange(applied.n))]
     else:
@@ -151,7 +152,7 @@ def judge(
     else:
         measures = figures(Y, scores, shown) | set_figures(applied.model, Y, scores, sets, shown)
         measures["psp"] = _propensity_scored(Y, scores, shown, trained)
-    measures |= _accuracy(applied.store, sets, measures)
+    measures |= accuracy(applied.store, sets, measures)
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
     return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs, sets)
@@ -209,7 +210,7 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     measures = figures(known, scores, count, area=results.kind == "scores")
     sets = scores > 0 if results.kind == "labels" else nothing
     measures |= unseen | chosen_figures(known, sets)
-    measures |= _accuracy(store, sets, measures)
+    measures |= accuracy(store, sets, measures)
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
 
 
@@ -219,8 +220,9 @@ def trained_on(measures: Mapping[str, Any]) -> str:
     return known.get(str(measures.get("training_samples")), "")
 
 
-def _row(found: Decision) -> np.ndarray:
+def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> np.ndarray:
     """Scores of samples beside the labels given (m x 2 L); of real outputs their values (m x L)."""
+    found: Decision = model.decide(views, top)
     return found.scores if found.sets is None else np.hstack([found.scores, found.sets])
 
 
@@ -242,7 +244,7 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
     return found | chosen_figures(Y, sets)
 
 
-def _accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
+def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
     """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
     one = store.class_labels and (sets.sum(axis=1) == 1).all()
     return {"accuracy": measures["subset_accuracy"]} if one else {}
@@ -321,7 +323,7 @@ def _cross_validated(
             )
             model = clone(applied.model)
             known = Y[train] if classes is None else classes[Y[train].argmax(axis=1)]
-            part = _row(model.fit(applied.some(train), known).decide(applied.some(test), top))
+            part = decided_rows(model.fit(applied.some(train), known), applied.some(test), top)
             if classes is not None:
                 part = _in_columns(part, np.searchsorted(classes, model.classes_), len(classes))
             if not len(found):

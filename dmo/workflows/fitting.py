@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,20 @@ from dmo import stores
 from dmo.blocks import Rows, Subset, row_numbers
 from dmo.datasets.samples import class_vector
 from dmo.errors import UserError
+from dmo.features.extraction import PART
 from dmo.fit.engine import reasoned_engine
+from dmo.formats.files import suffix
+from dmo.formats.frames import FRAMES, read_frame
+from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import LabelRows, Preparation, preparing
-from dmo.workflows.apply import chosen_split, chosen_views, origin
+from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
-from dmo.workflows.program import Session
+from dmo.workflows.program import Session, say_unreadable
 
 log = logging.getLogger("dmo")
+LABELED = (".arff", *SVMLIGHT)
+"""Endings of files that say themselves what their labels are."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,51 @@ def open_training(
     if Y is None and store.labels is not None:
         Y = store.labels[index]
     return Training(store, {name: Subset(store.views[name], some) for name in names}, Y, chosen)
+
+
+def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> str:
+    """The feature store that is made of a table or a folder, beside it; one that was made so before is used."""
+    from dmo.datasets.ingest_files import fingerprints, ingest_files  # these here: few fits begin with files
+    from dmo.features import Recipe, extract, list_images
+
+    place = Path(path)
+    view, of_images = place.name.partition(".")[0], place.is_dir() and not is_rows(path)
+    store = str(place.parent / f"{view}.zarr")
+    if complete := stores.existing_store(store, "features"):
+        made = stores.describe(store)["provenance"]["parameters"]
+        same = {key: made.get("options", {}).get(key) for key in given} == given
+        if of_images:
+            same &= made.get("dataset") == PART
+        else:
+            same &= fingerprints({view: path}).items() <= made.get("files", {}).items()
+        if same:
+            run.note(f"{store}, made from {path} before, is used")
+            return store
+        if not overwrite:
+            raise stores.StoreError(
+                f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
+                "--overwrite to make it anew"
+            )
+    if get_tags(kind()).target_tags.required and "labels" not in given and suffix(path) not in LABELED:
+        raise UserError(f"{path}: what its labels are is not said; {_label_cure(place, of_images)}")
+    if of_images:
+        listing = list_images(path, given.get("labels"))
+        listing = listing.with_test_share(given["test_share"]) if "test_share" in given else listing
+        say_unreadable(run, extract(listing, store, Recipe.of("kgha8"), overwrite=bool(complete)).unreadable)
+    else:
+        ingest_files({view: path}, store, overwrite=bool(complete), **given)
+    run.note(f"{store} is made from {path}; dmo info {store} says what it holds")
+    return store
+
+
+def _label_cure(place: Path, of_images: bool) -> str:
+    if of_images:
+        return "pass --labels folders where folders have their names, or --labels FILE.csv with the images and their labels"
+    columns = read_frame(place).columns if suffix(place) in FRAMES else []
+    if len(columns):
+        more = ", ..." if len(columns) > 12 else ""
+        return f"pass --label-columns with some of its columns: {', '.join(map(str, columns[-12:]))}{more}"
+    return f"pass --labels FILE, such as --labels {place}::y for the array y of an .npz archive"
 
 
 def auto_kernel(store: stores.FeatureStore, view: str) -> str:
@@ -210,7 +262,8 @@ def save(
         estimator.label_names_ = list(names or ())
     seed = estimator.get_params(deep=False).get("random_state")
     source = origin([store.url], store, training.split, seed)
-    parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs}) | dict(more or {})
+    parameters = dict(source.parameters) | {"columns": columns_of(store, estimator)}
+    parameters |= ({} if costs is None else {"costs": costs}) | dict(more or {})
     estimator.save(path, stores.Provenance(source.parents, parameters, seed), overwrite, attached_recipe(store))
 
 

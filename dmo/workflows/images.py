@@ -55,7 +55,6 @@ class Folder:
     threads: int | None  # that describe images; None: one a core
     overwrite: bool  # begin anew, and replace the outputs
     dry_run: bool  # count, and write nothing
-    json: bool  # report as JSON
     proba: bool = False  # write probabilities of all labels into the CSV or JSON
 
     @property

@@ -22,7 +22,7 @@ from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
 from dmo.linalg.cg import default_rank
 from dmo.linalg.tiles import _FAN_IN as FAN_IN
-from dmo.linalg.tiles import lower_pairs, product_bytes
+from dmo.linalg.tiles import compact_groups, product_bytes, row_parts, tile_rows, touched_parts
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.methods.catalog import METHODS
@@ -92,16 +92,19 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0, threads: int = 
 
 
 def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool) -> Graph:
-    """The graph of a solve with tiles: four groups of tiles per thread, and the sums of their shares in a tree."""
+    """The graph of a solve with tiles: a group of tiles per thread, what it gives for the row parts that it touches, and the
+    sums of these in trees."""
     # Arguments: `products` with each of `kernels` matrices n x n, with n x `columns` right-hand sides (float64),
     # which pass through the scheduler; `resident`: the groups stay in its list.
-    groups = min(len(lower_pairs(n, block)), 4 * threads)
-    level, sums = groups, 0
-    while level > 1:
-        sums += level // FAN_IN + (level % FAN_IN > 1)
-        level = -(-level // FAN_IN)
-    kept = kernels * groups if resident else 0
-    return _graph(kept + kernels * products * (groups + sums), kept + groups + sums + _OTHERS, 8 * n * columns)
+    groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
+    touched = [part for group in groups for part in touched_parts(group, block, parts)]
+    tasks = len(groups) + len(touched)
+    for level in np.bincount(touched).tolist():
+        while level > 1:
+            tasks += level // FAN_IN + (level % FAN_IN > 1)
+            level = -(-level // FAN_IN)
+    kept = kernels * len(groups) if resident else 0
+    return _graph(kept + kernels * products * tasks, kept + tasks + _OTHERS, 8 * n * columns)
 
 
 def tall_bytes(n: int, columns: int) -> int:
@@ -148,8 +151,8 @@ def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
 
 def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
     """float32 tiles streamed from a disk, or in the memory of the fewest workers of one thread that hold them."""
-    block = Exact().block
     for workers in range(1, MOST_WORKERS):
+        block = Exact().block if stored else tile_rows(n, workers, Exact().block)
         one = product_bytes(n, block, labels, [1] * workers, False)
         kept = product_bytes(n, block, labels, [1] * workers, True) - one  # each view has its tiles
         worker = WORKER + one + (0 if stored else views * kept)
@@ -272,13 +275,14 @@ def _exact_plan(
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
     resident, peak = storage == "resident", tile_peak(n, columns, held)
-    one = product_bytes(n, engine.block, columns, threads, False)
-    kept = product_bytes(n, engine.block, columns, threads, True) - one
+    block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
+    one = product_bytes(n, block, columns, threads, False)
+    kept = product_bytes(n, block, columns, threads, True) - one
     work = one + resident * held * kept
-    tiles = 0 if storage == "recomputed" else 2 * n * (n + engine.block) * kernels
+    tiles = 0 if storage == "recomputed" else 2 * n * (n + block) * kernels
     if client is None:
         return Plan("exact", storage, tiles, peak, model, peak + work, reason)
-    graph = tile_graph(n, engine.block, sum(threads), kernels, 1, columns, resident)
+    graph = tile_graph(n, block, sum(threads), kernels, 1, columns, resident)
     return Plan("exact", storage, tiles, peak, model, peak, reason, work, graph)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO
 from rich.console import Console
 
 import dmo
-from dmo.errors import visible
+from dmo.errors import UserError, visible
 from dmo.progress import bars, listen
 from dmo.workflows.exits import ending, sentence
 
@@ -76,9 +76,12 @@ HELP = {
     "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
     "so that the same command goes on where a run was interrupted; emptied when it ends well.",
     "log": "File to append what happens to, one JSON object a line.",
+    "json": "Print the result as JSON, and nothing else, on standard output.",
+    "quiet": "Say nothing but the result of a question, and what is wrong.",
     "verbose": "Say all that is decided, and the time of every stage; show bars off a terminal too.",
 }
-_verbose: ContextVar[bool] = ContextVar("dmo_verbose", default=False)
+FLAGS = ("json", "quiet", "verbose")
+"""Options of a run that are said or not."""
 SCHEDULER = (
     "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or "
     "ssh:HOST,HOST "
@@ -96,6 +99,8 @@ class RunOptions:
     performance_report: str | None = None  # HTML file of Dask's
     checkpoint: str | None = None  # folder for the state of long computations
     log: str | None = None  # file to append to
+    json: bool = False  # print JSON
+    quiet: bool = False  # say little
     verbose: bool = False  # say all
 
     def settings(self) -> dict[str, Any]:
@@ -109,10 +114,17 @@ class RunOptions:
         return {f"dmo.{name}": value for name, value in given.items()}
 
 
+_options: ContextVar[RunOptions] = ContextVar("dmo_run_options", default=RunOptions())  # noqa: B039 (frozen)
+run_options = _options.get
+"""The options of the run that goes on."""
+
+
 @contextmanager
 def running(options: RunOptions, program: str) -> Iterator[None]:
     """Apply the options of a run to what is inside this block."""
-    token = _verbose.set(options.verbose)
+    if options.quiet and options.verbose:
+        raise UserError("--quiet and --verbose: say little, or say all? pass one of them")
+    token = _options.set(options)
     try:
         with ExitStack() as stack:  # a command that is given no such option starts without Dask and stores
             if settings := options.settings():
@@ -126,16 +138,17 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
                 stack.enter_context(checkpoints(options.checkpoint))
             yield
     finally:
-        _verbose.reset(token)
+        _options.reset(token)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Give a pipeline `--scheduler` and the options of `RunOptions`."""
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
-    group.add_argument("-v", "--verbose", action="store_true", help=HELP["verbose"])
+    for name in FLAGS[1:]:  # the result of a pipeline is what it writes
+        group.add_argument(f"-{name[0]}", f"--{name}", action="store_true", help=HELP[name])
     for name, text in HELP.items():
-        if name == "verbose":
+        if name in FLAGS:
             continue
         kind = int if name in ("workers", "worker_threads") else str
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=text)
@@ -146,10 +159,10 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
     from dmo.cluster import connect  # here: a command that needs no cluster starts without its modules
 
     name = Path(file).name
-    chosen = RunOptions(**{key: getattr(options, key) for key in HELP})
+    chosen = RunOptions(**{key: getattr(options, key) for key in HELP if key != "json"})
 
     def all_of_it() -> None:
-        with running(chosen, name), session(as_json=False) as run, connect(options.scheduler) as backend:
+        with running(chosen, name), session() as run, connect(options.scheduler) as backend:
             run.detail(f"running {backend.where}")
             work(run)
 
@@ -169,16 +182,17 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
 class Session:
     """What a running command may use."""
 
-    as_json: bool  # whether the result is printed as JSON
     errors: Console  # standard error
     verbose: bool = False  # whether details are told
+    quiet: bool = False  # whether nothing is told
     seconds: dict[str, float] = field(default_factory=dict)  # of every stage so far
     started: float = field(default_factory=time.perf_counter)  # when, by `time.perf_counter`
     said: set[str] = field(default_factory=set)  # warnings and records of the log that were told
 
     def note(self, text: str) -> None:
         """Remark on standard error."""
-        self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+        if not self.quiet:
+            self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def once(self, text: str) -> bool:
         """Tell whether a text is new, and take it as told."""
@@ -201,17 +215,16 @@ class Session:
 
 
 @contextmanager
-def session(as_json: bool) -> Iterator[Session]:
-    """Run a command's work: bars for its stages on a terminal, the library's log and warnings as notes."""
-    run = Session(as_json, Console(stderr=True), _verbose.get())
-    silent = not (run.errors.is_terminal or run.verbose)
+def session() -> Iterator[Session]:
+    """Run a command's work: bars for its stages on a terminal, lines elsewhere, the library's log and warnings as notes."""
+    run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
     handler = _Notes(run)
     log = logging.getLogger("dmo")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        with warnings.catch_warnings(), bars(run.errors, disable=silent) as run.seconds:
+        with warnings.catch_warnings(), bars(run.errors, run.quiet, brief=not run.verbose) as run.seconds:
             warnings.filterwarnings("always", category=UserWarning)
             warnings.showwarning = lambda message, *_: _warn(run, f"warning: {message}")  # type: ignore[assignment]
             yield run

@@ -17,6 +17,8 @@ from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, sto
 
 AXES = ("first direction of the label scores", "second direction")
 """What the axes of every picture of the learned space are."""
+_CLASSES = 20
+"""Classes of a table of confusions at most, the commonest."""
 _SPREAD = 1e-6
 """Share of the longest direction below which there is no second one to draw."""
 
@@ -35,7 +37,7 @@ def samples(evidence: Evaluation) -> Samples:
         scores,
         rows,
         by_quality(evidence.Y, evidence.first.scores, given[evidence.first.name]),
-        plane_of(scores),
+        plane_of(evidence.first.scores),
         AXES,
         name,
         evidence.image if has_images else None,
@@ -59,6 +61,7 @@ def draw(evidence: Evaluation) -> list[PageFigure]:
         _thresholds(evidence),
         *_label_counts(evidence),
         *_differences(evidence),
+        *_confusion(evidence),
         *_cooccurrence(evidence),
         *_space(evidence),
     ]
@@ -150,6 +153,26 @@ def _differences(evidence: Evaluation) -> list[PageFigure]:
         caption = f"Labels that {other.name} annotates better (right) and worse (left) than {evidence.first.name}."
         found.append(PageFigure(f"difference-{number}", figure, caption, alt))
     return found
+
+
+def _confusion(evidence: Evaluation) -> list[PageFigure]:
+    """Which class is taken for which; none where a sample has several labels or none."""
+    names, Y, given = evidence.names, evidence.Y, evidence.first.given(1)
+    if len(names) < 2 or not ((Y.sum(axis=1) == 1).all() and (given.sum(axis=1) == 1).all()):
+        return []
+    counts = np.asarray(Y.T.astype(np.float64) @ given)
+    shown_ = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:_CLASSES])
+    shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    table = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
+    picked = [names[j] for j in shown_]
+    figure = report.heat_map(table, picked, picked, "true class", "class given", "% of the true class", mark=False)
+    wrong = counts - np.diag(np.diag(counts))
+    a, b = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    alt = (
+        f"Most often: {names[a]} is taken for {names[b]}, in {int(wrong[a, b])} samples." if wrong.any() else "None is."
+    )
+    caption = f"Which class is taken for which ({evidence.first.name}); –: no sample."
+    return [PageFigure("confusion", figure, caption, alt)]
 
 
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:

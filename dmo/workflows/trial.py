@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO, StringIO
 from multiprocessing import get_context
@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 import psutil
@@ -20,14 +21,15 @@ import scipy.sparse
 
 from dmo import stores
 from dmo.blocks import rows
-from dmo.datasets import open_npz, open_table
+from dmo.datasets import Samples, open_npz, open_table
+from dmo.datasets.samples import documents
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
 from dmo.features.extraction import Extractor
 from dmo.features.images import need_library
 from dmo.features.listing import NAMES
 from dmo.formats.files import suffix
-from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame
+from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vectors
 from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import SINGLE
 from dmo.methods.annotator import predicts
@@ -37,6 +39,7 @@ from dmo.workflows.apply import (
     SCORES,
     AppliedModel,
     checked_top,
+    columns_of,
     guarded,
     label_names,
     learned_values,
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (*TABLES, ".npy", ".npz", ".arff", *SVMLIGHT)
 """Of files of rows that can be tried; packed ones may be bombs."""
-IDS = ("id", *NAMES)
+IDS = ("id", "document", *NAMES)
 """Columns that name samples, in any case."""
 _MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
 """Bytes for reading beside those of the rows (pyarrow reserves a gigabyte of addresses before it uses any), which are held
@@ -88,6 +91,7 @@ class Trial:
     texts: Mapping[str, Vocabulary]  # views that were made from documents
     known: AppliedModel | None  # samples to find neighbors among
     most: int  # rows that are read of a file
+    id: str | None = None  # column that named the training samples
 
     @property
     def widths(self) -> dict[str, int]:
@@ -121,13 +125,13 @@ class Trial:
         if 0 in counts.values():
             raise UserError(f"{uploads[0].name} holds no row; pass at least one sample")
         n = next(iter(counts.values()))
-        return self._answers(list(map(str, range(n))) if ids is None else ids, views)
+        return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views)
 
     def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
         """As `_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
         context = readers()
         fitted = SimpleNamespace(view_widths_=self.widths)
-        reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most)
+        reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most, self.id)
         memory = _MEMORY + 8 * _COPIES * self.most * sum(self.widths.values())
         ours, its = context.Pipe(duplex=False)
         process = context.Process(target=_read_within, args=(its, reader, uploads, memory), daemon=True)
@@ -155,7 +159,7 @@ class Trial:
         ids: list[str] | None = None
         for upload in uploads:
             try:
-                found, own = self._read(upload)
+                found, own = self._read(upload, len(uploads) == 1)
             except (UserError, OSError) as error:
                 raise UserError(str(error).replace(str(upload.path), upload.name)) from error
             twice = next((view for view in found if view in views), None)
@@ -214,9 +218,11 @@ class Trial:
         small.save(buffer, "JPEG", quality=80)
         return buffer.getvalue()
 
-    def _read(self, upload: Upload) -> Read:
-        """Views of a file, and the names of its samples where it has some."""
+    def _read(self, upload: Upload, alone: bool = True) -> Read:
+        """Views of a file, and the names of its samples where it has some; one that is `alone` has all views."""
         ending = suffix(upload.name)
+        if upload.path.is_dir():
+            return self._of_table(upload, documents(upload.path), alone)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
             raise UserError(f"{upload.name} is no file of rows that can be tried; expected one of {known}")
@@ -228,12 +234,13 @@ class Trial:
                     f"{upload.name} has {d} columns, the model has {sum(self.widths.values())}; at most {_OTHERS} others are "
                     "read beside them"
                 )
-            return self._of_table(upload, read_frame(upload.path))
+            return self._of_table(upload, read_frame(upload.path), alone)
         if ending == ".npz":
             arrays = open_npz(upload.path)
             found = {view: arrays[view] for view in self.widths if view in arrays}
-            if not found and len(arrays) == 1:
-                found = {self._view_of(upload): next(iter(arrays.values()))}
+            rows_ = [array for array in arrays.values() if len(array.shape) == 2]
+            if not found and len(rows_) == 1:
+                found = {self._view_of(upload): rows_[0]}
             if not found:
                 raise UserError(
                     f"{upload.name} holds the arrays {', '.join(arrays)}; call them {', '.join(self.widths)}"
@@ -271,18 +278,28 @@ class Trial:
         if n > self.most:
             raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
 
-    def _of_table(self, upload: Upload, table: pd.DataFrame) -> Read:
+    def _of_table(self, upload: Upload, table: pd.DataFrame, alone: bool) -> Read:
         """Views of a table by the names of its columns, which may stand in any order among others."""
         self._check_rows(upload, len(table))
         table = table.set_axis([str(name) for name in table.columns], axis=1)
-        wanted = [upload.view] if upload.view in self.widths else list(self.widths)
+        wanted = [upload.view] if upload.view in self.widths and not alone else list(self.widths)
         features = {name for view in wanted for name in self.columns.get(view, ())}
-        named = next((name for name in table.columns if name.lower() in IDS and name not in features), None)
+        known = (
+            self.id,
+            *(name for name in table.columns if name.lower() in IDS and name not in {*features, *self.texts}),
+        )
+        named = next((name for name in known if name in table.columns), None)
         ids = None if named is None else table[named].astype(str).tolist()
         table = table if named is None else table.drop(columns=named)
+        listed, table = vectors(upload.name, table)
         found = {}
         for view in wanted:
-            if view in self.texts and view in table.columns:
+            column = next((name for name in (view, view.rpartition(".")[2]) if name in listed), None)
+            if column is None and view not in self.columns and len(listed) == 1:
+                column = next(iter(listed))
+            if column is not None:
+                found[view] = self._checked(upload, view, listed[column])
+            elif view in self.texts and view in table.columns:
                 texts = table[view]
                 found[view] = self.texts[view].rows(["" if t != t else str(t) for t in texts])
             elif view in self.columns and (len(wanted) > 1 or any(_source(name, table) for name in self.columns[view])):
@@ -295,6 +312,11 @@ class Trial:
                     f"{', '.join(wanted)}, called like it"
                 )
         return found, ids
+
+
+def row_names(name: str, n: int) -> list[str]:
+    """Names of n rows of a file that gives them none."""
+    return [f"{name}:{row}" for row in range(n)]
 
 
 def readers() -> Any:
@@ -375,29 +397,34 @@ def open_trial(
         )
     checked_top(top, fitted)
     known = _samples(model, features, note)
-    columns = dict(getattr(fitted, "view_feature_names_", {}))
-    if hasattr(fitted, "feature_names_in_"):
-        columns[SINGLE] = list(fitted.feature_names_in_)
-    texts: dict[str, Vocabulary] = {}
-    if known is not None:
-        _learn_names(known.store, fitted, columns, texts)
-    trial = Trial(fitted, label_names(fitted), top, extractor, columns, texts, known, most)
+    trial = _reader(model, fitted, None if known is None else known.store)
+    trial = replace(trial, names=label_names(fitted), count=top, extractor=extractor, known=known, most=most)
     if known is not None:
         _ = trial.places  # before anybody waits for it
     return trial
 
 
-def _learn_names(
-    store: stores.FeatureStore, fitted: Any, columns: dict[str, list[str]], texts: dict[str, Vocabulary]
-) -> None:
-    """Names of the columns, and the words of documents, that a store tells."""
-    for view in fitted.view_widths_:
-        own = view if view in store.views else next(iter(store.views))
-        names, weights = store.feature_names(own), store.attributes.get("idf", {}).get(own)
-        if names is not None and weights is not None:
-            texts[view] = Vocabulary(names, np.array(weights))
-        elif names is not None:
-            columns.setdefault(view, names)
+def _reader(model: str, fitted: Any, store: stores.FeatureStore | None = None) -> Trial:
+    """What reads rows for a model: by the names of columns and words that it kept, or that a store tells."""
+    parameters = stores.describe(model)["provenance"].get("parameters") or {}
+    kept = parameters.get("columns", {}) if store is None else columns_of(store, fitted)
+    columns = {view: about["names"] for view, about in kept.items() if "idf" not in about}
+    columns |= getattr(fitted, "view_feature_names_", {})
+    if hasattr(fitted, "feature_names_in_"):
+        columns[SINGLE] = list(fitted.feature_names_in_)
+    texts = {view: Vocabulary(about["names"], np.array(about["idf"])) for view, about in kept.items() if "idf" in about}
+    made = ((parameters.get("features") or {}).get("parameters") or {}).get("options", {})
+    return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"))
+
+
+def open_rows(model: str, fitted: Any, path: str) -> stores.FeatureStore:
+    """The rows of a file as a feature store of this process; views (n x d) are in memory, for workers too."""
+    upload = Upload(Path(path).name, Path(path))
+    views, ids = _reader(model, fitted)._all([upload])
+    if ids is not None and len(set(ids)) < len(ids):
+        raise UserError(f"{path}: the id {max(ids, key=ids.count)!r} stands in several rows, expected 1")
+    made = Samples(dict(views), ids=ids).write(f"memory://{uuid4().hex}/{upload.name}")
+    return replace(made, views=views)
 
 
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:

@@ -2,8 +2,8 @@
 A first annotation
 ==================
 
-Handwritten digits that ship inside scikit-learn, described by four views and labeled with fourteen words: which digit it is,
-and what can be said of it ("even", "has a loop"). We learn one space of images and labels, look at it, search in it, and
+scikit-learn comes with images of handwritten digits. Four views describe each image, and fourteen labels say which digit it
+is and what can be said of it ("even", "has a loop"). We learn one space of images and labels, look at it, search in it, and
 annotate images that the model has not seen.
 """
 
@@ -27,11 +27,12 @@ print("labels:", ", ".join(data.label_names))
 # Fit
 # ---
 #
-# Views are a mapping from names to arrays with one row a sample; labels are a 0/1 matrix, here
-# a DataFrame with their names. :class:`dmo.KGHA` finds for every
-# sample a few numbers, and for every view and every label a map to them, such that all of them agree as well as they can.
-# ``n_components=0.8`` asks for 0.8 times as many numbers as there are labels; ten digits and what
-# follows from the digit have rank 9 only, so there are nine.
+# Views are a dict of names and arrays with one row per sample. Labels are a matrix of 0 and 1, here a DataFrame with their
+# names. :class:`dmo.KGHA` finds a few numbers for every sample. It also finds a map from every view, and from the labels,
+# to these numbers, such that all maps agree as well as they can.
+#
+# ``n_components=0.8`` asks for 0.8 times as many numbers as there are labels. The labels follow from the digit, so they have
+# rank 9 only, and there are nine numbers.
 
 model = dmo.KGHA(kernel="rbf", balance=1e-2, ridge=1e-1, n_components=0.8).fit(
     old, pd.DataFrame(data.Y[train], columns=data.label_names)
@@ -43,8 +44,8 @@ print("each image is now", Z.shape[1], "numbers")
 # The space
 # ---------
 #
-# The first two of them, for images that were not there when the space was learned. Images of one digit lie together although
-# the model was never told that a digit is one thing.
+# The plot shows the first two numbers of images that were not there when the space was learned. Images of one digit lie
+# together, although the model only saw labels, and was never told that a digit is one thing.
 
 digit = data.Y[test][:, :10].argmax(axis=1)
 fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
@@ -57,9 +58,9 @@ plt.show()
 # Labels
 # ------
 #
-# ``decision_function`` gives a score for each label, ``predict`` the label sets that these scores amount to: a threshold
-# per label was learned from scores of training samples by fits that had not seen them. ``predict(..., top=3)`` gives three
-# labels to every image, whatever their scores.
+# ``decision_function`` gives a score for each label. ``predict`` turns the scores into a set of labels, with one threshold
+# per label. The thresholds were learned from training samples, scored by fits that had not seen them. ``predict(...,
+# top=3)`` gives three labels to every image, whatever their scores.
 
 sets = model.predict(new, as_names=True)
 for i in range(3):
@@ -78,8 +79,8 @@ scores = annotation_scores(data.Y[test], ridge.decision_function(new), top=3)
 print(f"ridge regression:      precision {scores.precision:.3f}, recall {scores.recall:.3f}, F1 {scores.f1:.3f}")
 
 # %%
-# Ridge regression annotates about as well; it has no space, though. In a space one can look for the images that are most
-# like a given one, in every view and in the labels at once:
+# Ridge regression annotates about as well, but it has no space. In a space you can look for the images that are most like a
+# given one, in every view and in the labels at once:
 
 unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
 asked = [3, 40, 200]

@@ -73,9 +73,8 @@ def test_every_method_by_name(method, store, tmp_path):
 
 def test_mlsi_fits_and_plans(store, tmp_path):
     model = tmp_path / "m.zarr"
-    planned = json.loads(run("fit", "mlsi", store, str(model), "--view", "pixels", "--dry-run", "--json").stdout)
-    assert planned["plan"]["storage"] == "64 x 64 moments"
-    assert not model.exists()
+    planned = json.loads(run("plan", "mlsi", store, "--view", "pixels", "--json").stdout)
+    assert planned["plans"]["exact"]["storage"] == "64 x 64 moments"
     run("fit", "mlsi", store, str(model), "--view", "pixels", "--n-components", "5", "--mixing", "0.9")
     assert dmo.load(str(model)).mixing == 0.9
 

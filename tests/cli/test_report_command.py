@@ -4,10 +4,11 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from shell import record, run
-from sklearn.metrics import label_ranking_average_precision_score
+from sklearn.metrics import confusion_matrix, label_ranking_average_precision_score
 
 from dmo import MultiViewRidge, stores
 from dmo.datasets.writing import Source, write
@@ -111,6 +112,27 @@ def test_samples_without_images_are_shown_as_words(tmp_path):
     ]
     assert {len(row) for row in data["given"][0]["rows"]} == {3}
     assert data["images"] == {}
+
+
+def test_a_page_of_classes_shows_which_is_taken_for_which(tmp_path):
+    rng = np.random.default_rng(0)
+    names = np.array(["cat", "dog", "owl"])[np.arange(90) % 3]
+    table = (
+        pd.DataFrame(rng.normal(size=(90, 3)) + 1.2 * np.eye(3)[np.arange(90) % 3]).add_prefix("f").assign(kind=names)
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    store, model = tmp_path / "t.zarr", tmp_path / "m.zarr"
+    run("ingest", "files", store, "--view", f"f={tmp_path / 't.csv'}", "--label-columns", "kind", "--test-share", 0.5)
+    run("fit", "ridge", store, model)
+    run("annotate", model, store, tmp_path / "o.zarr", "--csv", tmp_path / "o.csv")
+    run("report", model, store, tmp_path / "r.html")
+    given = pd.read_csv(tmp_path / "o.csv")
+    counts = confusion_matrix(names[given["sample"]], given["label 1"])
+    np.fill_diagonal(counts, 0)
+    a, b = np.unravel_index(counts.argmax(), counts.shape)
+    said = f"Most often: {np.unique(names)[a]} is taken for {np.unique(names)[b]}, in {counts[a, b]} samples."
+    assert said in (tmp_path / "r.html").read_text()
+    assert (tmp_path / "confusion.png").exists()
 
 
 def test_sweeps_become_heat_maps(annotated, tmp_path):

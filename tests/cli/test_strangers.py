@@ -1,6 +1,7 @@
 """Seven files as strangers keep them: from the file to predictions in a CSV and to a report, by the shell alone."""
 
 import csv
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,49 @@ def test_a_strangers_file_becomes_predictions_and_a_report_by_four_commands(file
     assert len(rows) == test.sum()
     assert all(any(field for field in row[1:]) for row in rows)
     assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.__name__)
+def test_a_strangers_file_becomes_a_model_and_labels_of_new_rows_by_two_commands(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, *read = file(tmp_path)
+    path, options = (read[0], read[3:]) if read[0] == "pics" else (read[2].partition("=")[2], read[3:])
+    gaps = ["--impute", "mean"] if file is classes_with_gaps else []
+    said = run("fit", "ridge", path, "model.zarr", *options, *gaps).stderr
+    store = f"{path.partition('.')[0]}.zarr"
+    assert f"{store} is made from {path}" in said
+    assert f"{store}, made from {path} before, is used" in run("fit", "ridge", path, "again.zarr", *gaps).stderr
+    run("annotate", "model.zarr", store, "known.csv", "--split", "all")
+    shutil.move(store, "elsewhere.zarr")  # a model knows the columns that it was fitted on
+    run("annotate", "model.zarr", path, "new.csv")
+    known, new = (pd.read_csv(name, dtype=str).set_index("sample") for name in ("known.csv", "new.csv"))
+    assert len(new) >= 24
+    pd.testing.assert_frame_equal(new, known.loc[new.index])
+
+
+def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = _table(species=CLASSES)
+    table.to_csv("zoo.csv", index=False)
+    named = "fit", "ridge", "zoo.csv", "m.zarr", "--label-columns", "species", "--id", "id"
+    said = run("fit", "ridge", "zoo.csv", "m.zarr", code=2).stderr
+    assert "zoo.csv: what its labels are is not said; pass --label-columns with some of its columns: id, f0" in said
+    assert not (tmp_path / "zoo.zarr").exists()
+    run(*named)
+    other = "fit", "ridge", "zoo.csv", "n.zarr", "--label-columns", "f0"
+    assert "--overwrite to make it anew" in run(*other, code=2).stderr
+    table.iloc[:30].to_csv("zoo.csv", index=False)
+    assert "zoo.zarr was made from other files than zoo.csv" in run(*other[:4], code=2).stderr
+    run(*named, "--overwrite")
+    assert stores.open_features("zoo.zarr").n_samples == 30
+    assert "leave it out" in run("tune", "ridge", "zoo.zarr", "t.zarr", "--id", "id", code=2).stderr
+    table.drop(columns="f2").to_csv("less.csv", index=False)
+    said = run("annotate", "m.zarr", "less.csv", "out.csv", code=2).stderr
+    assert "less.csv lacks the column 'f2' that the model was fitted on" in said
+    table.loc[[0, 1], "id"] = "twice"
+    table.to_csv("twice.csv", index=False)
+    assert "the id 'twice' stands in several rows" in run("annotate", "m.zarr", "twice.csv", "out.csv", code=2).stderr
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_search_fills_cells_a_store_without_labels_says_what_it_lacks_and_yes_is_a_class_of_its_name(tmp_path):

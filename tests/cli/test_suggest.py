@@ -3,9 +3,13 @@
 import csv
 import json
 import os
+import re
+import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
+from scenes import draw_images
 from shell import record, run
 from sklearn.base import clone
 
@@ -17,7 +21,9 @@ from dmo.errors import UserError
 from dmo.fit.engine import FOLDS
 from dmo.labels.stratification import stratified_folds
 from dmo.workflows.answers import read_answers
+from dmo.workflows.images import stored_image
 from dmo.workflows.suggest import as_csv
+from dmo.workflows.trial import Upload, corrections_csv, open_trial
 
 NAMES = ["sun", "sea", "fir"]
 
@@ -339,3 +345,94 @@ def test_answers_with_a_new_class(classes, tmp_path):
     else:
         run(*command)
         assert dmo.load(str(tmp_path / "n.zarr")).classes_.tolist() == ["marsh", "sea", "sun"]
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory):
+    """120 animals of three kinds in a table, of which a model has seen 30 by wrong names for every other one."""
+    where, rng = tmp_path_factory.mktemp("farm"), np.random.default_rng(3)
+    kind = np.arange(120) % 3
+    table = pd.DataFrame(rng.normal(size=(120, 3)) + 2.5 * np.eye(3)[kind], columns=["ear", "leg", "tail"])
+    table.insert(0, "animal", [f"s{i:03d}" for i in range(120)])
+    table["kind"] = np.array(["cow", "hen", "pig"])[kind]
+    known = table[:60].copy()
+    known["part"] = np.where(np.arange(60) < 30, "train", "test")
+    known.loc[:30:2, "kind"] = np.array(["cow", "hen", "pig"])[(kind[:31:2] + 1) % 3]
+    known.to_csv(where / "known.csv", index=False)
+    table[60:].drop(columns="kind").to_csv(where / "new.csv", index=False)
+    options = ["--label-columns", "kind", "--id", "animal", "--split-column", "part"]
+    run("ingest", "files", where / "known.zarr", "--view", f"x={where / 'known.csv'}", *options)
+    run("fit", "ridge", where / "known.zarr", where / "m.zarr")
+    return where, table[60:]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_the_page_was_shown_goes_into_the_next_model_and_is_judged_on_the_test_samples(named, farm, tmp_path):
+    where, table = farm
+    file = tmp_path / "new.csv"
+    table.drop(columns=["kind"] if named else ["kind", "animal"]).to_csv(file, index=False)
+    shown = open_trial(str(where / "m.zarr"), None, None, 100).rows([Upload("new.csv", file)])
+    ids = list(table.animal) if named else [f"new.csv:{i}" for i in range(60)]
+    assert [one["id"] for one in shown] == ids
+    right = list(zip(ids, ([kind] for kind in table.kind)))
+    (tmp_path / "corrections.csv").write_text(corrections_csv([*right[:50], ("s000", ["cow"])]))
+    command = "update", where / "m.zarr", where / "known.zarr", tmp_path / "next.zarr", tmp_path / "corrections.csv"
+    assert "or --new with the table or folder that it is in" in run(*command, code=2).stderr
+    done = run(*command, "--new", file)
+    assert re.search(r"accuracy [\d.]+ % -> [\d.]+ % on 30 test samples", done.stdout)
+    found = record(*command, "--new", file, "--overwrite")
+    grown = stores.open_features(tmp_path / "next-samples.zarr")
+    assert grown.sample_ids[60:] == ids[:50]
+    assert list(grown.split[60:]) == ["train"] * 50
+    known = stores.open_features(where / "known.zarr")
+    rows = [0, *range(1, 30), *range(60, 110)]
+    y = [*np.array(known.label_names)[known.labels[:30].argmax(axis=1)], *table.kind[:50]]
+    y[0] = "cow"
+    wanted = clone(dmo.load(str(where / "m.zarr"))).fit({"x": grown.views["x"][:][rows]}, y)
+    X = grown.views["x"][:]
+    np.testing.assert_allclose(
+        dmo.load(str(tmp_path / "next.zarr")).decision_function({"x": X}), wanted.decision_function({"x": X}), atol=1e-6
+    )
+    truth = np.array(known.label_names)[known.labels[30:].argmax(axis=1)]
+    for when, model in (("before", dmo.load(str(where / "m.zarr"))), ("after", wanted)):
+        assert found["test"][when]["accuracy"] == (model.predict({"x": X[30:60]}) == truth).mean()
+    assert found["test"]["after"]["accuracy"] > found["test"]["before"]["accuracy"]
+    (tmp_path / "more.csv").write_text(corrections_csv([(ids[0], ["pig"])]))
+    again = record(
+        "update", tmp_path / "next.zarr", tmp_path / "next-samples.zarr", tmp_path / "last.zarr", tmp_path / "more.csv"
+    )
+    assert (again["changed_answers"], again["all_answers"], again["n_samples"]) == (1, 51, 80)
+    assert again["test"]["before"]["samples"] == 30
+    over = (
+        "update",
+        tmp_path / "next.zarr",
+        tmp_path / "next-samples.zarr",
+        tmp_path / "next.zarr",
+        tmp_path / "more.csv",
+    )
+    assert "would be written while it is read" in run(*over, "--new", file, "--overwrite", code=2).stderr
+    everything = run(
+        "update", *command[1:3], tmp_path / "all.zarr", tmp_path / "more.csv", "--new", file, "--split", "all"
+    )
+    assert "test samples" not in everything.stdout  # which it was fitted to
+
+
+def test_images_that_the_page_was_shown_go_into_the_next_model(tmp_path):
+    table = draw_images(tmp_path / "pics", 24)
+    run("extract", tmp_path / "pics", tmp_path / "f.zarr", "--set", "moments,wavelets", "--labels", table)
+    run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr")
+    names, ids = (getattr(stores.open_features(tmp_path / "f.zarr"), what) for what in ("label_names", "sample_ids"))
+    (tmp_path / "dropped").mkdir()
+    (tmp_path / "dropped" / "no.jpg").write_text("no image")
+    for number in range(3):
+        shutil.copy(tmp_path / "pics" / ids[number], tmp_path / "dropped" / f"new{number}.png")
+    (tmp_path / "corrections.csv").write_text(corrections_csv([(f"new{i}.png", [names[i]]) for i in range(2)]))
+    command = tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "n.zarr", tmp_path / "corrections.csv"
+    done = run("update", *command, "--new", tmp_path / "dropped")
+    assert "no.jpg" in done.stderr
+    grown = stores.open_features(tmp_path / "n-samples.zarr")
+    assert grown.sample_ids == [*ids, "new0.png", "new1.png"]
+    for view in grown.views.values():
+        np.testing.assert_array_equal(view[:][24:], view[:][:2])
+    run("annotate", tmp_path / "n.zarr", tmp_path / "dropped", tmp_path / "n.csv")  # it describes images as before
+    assert stored_image(grown, ids[0]) is not None

@@ -362,7 +362,9 @@ def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f8", ">f4", "u2", "?"])
-def test_npy_and_npz_rows(tmp_path, order, dtype):
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_npy_and_npz_rows(tmp_path, monkeypatch, order, dtype, kept):
+    monkeypatch.setattr("dmo.formats.arrays._KEPT", kept)
     X = np.asarray(RNG.integers(0, 9, (11, 3)), dtype=dtype, order=order)
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "plain.npz", X=X, words=np.array(["sun", "sea"]))
@@ -376,6 +378,23 @@ def test_npy_and_npz_rows(tmp_path, order, dtype):
             np.testing.assert_array_equal(member[where], X[where])
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(member))[3:5], X[3:5])
     assert rows(open_npz(tmp_path / "plain.npz")["words"]).tolist() == ["sun", "sea"]
+
+
+def test_a_packed_array_is_decompressed_once_however_often_its_rows_are_read(tmp_path, monkeypatch):
+    X, sizes, unpack = RNG.standard_normal((3000, 4)), [], zipfile.ZipExtFile.read
+    np.savez_compressed(tmp_path / "x.npz", X=X)
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", lambda file, n=-1: sizes.append(n) or unpack(file, n))
+    store = ingest_files({"x": tmp_path / "x.npz"}, tmp_path / "s.zarr", block=1000)
+    assert sizes.count(X.nbytes) == 1
+    assert max(size for size in sizes if size != X.nbytes) < 1000  # headers
+    np.testing.assert_array_equal(store.views["x"][:], X)
+
+
+@pytest.mark.parametrize(("columns", "size"), [(128, 4096), (129, 1024)])
+def test_rows_of_few_numbers_are_stored_in_larger_blocks(tmp_path, columns, size):
+    np.save(tmp_path / "x.npy", np.zeros((5000, columns)))
+    ingest_files({"x": tmp_path / "x.npy"}, tmp_path / "s.zarr")
+    assert zarr.open(tmp_path / "s.zarr")["x"].chunks == (size, columns)
 
 
 def test_npz_of_a_sparse_matrix(tmp_path):
@@ -1525,6 +1544,7 @@ AWKWARD = {
     "no end": b"1,2\n3,4",
     "returns": b"a,b\r\n1,2\r\n3,4\r\n",
     "blank lines": b"\na,b\n\n1,2\n   \n3,4\n\n",
+    "blank lines after returns": b"a,b\r\n\r\n1,2\r\r\n3,4\r\n",
     "a mark of order": b"\xef\xbb\xbfa,b\n1,2\n",
     "a comma too many": b"a,b\n1,2,\n3,4,\n",
     "a row cut short": b"a,b\n1,2\n3\n",
@@ -1561,7 +1581,7 @@ def test_a_fast_parser_reads_what_lines_one_by_one_say_and_refuses_in_their_word
             return str(error)
 
     found = outcome()
-    monkeypatch.setattr(delimited, "_BLANK", (b"",))
+    monkeypatch.setattr(delimited, "_BLANK", re.compile(b""))
 
     def never(self, size):
         raise ValueError

@@ -343,6 +343,17 @@ def test_many_rows_are_joined_by_their_ids_and_a_half_empty_column_is_half_unkno
     np.testing.assert_array_equal(np.isnan(outer.labels).all(axis=1), without | (np.arange(n) % 2 == 1))
 
 
+def test_columns_of_numbers_between_words_keep_their_order_and_the_table_its_cells():
+    table = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, np.nan, 2], "word": ["x", "y", "x"], "c": [True, False, True]})
+    table["d"], table["e"] = pd.array([1, None, 3], "Int64"), ["1", "2", None]
+    samples = read_samples(table)
+    assert samples.feature_names["x"] == ["a", "b", "word=x", "word=y", "c", "d", "e"]
+    expected = [[1, 0.5, 1, 0, 1, 1, 1], [2, np.nan, 0, 1, 0, np.nan, 2], [3, 2, 1, 0, 1, 3, np.nan]]
+    np.testing.assert_array_equal(samples.views["x"], expected)
+    samples.views["x"][:] = 7
+    assert table["a"].tolist() == [1, 2, 3]
+
+
 def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
     names = [f"ENSG{j:020}" for j in range(6000)]  # more than the 128 KiB that csv takes in a cell
     rows = RNG.integers(0, 9, (2, len(names)))

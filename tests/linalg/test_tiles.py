@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,21 +19,24 @@ import pytest
 import scipy.sparse
 import zarr
 from cases import BLOCK, SIGMA, ArrayTiles, K, N, ThreadTiles, X, feature_tiles, gaussian, rows
+from dask.utils import key_split
 from distributed import Client, Future, LocalCluster, get_worker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
+import dmo.linalg.cg
 import dmo.linalg.tiles
 from dmo import stores
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import grouped, run_task
+from dmo.cluster.workers import grouped, run_task, submit
 from dmo.errors import UserError, amount
 from dmo.kernels import RBF
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
-from dmo.linalg.operators import Dense
-from dmo.linalg.tiles import Tiles, compute_tiles, lower_pairs, multiply_tiles
+from dmo.linalg.cg import BlockCG, NystromPreconditioner
+from dmo.linalg.operators import Dense, Operator
+from dmo.linalg.tiles import Tiles, compact_groups, compute_tiles, lower_pairs, multiply_tiles, tile_rows
 
 B = np.random.default_rng(5).standard_normal((N, 3))
 ORACLE = Dense(K)
@@ -70,9 +74,9 @@ class Spy:
         self._client = client
         self.calls: list[tuple[Any, ...]] = []
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        self.calls.append(arguments)
-        return self._client.submit(function, *arguments, **keywords)
+    def map(self, task: Callable[..., Any], functions: Any, calls: Any, **keywords: Any) -> Any:
+        self.calls.extend((function, *call) for function, call in zip(functions, calls, strict=True))
+        return self._client.map(task, functions, calls, **keywords)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -156,6 +160,32 @@ def test_groups_hold_every_pair_once_and_are_nearly_equal(n: int, block: int, co
     assert [pair for group in groups for pair in group] == pairs
     assert len(groups) == min(count, len(pairs))
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 60), st.integers(1, 30))
+def test_compact_groups_hold_every_pair_once_and_are_nearly_equal_work(n: int, block: int, count: int) -> None:
+    pairs = lower_pairs(n, block)
+    groups = compact_groups(n, block, count)
+    assert sorted(pair for group in groups for pair in group) == pairs
+    assert len(groups) == min(count, len(pairs))
+    work = [sum(1 + (i != j) for i, j in group) for group in groups]
+    assert min(work) > 0
+    assert max(work) <= max(2, sum(work) / len(groups) + 2)
+
+
+@pytest.mark.parametrize(("threads", "most"), [(2, 2.0), (4, 2.5), (16, 6.5), (64, 14.0)])
+def test_a_product_moves_few_rows(threads: int, most: float) -> None:
+    n = 64_000
+    block = tile_rows(n, threads, 2048)
+    slices = row_blocks(n, block)
+    touched = [{i for pair in group for i in pair} for group in compact_groups(n, block, threads)]
+    assert sum(slices[i].stop - slices[i].start for rows in touched for i in rows) <= most * n
+
+
+def test_the_dashboard_shows_what_tasks_do(client: Any) -> None:
+    seen = {key_split(future.key) for future in (submit(client, f, 1) for f in (abs, partial(pow, 2)))}
+    assert seen == {"abs", "pow"}
 
 
 @pytest.mark.parametrize("groups", [1, 2, 5, 100])
@@ -264,10 +294,10 @@ def test_tasks_of_a_product_are_few_and_tiles_are_made_once(client: Any) -> None
     A @ B
     made = [call for call in spy.calls if call[0] is compute_tiles]
     assert sorted(pair for call in made for pair in call[2]) == sorted(lower_pairs(N, 3))
-    assert len(made) == 4 * threads < pairs
+    assert len(made) == threads < pairs
     spy.calls.clear()
     A @ B
-    assert len(spy.calls) <= 6 * threads
+    assert len(spy.calls) <= 4 * threads
     held = {key: size for worker in resident_bytes(client, A) for key, size in worker.items()}
     lower = sum(tile.nbytes for tile in compute_tiles(ArrayTiles(K.astype(np.float32), 3), lower_pairs(N, 3)))
     assert sum(held.values()) == lower
@@ -288,7 +318,7 @@ def test_no_features_and_no_block_travel_inside_a_graph(client: Any) -> None:
     A @ tall
     A.diagonal()
     A.columns(np.arange(5))
-    assert len(spy.calls) > 20
+    assert len(spy.calls) > 10
     for call in spy.calls:
         assert len(cloudpickle.dumps([part for part in call if not isinstance(part, Future)])) < 10_000
 
@@ -315,7 +345,7 @@ def test_a_task_uses_one_blas_thread_and_leaves_the_setting_as_it_was() -> None:
     with threadpool_limits(2):
         if source.tile(0, 0).max() < 2:
             pytest.skip("BLAS has one thread here")
-        assert run_task(source.tile, 0, 0).max() == 1
+        assert run_task(source.tile, [0, 0]).max() == 1
         assert source.tile(0, 0).max() == 2
 
 
@@ -379,6 +409,81 @@ def test_a_worker_killed_during_a_product_changes_nothing(client: Any, resident:
     assert_allclose(A @ B, K @ B, atol=1e-5)
     assert mark.exists()
     assert_allclose(A @ B, K @ B, atol=1e-5)
+
+
+HARD = Dense(K + np.diag(np.linspace(0.0, 1.0, N)))
+RIGHT = np.random.default_rng(6).standard_normal((N, 6)) * [1.0, 1.0, 0.0, 1e3, 1e-3, 1.0]
+RIGHT[:, 5] = RIGHT[:, 0]  # columns that depend on each other, and one of zeros
+
+
+def search(A: Operator, products: int = 300) -> BlockCG:
+    return BlockCG(A, 1e-3, NystromPreconditioner.of(HARD, 4, 0), 1e-10, products)
+
+
+@pytest.mark.parametrize("around", ["scaled", "centered", "weighted"])
+def test_a_search_on_workers_finds_what_one_in_this_process_does(
+    around: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    wrap: Callable[[Operator], Operator] = {
+        "centered": lambda A: A.centered(),
+        "scaled": lambda A: 0.5 * A,
+        "weighted": lambda A: A.weighted(np.linspace(0.5, 2.0, N), True),
+    }[around]
+    here = search(wrap(HARD)).solve(RIGHT)
+    solver = search(wrap(Tiles(ArrayTiles(HARD.matrix, BLOCK), client, dtype=np.float64)))
+    there = solver.solve(RIGHT)
+    assert there.converged
+    assert_allclose(there.value, here.value, atol=1e-7 * np.abs(here.value).max())
+    again = solver.solve(RIGHT, here.value)
+    assert again.iterations == 0
+    assert_array_equal(again.value, here.value)
+
+
+def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    brought: list[int] = []
+
+    class Watched(Spy):
+        def gather(self, futures: Any, **keywords: Any) -> Any:
+            found = self._client.gather(futures, **keywords)
+            brought.extend(part.size for piece in found for part in (piece if isinstance(piece, list) else [piece]))
+            return found
+
+    A = Tiles(ArrayTiles(HARD.matrix, BLOCK), Watched(client), dtype=np.float64)
+    assert search(A, 8).solve(RIGHT[:, [0, 1]]).iterations == 8
+    # the solution itself, at last, is all that has a number for every row
+    assert max(brought[:-2]) < N // 2 <= max(brought[-2:])
+
+
+@pytest.mark.parametrize("calls", [100, 320], ids=["early", "late"])
+def test_a_worker_killed_during_a_search_changes_nothing(
+    client: Any, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from the last copy that this process took."""
+    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    client.wait_for_workers(2, timeout=60)
+    counted = tmp_path / "calls"
+    found = search(Tiles(CountingTiles(HARD.matrix, 20, str(counted), calls), client, dtype=np.float64)).solve(RIGHT)
+    assert counted.stat().st_size > calls
+    assert found.converged
+    assert_allclose(found.value, search(HARD).solve(RIGHT).value, atol=1e-7 * np.abs(found.value).max())
+
+
+@dataclass
+class CountingTiles(ArrayTiles):
+    """Tiles that end their worker's process, once: when so many were made."""
+
+    counted: str
+    last: int
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        with open(self.counted, "a") as file:
+            file.write(".")
+            file.flush()
+            if os.path.getsize(self.counted) == self.last:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().tile(i, j)
 
 
 @dataclass

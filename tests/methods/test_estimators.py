@@ -770,3 +770,123 @@ def test_a_ridge_per_label_is_one_fit_per_label(kernel, approximation, combine, 
             clone(plain).set_params(**refused).fit(views, Y)
     with pytest.raises(ValueError, match="a ridge per label needs all labels and views of all samples"):
         clone(plain).set_params(ridge=ridges).fit(views, np.where(np.eye(60, 4), np.nan, Y))
+
+
+def views_and_targets(n, seed=0):
+    """Target 0 is of view "a", target 1 of "b", target 2 of both."""
+    rng = np.random.default_rng(seed)
+    views = {"a": rng.standard_normal((n, 6)), "b": 30 * rng.standard_normal((n, 9))}
+    signals = (
+        np.sin(views["a"] @ rng.standard_normal((6, 3)) / 2),
+        np.sin(views["b"] @ rng.standard_normal((9, 3)) / 80),
+    )
+    shares = np.array([[1.0, 0.0, 0.7], [0.0, 1.0, 0.7]])
+    return views, sum(s * x for s, x in zip(shares, signals, strict=True)) + 0.1 * rng.standard_normal((n, 3))
+
+
+def kernels_by_hand(views, kernel):
+    for X in views.values():
+        d = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+        yield X @ X.T if kernel == "linear" else np.exp(-d / (2 * np.sqrt(d)[np.triu_indices(len(X), 1)].mean() ** 2))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("center", [True, False])
+def test_weights_per_target_are_one_ridge_regression_per_target(kernel, center, tmp_path):
+    views, Y = views_and_targets(50)
+    labels = (Y > 0.2).astype(int)
+    plain = Scores(label_sets=False)
+    model = MultiViewRidge(kernel, weights="per-target", center=center, prepare="none", decoder=plain).fit(
+        views, labels
+    )
+    K = np.stack(list(kernels_by_hand(views, kernel)))
+    fill = labels - labels.mean(axis=0) if center else labels.astype(float)
+    held_out = clone(model).set_params(decoder="calibrated").fit(views, labels).held_out_scores_
+
+    def error(w, c, label):
+        """What is left out squared, by as many fits."""
+        A, found = np.tensordot(w, K, 1), np.zeros(50)
+        for i in range(50):
+            rest = np.arange(50) != i
+            y, mean = fill[rest, label], fill[rest, label].mean() if center else 0.0
+            H = np.eye(49) - (1 / 49 if center else 0.0)
+            dual = H @ np.linalg.solve(H @ A[np.ix_(rest, rest)] @ H + c * np.eye(49), y - mean)
+            shift = A[np.ix_(rest, rest)].mean(axis=0) @ dual if center else 0.0
+            found[i] = A[i, rest] @ dual - shift + mean
+        return ((fill[:, label] - found) ** 2).sum(), found
+
+    for label, (w, c) in enumerate(zip(model.target_weights_, model.target_ridges_, strict=True)):
+        own, alone = error(w, c, label)
+        np.testing.assert_allclose(held_out[:, label], alone, atol=1e-8)
+        scale = np.trace(K, axis1=1, axis2=2) / 50
+        tried = [
+            error(share / scale, c, label)[0]
+            for share in np.column_stack([np.linspace(0, 1, 9), np.linspace(1, 0, 9)])
+            for c in 10.0 ** np.arange(-3, 2.1)
+        ]
+        assert own < 1.02 * min(tried)
+    one = MultiViewRidge(
+        kernel, weights=dict(zip(views, w, strict=True)), ridge=c, combine="kernels", center=center, prepare="none"
+    )
+    scores = model.decision_function(views)
+    np.testing.assert_allclose(scores[:, 2], one.fit(views, labels).decision_function(views)[:, 2], atol=1e-8)
+    model.save(str(tmp_path / "m.zarr"))
+    again = dmo.load(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(again.decision_function(views), scores)
+    np.testing.assert_array_equal(again.target_importances_, model.target_importances_)
+
+
+def test_weights_per_target_give_every_target_its_view():
+    views, Y = views_and_targets(400)
+    old, new = ({view: X[part] for view, X in views.items()} for part in (slice(0, 200), slice(200, None)))
+    truth = Y[200:]
+
+    def explained(**parameters):
+        model = MultiViewRidge("rbf", combine="kernels", **parameters).fit(old, Y[:200])
+        return model, 1 - ((truth - model.predict(new)) ** 2).sum(axis=0) / ((truth - truth.mean(axis=0)) ** 2).sum(
+            axis=0
+        )
+
+    model, found = explained(weights="per-target")
+    shared = max((explained(ridge=c)[1] for c in (0.01, 0.03, 0.1, 0.3)), key=np.mean)
+    assert (found[:2] > shared[:2] + 0.05).all()
+    assert found[2] > shared[2] - 0.02
+    assert model.target_importances_.sum(axis=1) == pytest.approx(np.ones(3))
+    assert (model.target_importances_[[0, 1], [0, 1]] > 0.95).all()
+    assert 0.3 < model.target_importances_[2, 0] < 0.7
+    assert model.view_weights_ == pytest.approx(dict(zip(views, model.target_weights_.mean(axis=0), strict=True)))
+
+
+def test_weights_per_target_of_more_rows_than_are_searched_are_nearly_the_same(monkeypatch):
+    views, Y = views_and_targets(300)
+    whole = MultiViewRidge("rbf", weights="per-target").fit(views, Y)
+    monkeypatch.setattr("dmo.methods.ridge.SEARCHED", 200)
+    some = MultiViewRidge("rbf", weights="per-target").fit(views, Y)
+    assert not np.array_equal(some.target_ridges_, whole.target_ridges_)
+    assert np.corrcoef(some.predict(views).ravel(), whole.predict(views).ravel())[0, 1] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("parameters", "change"),
+    [
+        ({"combine": "product"}, {"combine": "kernels"}),
+        ({"kernel": "product"}, {"kernel": "rbf"}),
+        ({"approximation": "nystrom"}, {"approximation": "exact"}),
+        ({"approximation": Exact(storage="recomputed")}, {"approximation": Exact()}),
+        ({"class_weight": "balanced"}, {"class_weight": None}),
+    ],
+)
+def test_what_weights_per_target_do_not_take_is_told_with_what_they_do(parameters, change):
+    model = MultiViewRidge(weights="per-target").set_params(**parameters)
+    with pytest.raises(ValueError, match=r"^MultiViewRidge: weights='per-target' (takes|needs) .*; (take|give) "):
+        model.fit(VIEWS, LABELS)
+    model.set_params(**change).fit(VIEWS, LABELS)
+
+
+def test_a_search_with_weights_per_target_searches_kernels_first():
+    views, Y = views_and_targets(120)
+    model = dmo.tune(MultiViewRidge(weights="per-target"), views, Y)
+    assert model.weights == "per-target"
+    by_target = [row["mean"] for row in model.tuning_.table if row.get("weights") == "per-target"]
+    assert [model.tuning_.best_score] == by_target
+    assert by_target[0] > max(row["mean"] for row in model.tuning_.table if "weights" not in row)

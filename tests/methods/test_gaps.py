@@ -42,7 +42,6 @@ from dmo.fit.engine import fit_maps
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.ridge_solves import masked_ridge
 from dmo.kernels import RBF
-from dmo.labels.stratification import stratified_folds
 from dmo.linalg.operators import Operator
 from dmo.methods.filling import filled_labels
 from dmo.metrics import inverse_propensities
@@ -203,7 +202,9 @@ def test_probabilities_of_noise_are_the_shares_by_weight(model: Any, factor: flo
     found = model.fit(X, labels, sample_weight=weights).predict_proba(rng.normal(size=(50, 3)))
     shares = weights @ labels / weights.sum()
     assert shares[0] == pytest.approx(0.9)
-    assert np.abs(found.mean(axis=0) - shares).max() < 0.04
+    assert (
+        np.abs(found.mean(axis=0) - shares).max() < 0.07
+    )  # of 16 draws the deviation was .019 with a decoder, .008 without
 
 
 def test_frequencies_of_labels_are_means_by_weight_over_the_samples_that_know_them() -> None:
@@ -531,7 +532,7 @@ def test_weights_of_labels_are_those_of_one_regression_a_label(approximation: An
 def test_decoders_learn_from_folds_that_have_the_weights_of_labels() -> None:
     model = MultiViewRidge("linear", ridge=0.3, decoder="probabilities", class_weight="balanced", approximation="exact")
     held = model.fit(VIEWS["a"], Y).held_out_scores_
-    fold = stratified_folds(Y.astype(np.uint8), 4) == 0
+    fold = out_of_fold.folds_of_rows({"a": VIEWS["a"]}, Y.astype(np.uint8)) == 0
     oracle = Ridge(0.3)
     for label in range(L):
         weights = compute_sample_weight("balanced", Y[:, label])

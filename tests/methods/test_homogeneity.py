@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import KernelCenterer
 from threadpoolctl import threadpool_limits
 
@@ -17,12 +18,14 @@ from dmo.decoders import Scores
 from dmo.fit.engine import FOLDS, folds_of
 from dmo.fit.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
+from dmo.labels.stratification import stratified_folds
 from dmo.linalg.operators import Dense, LowRank
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
 from dmo.methods import homogeneity_maps as exact
 from dmo.methods.homogeneity_moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
+from dmo.selection import sweep
 
 
 def two_views(n=160, labels=9, seed=0):
@@ -592,3 +595,51 @@ def test_labels_that_do_not_differ_are_refused_without_centering():
     views, Y = two_views()
     with pytest.raises(ValueError, match="the labels are the same in all samples"):
         KGHA(center=False, n_components=1).fit(views, np.ones_like(Y))
+
+
+def classes_of_unlike_size(n=160, classes=8, near=4):
+    """Classes whose means lie far apart in two directions, and near in others."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.arange(n) % classes)
+    y[rng.choice(n, n // 12, replace=False)] = rng.integers(0, classes, n // 12)  # frequencies that say nothing
+    angle = 2 * np.pi * np.arange(classes) / classes
+    far = 6 * np.column_stack([np.cos(angle), np.sin(angle)])
+    means = np.hstack([far, rng.standard_normal((classes, near))])
+    return means[y] + 0.7 * rng.standard_normal((n, 2 + near)), y
+
+
+def test_directions_of_classes_are_those_that_views_say_best_of_left_out_samples():
+    X, y = classes_of_unlike_size(48)
+    plain = {"kernel": RBF(3.0), "ridge": 0.05, "prepare": "none"}
+    model, full = (KGHA(**plain, n_components=p).fit(X, y) for p in (3, 7))
+    K, E = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / 18), full.embedding_
+    said = np.empty_like(E)
+    for i in range(48):  # as many fits, each without a sample
+        rest = np.arange(48) != i
+        H, mean = np.eye(47) - 1 / 47, E[rest].mean(axis=0)
+        dual = H @ np.linalg.solve(H @ K[np.ix_(rest, rest)] @ H + 0.05 * np.eye(47), E[rest] - mean)
+        said[i] = mean + K[i, rest] @ dual - K[np.ix_(rest, rest)].mean(axis=0) @ dual
+    agreement = E.T @ said + said.T @ E
+    best = E @ np.linalg.eigh(agreement)[1][:, ::-1][:, :3]
+    np.testing.assert_allclose(abs((best * model.embedding_).sum(axis=0)), 1.0, atol=1e-8)
+    assert model.objective_ == pytest.approx(model.eigenvalues_.sum())
+    assert model.objective_ <= full.eigenvalues_[:3].sum() + 1e-12
+
+
+@pytest.mark.parametrize("kernel", ["product", "laplacian"])
+def test_two_directions_of_classes_tell_them_apart_whatever_their_frequencies(kernel):
+    X, y = classes_of_unlike_size(320, classes=12, near=30)
+    model = KGHA(kernel, n_components=2).fit(X[:160], y[:160])
+    nearest = KNeighborsClassifier(5).fit(model.transform(X[:160]), y[:160])
+    assert nearest.score(model.transform(X[160:]), y[160:]) > 0.9
+
+
+def test_a_search_scores_the_directions_that_a_fit_takes():
+    X, y = classes_of_unlike_size()
+    grid = {"n_components": [2, 4], "balance": [0.01]}
+    found = sweep(KGHA("laplacian"), X, y, grid, metric="accuracy", folds=4, refit=False)
+    fold = stratified_folds(np.eye(8)[y], 4, 0)
+    for row in found.table:
+        model = KGHA("laplacian", n_components=row["n_components"])
+        alone = [model.fit(X[fold != i], y[fold != i]).score(X[fold == i], y[fold == i]) for i in range(4)]
+        assert row["folds"] == pytest.approx(alone)

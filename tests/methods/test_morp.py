@@ -337,3 +337,9 @@ def test_a_single_precision_kernel_does_not_spoil_the_direct_form():
         approximation=Exact(precision="float32"),
     )
     assert model.fit(X, Y).n_iter_ < 10
+
+
+def test_a_class_that_is_missing_is_named_as_such():
+    classes = np.array([*"ab" * 5, None], dtype=object)
+    with pytest.raises(ValueError, match="NaN or None at row 10; fill it"):
+        MORP().fit(np.arange(22.0).reshape(11, 2), classes)

@@ -1,50 +1,149 @@
 """What the documents show runs as it stands."""
 
+import contextlib
+import doctest
+import io
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from shell import run
 
 from dmo.methods.catalog import markdown
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    ROOT / "README.md",
-    *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("annotators", "gaps", "files", "custom", "tools")),
-]
+GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+NEEDS = {"photographs": "cv2", "embeddings": "pyarrow", "serve": "uvicorn", "views": "xarray", "tools": "dask_ml"}
+"""What a page needs beside dmo itself."""
+ELSEWHERE = {
+    "pip": "installs packages",
+    "python -m venv": "makes an environment",
+    ". .venv": "goes into it",
+    "ssh": "logs in to another machine",
+    "DASK_DMO__DEVICE=torch:cuda": "needs a GPU",
+    "dmo ingest corel5k": "needs the data set",
+    "dmo ingest scene": "downloads",
+    "dmo --install-completion": "changes the shell",
+}
+"""Beginnings of commands that are shown and not run, and why."""
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
+COMPARED = doctest.OutputChecker()
 
 
-def blocks(path):
-    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+def blocks(path, *languages):
+    """(language, text) of the blocks of a page, in their order."""
+    found = BLOCK.findall(path.read_text(encoding="utf-8"))
+    return [(language, text) for language, text in found if language in languages]
 
 
-def test_the_examples_run(tmp_path):
-    """Pages go on from the example of the README."""
-    (first,) = blocks(PAGES[0])
-    assert len(first.strip().splitlines()) <= 22
-    shown = [block for page in PAGES for block in blocks(page)]
-    assert len(shown) >= len(PAGES)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "".join(shown)], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(re.search(r"F1 ([\d.]+)", done.stdout).group(1)) > 0.8
+def commands(language, text):
+    """(command, output that is shown or None) of a block: of a console those after "$ ", else every line."""
+    if language == "sh":
+        lines = text.replace("\\\n", " ").splitlines()
+        return [(line, None) for line in lines if line.strip() and not line.startswith("#")]
+    assert text.startswith("$ "), text
+    parts = re.split(r"^\$ ", text, flags=re.M)[1:]
+    return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
+
+
+def serves(words):
+    """What `dmo serve` prints until it listens; it is then ended as by Ctrl-C."""
+    said = ""
+    with subprocess.Popen(
+        [sys.executable, "-m", "dmo", *words, "--no-browser"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as child:
+        for line in child.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                child.send_signal(signal.SIGINT)
+    assert "http://127.0.0.1" in said, said
+    return said
+
+
+def does(command):
+    """What a command prints."""
+    program, *words = shlex.split(command, comments=True)
+    if program == "dmo":
+        return serves(words) if words[0] == "serve" else run(*words).output
+    line = shlex.join([sys.executable, *words]) if program == "python" else command
+    return subprocess.run(line, shell=True, check=True, capture_output=True, text=True).stdout
+
+
+def runs(path, space):
+    """Run the blocks of a page, those of Python in one namespace, and compare what is shown."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for language, text in blocks(path, "python", "sh", "console"):
+        if language == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                exec(compile(text, path.name, "exec"), space)
+            continue
+        for command, shown in commands(language, text):
+            if command.startswith(tuple(ELSEWHERE)):
+                continue
+            said = does(command)
+            assert shown is None or COMPARED.check_output(shown, said, flags), f"{path.name}: {command}\n{said}"
+
+
+@pytest.fixture(scope="module")
+def front_page(tmp_path_factory):
+    """The names of the README's example, once it has run."""
+    ((_, text),) = blocks(ROOT / "README.md", "python")
+    assert len(text.strip().splitlines()) <= 22
+    space = {"__name__": "__main__"}
+    with contextlib.chdir(tmp_path_factory.mktemp("front")), contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(compile(text, "README.md", "exec"), space)
+    assert float(re.search(r"F1 ([\d.]+)", said.getvalue()).group(1)) > 0.8
+    return space
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_what_a_guide_shows_runs_and_prints_what_is_shown(page, front_page, tmp_path, monkeypatch):
+    """Every page begins in an empty folder; its Python may go on from the example of the front page."""
+    pytest.importorskip(NEEDS.get(page.stem, "dmo"), exc_type=ImportError)
+    monkeypatch.chdir(tmp_path)
+    runs(page, dict(front_page))
+
+
+def test_no_guide_shows_commands_outside_of_the_blocks_that_are_run():
+    for page in [ROOT / "README.md", *GUIDES]:
+        shown = BLOCK.findall(page.read_text(encoding="utf-8"))
+        other = [text for language, text in shown if language not in ("python", "sh", "console")]
+        assert not [text for text in other if re.search(r"^(dmo|pip|python) ", text, re.M)], page.name
+
+
+def test_tutorials_show_no_commands_but_what_they_run_themselves():
+    shown = {page.name for page in (ROOT / "docs" / "tutorials").glob("*.py") if "code-block::" in page.read_text()}
+    assert shown == set()
+
+
+def test_paragraphs_of_the_guides_have_at_most_six_lines():
+    for page in [ROOT / "README.md", *GUIDES]:
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        parts = re.split(r"\n\s*\n|\n(?=- )", text)
+        long = [part for part in parts if not part.lstrip().startswith("|") and len(part.strip().splitlines()) > 6]
+        assert long == [], page.name
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
 
 
 def test_the_commands_of_the_front_page_lead_from_a_table_to_predictions(tmp_path, monkeypatch):
-    made, commands = re.findall(r"```sh\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.S)
     monkeypatch.chdir(tmp_path)
-    program, flag, script = shlex.split(made)
-    assert (program, flag) == ("python", "-c")
-    subprocess.run([sys.executable, flag, script], check=True)
-    for line in commands.splitlines():
-        program, *words = shlex.split(line)
-        assert program == "dmo"
-        run(*words)
+    for language, text in blocks(ROOT / "README.md", "sh", "console"):
+        for command, _ in commands(language, text):
+            if not command.startswith(tuple(ELSEWHERE)):
+                does(command)
     predicted = pd.read_csv("predictions.csv")
     truth = pd.read_csv("wine.csv")["target"].loc[predicted["sample"]]
     assert (predicted["label 1"].to_numpy() == truth.to_numpy()).mean() > 0.9
@@ -52,7 +151,7 @@ def test_the_commands_of_the_front_page_lead_from_a_table_to_predictions(tmp_pat
 
 
 def test_the_example_is_that_of_the_front_page():
-    assert blocks(PAGES[0]) == blocks(ROOT / "docs" / "index.md")
+    assert blocks(ROOT / "README.md", "python") == blocks(ROOT / "docs" / "index.md", "python")
 
 
 def test_the_catalog_is_the_codes_own():

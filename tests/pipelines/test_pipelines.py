@@ -3,7 +3,10 @@
 import csv
 import importlib.util
 import json
+import os
+import re
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -254,3 +257,24 @@ def test_the_files_of_inria_become_a_store(tmp_path):
         path.rename(tmp_path / path.name.replace("tiny", "iaprtc12"))
     with pytest.raises(DataError, match=r"iaprtc12 has \(5, 3, 2\) training and test images and keywords, expected"):
         ingest_inria(tmp_path, tmp_path / "iapr.zarr", "iaprtc12", views=["gist"])
+
+
+def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its_figures(dmo_data, tmp_path):
+    words = ["--data", dmo_data / "corel5k", "--train", 300, "--out", tmp_path]
+    done = subprocess.run(
+        [sys.executable, FOLDER / "corel5k_study.py", *map(str, words)],
+        env=os.environ | {"PYTHONPATH": str(FOLDER.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line.rsplit(maxsplit=4) for line in done.stdout.split("\n\n")[0].splitlines()[1:]]
+    average = {name: float(ap) for name, _, _, ap, _ in rows}
+    whole, _ = average.pop("all views"), average.pop("KGHA")
+    assert len(average) == 9
+    assert whole > max(average.values()) + 2
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        f"corel5k-{name}.png" for name in ("views", "wrong", "space")
+    }
+    found = dict(re.findall(r"(KGHA|all views), \d+ numbers: ([\d.]+)", done.stdout))
+    assert float(found["KGHA"]) > float(found["all views"]) + 10

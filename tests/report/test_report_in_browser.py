@@ -164,6 +164,33 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     assert page.locator("dialog h3").inner_text() == samples.ids[far]
 
 
+def test_the_map_is_colored_by_the_rarest_of_the_common_labels_and_its_legend_names_them(tmp_path, opened):
+    Y = np.zeros((40, 4))
+    Y[:30, 0] = Y[:12, 1] = Y[35:, 3] = 1  # twelve samples have the first two labels
+    scores = np.random.default_rng(0).random((40, 4))
+    given = {"ridge": np.argsort(-scores, axis=1)[:, :1]}
+    corners = np.c_[np.r_[np.full(12, -1.0), np.full(28, 1.0)], np.linspace(-1, 1, 40)]
+    plain = {"given": given, "order": np.arange(40), "plane": corners, "score": "probability"}
+    page = opened(written(tmp_path, report.Samples([*"abcdefgh"] * 5, NAMES, Y, scores, **plain)))
+    legend = page.locator(".map figcaption")
+    assert legend.locator(".key").all_inner_texts() == ["sea", "wide, flat", "boat", "others"]
+    assert "the rarest of these labels" in legend.inner_text()
+    colors = """canvas => { const found = {}, half = canvas.width / 2, {data} =
+      canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      for (let i = 0; i < data.length; i += 4) if (data[i + 3] == 255) {
+        const side = i / 4 % canvas.width < half ? "left" : "right", color = [data[i], data[i + 1], data[i + 2]].join();
+        ((found[side] ??= {})[color] ??= 0, found[side][color]++); }
+      return Object.fromEntries(Object.entries(found).map(([side, counts]) =>
+        [side, Object.entries(counts).filter(([, count]) => count > 60).map(([color]) => color).sort()])); }"""
+    drawn = page.locator("canvas").evaluate(colors)
+    assert len(drawn["left"]) == 1  # "wide, flat", of which there are fewer than of "sea"
+    assert drawn["left"][0] not in drawn["right"]
+    page.locator(".card").first.click()
+    cell = page.locator("dialog tbody td.n").first.inner_text()
+    assert cell.endswith(" %")
+    assert float(cell[:-2]) == pytest.approx(100 * scores[0].max(), abs=0.06)
+
+
 def test_a_map_of_more_samples_than_a_page_holds_says_so_and_answers(tmp_path, opened):
     page = opened(written(tmp_path, evidence(30_000)))
     assert "20,000 of 30,000 samples, evenly chosen." in page.locator(".samples .note").all_inner_texts()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from dmo.serve.app import make_app
+from dmo.serve.app import _PAGE, make_app
 from dmo.serve.guard import HEADERS, Limits
 from dmo.workflows.trial import open_trial
 
@@ -44,6 +44,33 @@ def test_the_page_asks_and_is_answered(trial):
     table = page.post("corrections.csv", json={"samples": [{"id": "x", "labels": ["warm", "new"]}]})
     assert table.text == "sample,labels\nx,warm;new\n"
     assert table.headers["content-type"].startswith("text/csv")
+
+
+def test_the_routes_and_their_answers_are_those_that_are_documented(trial):
+    jsonschema, page = pytest.importorskip("jsonschema"), client(trial)
+    document = page.get("openapi.json").json()
+    routes = {route.path: route.methods for route in page.app.app.routes}
+    routes = {path.replace(":int", ""): methods for path, methods in routes.items() if path not in _PAGE}
+    assert {path: {verb.upper() for verb in about} for path, about in document["paths"].items()} == {
+        path: methods - {"HEAD"} for path, methods in routes.items()
+    }
+    answers = {
+        ("/model.json", "get", "200"): page.get("model.json"),
+        ("/describe", "post", "200"): page.post("describe", files=[("file", ROW)]),
+        ("/describe", "post", "422"): page.post("describe"),
+        ("/thumbnail/{row}", "get", "404"): page.get("thumbnail/0"),
+        ("/corrections.csv", "post", "422"): page.post("corrections.csv", json={"samples": 3}),
+    }
+    for (path, verb, status), answer in answers.items():
+        assert answer.status_code == int(status)
+        told = document["paths"][path][verb]["responses"][status]
+        if "$ref" in told:
+            told = document["components"]["responses"][told["$ref"].rpartition("/")[2]]
+        schema = told["content"]["application/json"]["schema"] | {"components": document["components"]}
+        jsonschema.validate(answer.json(), schema)
+    sent = {"samples": [{"id": "x", "labels": ["warm"]}]}
+    jsonschema.validate(sent, document["components"]["schemas"]["Corrections"])
+    assert page.post("corrections.csv", json=sent).status_code == 200
 
 
 def test_every_answer_keeps_scripts_and_other_pages_out(trial):

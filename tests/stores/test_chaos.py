@@ -200,7 +200,7 @@ def small_workers() -> Iterator[LocalCluster]:
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="420MiB", host="127.0.0.1", dashboard_address=None
+            n_workers=2, threads_per_worker=1, memory_limit="420MiB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
     ):
         yield cluster

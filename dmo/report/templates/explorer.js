@@ -10,7 +10,8 @@ for (const section of document.querySelectorAll("section.samples")) {
   const given = data.given.map(model => model.rows.map(row => new Set(row)));
   const plain = text => text.toLowerCase().split(",").map(word => word.trim()).join(", ");
   const known = data.names.slice(0, data.searched).map(plain), numbers = new Map(known.map((name, j) => [name, j]));
-  const shortly = d3.format(".2~f"), form = get("form.ask"), cards = get(".cards ol"), more = get(".more");
+  const percent = data.score === "probability" ? value => d3.format(".1f")(100 * value) + " %" : null;
+  const shortly = percent ?? d3.format(".2~f"), exactly = percent ?? d3.format(".3~g"), form = get("form.ask"), cards = get(".cards ol"), more = get(".more");
   const dialog = get("dialog"), canvas = get("canvas");
   const all = d3.range(n);
   let asked = [], found = [], drawn = new Map(), shown = 12, at = 0;
@@ -135,7 +136,7 @@ for (const section of document.querySelectorAll("section.samples")) {
       const bar = make("span", {className: "bar"}), value = scored(j);
       if (j < data.searched) bar.style.setProperty("--share", `${100 * (value - data.low) / span}%`);
       return make("tr", {}, make("th", {scope: "row", textContent: data.names[j]}), ...kinds,
-        make("td", {className: "n"}, bar, Number.isNaN(value) ? "–" : d3.format(".3~g")(value)));
+        make("td", {className: "n"}, bar, make("span", {className: "amount", textContent: Number.isNaN(value) ? "–" : exactly(value)})));
     });
     get(".opened").replaceChildren(...picture(i, `image of ${data.ids[i]}`),
       make("table", {}, make("thead", {}, make("tr", {}, ...head.map(name => make("th", {scope: "col", textContent: name})))),
@@ -157,7 +158,9 @@ for (const section of document.querySelectorAll("section.samples")) {
   const COLORS = ["--blue-mark", "--vermilion", "--green", "--pink", "--orange", "--sky", "--ink"];
   const counts = d3.rollup(data.has.flat().filter(j => j < data.searched), group => group.length, j => j);
   const common = [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 8).map(([j]) => j);
-  const oneEach = counts.size <= SYMBOLS.length && data.has.every(row => row.length <= 1);
+  // A sample has the color of the rarest of its labels among those that have one.
+  const colored = common.slice(0, SYMBOLS.length), place = data.has.map(row => d3.max(row, j => colored.indexOf(j)) ?? -1);
+  const oneEach = data.has.every(row => row.length <= 1), ofPlace = d3.group(all, i => place[i]);
   const color = name => getComputedStyle(section).getPropertyValue(name).trim();
   const loaded = new Map();
   let width = 0, height = 0, view = d3.zoomIdentity, tree = null, entered = false;
@@ -182,14 +185,14 @@ for (const section of document.querySelectorAll("section.samples")) {
     if (kind) context.stroke(); else context.fill();
   }
 
-  function classes(rows) {
-    const context = canvas.getContext("2d");
+  function symbols(rows) {
+    const context = canvas.getContext("2d"), colors = COLORS.map(color);
     for (const i of rows) {
-      const place = common.indexOf(data.has[i][0]), [a, b] = view.apply([x(data.plane[i][0]), y(data.plane[i][1])]);
+      const [a, b] = view.apply([x(data.plane[i][0]), y(data.plane[i][1])]);
       context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, a * devicePixelRatio, b * devicePixelRatio);
       context.beginPath();
-      d3.symbol(SYMBOLS[Math.max(0, place)], 42).context(context)();
-      context.fillStyle = color(place < 0 ? "--line" : COLORS[place]);
+      d3.symbol(SYMBOLS[Math.max(0, place[i])], 42).context(context)();
+      context.fillStyle = colors[place[i]] ?? color("--faint");
       context.fill();
     }
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
@@ -230,8 +233,11 @@ for (const section of document.querySelectorAll("section.samples")) {
       dots(of("missed"), 4, "--ink", "ring");
       dots(of("wrong"), 3.5, "--vermilion", "cross");
       dots(of("right"), 4, "--blue-mark");
-    } else if (oneEach && n <= 5000) classes(found);
-    else dots(found, n > 5000 ? 1.8 : 3.2, "--blue-mark");
+    } else if (n <= 5000) symbols(found);
+    else {
+      const chosen = new Set(found);
+      for (const [at, rows] of ofPlace) dots(rows.filter(i => chosen.has(i)), 1.8, COLORS[at] ?? "--faint");
+    }
     if (get("[name=pictures]").checked) pictures();
     context.fillStyle = color("--soft");
     context.font = "12px system-ui, sans-serif";
@@ -243,7 +249,9 @@ for (const section of document.querySelectorAll("section.samples")) {
     context.fillText(data.axes[1] + " →", 0, 0);
     context.restore();
     get(".map figcaption").replaceChildren(...asked.length ? [signed("right", "right"), " ", signed("wrong", "wrong"), " ",
-      signed("missed", "missed")] : [`${found.length.toLocaleString("en")} samples` + (oneEach ? ", a color and shape a label." : ".")]);
+      signed("missed", "missed")] : [`${found.length.toLocaleString("en")} samples, colored by ` + (oneEach ? "label:" : "the rarest of these labels that they have:"),
+      ...colored.flatMap((j, at) => [" ", make("span", {className: "key"}, swatch(at), data.names[j])]),
+      ...ofPlace.has(-1) ? [" ", make("span", {className: "key"}, swatch(-1), "others")] : []]);
     const said = asked.length ? get(".found").textContent : `${found.length} samples`;
     canvas.ariaLabel = `Map of samples, ${data.axes[0]} against ${data.axes[1]}: ${said}. The same samples are listed beside it.`;
   }
@@ -309,8 +317,8 @@ for (const section of document.querySelectorAll("section.samples")) {
 
   // --- what is pressed and typed
 
-  get(".chips").append(...common.map((j, place) => {
-    const chip = make("button", {type: "button", value: j}, ...oneEach ? [swatch(place)] : [], data.names[j],
+  get(".chips").append(...common.map((j, at) => {
+    const chip = make("button", {type: "button", value: j}, ...data.plane && at < colored.length ? [swatch(at)] : [], data.names[j],
       make("span", {className: "value", textContent: " " + counts.get(j)}));
     chip.addEventListener("click", () => {
       const on = asked.includes(j), kept = asked.filter(other => other !== j);
@@ -319,9 +327,9 @@ for (const section of document.querySelectorAll("section.samples")) {
     });
     return chip;
   }));
-  function swatch(place) {
+  function swatch(at) {
     const drawn = d3.create("svg").attr("viewBox", "-6 -6 12 12").attr("aria-hidden", "true").attr("class", "swatch");
-    drawn.append("path").attr("d", d3.symbol(SYMBOLS[place], 60)()).style("fill", `var(${COLORS[place]})`);
+    drawn.append("path").attr("d", d3.symbol(SYMBOLS[Math.max(0, at)], 60)()).style("fill", `var(${COLORS[at] ?? "--faint"})`);
     return drawn.node();
   }
   form.addEventListener("submit", event => event.preventDefault());

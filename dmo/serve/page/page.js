@@ -226,7 +226,7 @@ async function download() {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     saved = true;
-    byId("status").textContent = `corrections.csv holds ${samples.length} samples.`;
+    byId("status").textContent = `corrections.csv holds ${samples.length} samples; dmo update learns from it, with --new and the file that you dropped.`;
   } catch (error) {
     byId("status").textContent = error.message;
   }

@@ -2,8 +2,8 @@
 Unknown labels, missing views, weights
 ======================================
 
-Archives have labels at which nobody looked (not the same as absent), samples that lack a view, and samples that count more
-than others.
+In an archive some labels are unknown, because nobody looked: this is not the same as absent. Some samples lack a view, and
+some count more than others. This tutorial shows what each costs.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ def lrap(model, views=new):
 # Unknown labels
 # --------------
 #
-# NaN is unknown, 0 is absent. Here more and more entries are hidden; either we say so, or we take what is hidden for absent.
+# NaN is unknown, 0 is absent. We hide more and more entries. Then we either say so (NaN), or pretend that they are absent (0).
 
 shares = (0.0, 0.3, 0.6, 0.9)
 unknown, absent = [], []

@@ -2,9 +2,8 @@
 Choosing an annotator
 =====================
 
-Several annotators and several ways to turn their scores into labels, side by side on one split. Scores are one thing, five
-labels a sample another: a decoder learns which labels to give, from scores of training samples by fits that have not seen
-them.
+We compare several annotators, and several ways to turn their scores into labels, on one split. An annotator scores labels. A
+decoder then learns which labels to give, from scores of training samples by fits that have not seen them.
 """
 
 import time
@@ -26,8 +25,8 @@ new = {name: X[test] for name, X in data.views.items()}
 Y, truth = data.Y[train], data.Y[test]
 
 # %%
-# What is a good distance depends on what a view is: differences of histograms are measured by chi-square or L1, gray values
-# by L2. A product kernel multiplies the views' kernels, ``weights="tagprop"`` learns how much each view counts.
+# Which distance is good depends on the view. For histograms take chi-square or L1, for gray values L2. A product kernel
+# multiplies the kernels of the views, and ``weights="tagprop"`` learns how much each view counts.
 
 distances = {"pixels": "l2", "gradients": "chi2", "fourier": "l2", "projections": "l1"}
 ridge = MultiViewRidge("product", distances=distances, weights="tagprop", ridge=0.03)
@@ -42,8 +41,8 @@ annotators = {
 }
 
 # %%
-# Each of them once with its scores as they are and once with the rule that is expected to give the highest F1 of labels when
-# every sample gets three.
+# We fit each of them twice: once with its scores as they are, and once with the rule that is expected to give the highest F1
+# when every sample gets three labels.
 
 rows = []
 for name, annotator in annotators.items():
@@ -72,5 +71,5 @@ ax.set_title("Annotators and decoders on 597 new digits")
 plt.show()
 
 # %%
-# Digits are an easy set, and differences between the better ones are noise here. On photographs with hundreds of labels they
-# are not: :doc:`../explanation/figures` have the table for Corel5k.
+# Digits are an easy set, and the differences between the better annotators are noise here. On photographs with hundreds of
+# labels they are not: :doc:`../explanation/corel5k` and :doc:`../explanation/figures` have the numbers for Corel5k.

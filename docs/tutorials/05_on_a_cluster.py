@@ -2,8 +2,8 @@
 On a cluster
 ============
 
-The same code with a Dask client: rows are read and multiplied by workers, block by block, and nothing of the size of the data
-comes to this process. Here the cluster is two processes on this machine; a SLURM queue or Kubernetes is another line.
+The code is the same with a Dask client. Workers read and multiply the rows block by block, and nothing of the size of the data
+comes to this process. Here the cluster is two processes on this machine. A SLURM queue or Kubernetes takes another line.
 """
 
 import time
@@ -51,11 +51,6 @@ if __name__ == "__main__":  # workers are processes that import this file
     plt.show()
 
 # %%
-# The scripts in ``pipelines/`` and all commands take ``--scheduler``:
-#
-# .. code-block:: sh
-#
-#    dmo fit kgha set.zarr m.zarr --approximation nystrom --rank 500 --scheduler slurm --workers 8
-#
-# At 20 000 samples one process with NumPy is faster than any scheduler, and is what you get by default;
-# :doc:`../how-to/clusters` says how to start each kind, and what n needs what.
+# All commands take ``--scheduler``, and so do the scripts in ``pipelines/``. :doc:`../how-to/clusters` says how to start
+# each kind of cluster, and how much memory n samples need. At 20 000 samples one process with NumPy is faster than any
+# scheduler, and is the default.

@@ -2,9 +2,9 @@
 Text: MLSI and LSI
 ==================
 
-Multi-label informed latent semantic indexing finds a few directions of word space that reflect the labels of documents; latent
-semantic indexing looks at the words alone. Documents are drawn here, from topics of which only some are labels, so that the
-difference shows.
+Multi-label informed latent semantic indexing (MLSI) finds a few directions of word space that reflect the labels of
+documents. Latent semantic indexing (LSI) looks at the words alone. We draw documents from topics of which only some are
+labels, so that the difference shows. For texts of your own, begin with :doc:`../how-to/texts`.
 """
 
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ old, new = slice(0, 800), slice(800, None)
 print(f"{n} documents, {X.nnz / n:.0f} of {words} words in each; labels a document: {Y.sum(1).mean():.2f}")
 
 # %%
-# Both to so many numbers a document, then a linear classifier for each label. ``mixing`` says how much labels count beside
-# words: 0 is LSI, 1 knows labels alone.
+# Both methods turn a document into a few numbers. Then we fit a linear classifier for each label. ``mixing`` says how much the
+# labels count beside the words: 0 is LSI, and 1 looks at the labels alone.
 
 sizes = (2, 4, 8, 16, 32)
 found = {"MLSI": [], "LSI": []}
@@ -58,4 +58,5 @@ ax.legend()
 plt.show()
 
 # %%
-# For labels that the projection has not learned from, mixing costs instead: see the table in :doc:`../explanation/figures`.
+# For labels that the projection has not learned from, mixing makes things worse: see the table in
+# :doc:`../explanation/figures`.

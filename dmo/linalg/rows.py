@@ -1,0 +1,317 @@
+"""Tall blocks (n x k) on the workers that hold an operator, in parts of their rows; they compute as NumPy arrays do.
+
+Results wait until a product or a sum over the rows needs them, and are then one task a part, for whole expressions. To this
+process come sums over the rows alone: k x k and r x k numbers.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg
+
+from dmo.cluster.workers import retried, send, submit, submit_each
+
+T = TypeVar("T")
+_FAN_IN = 4  # parts whose sums one task adds up
+_SMALL = 1 << 15  # bytes of an array that is sent along with every task that takes it
+
+
+class Home:
+    """The workers that row blocks live on, and the rows of each part."""
+
+    # What is sent is lost with its worker, and all that follows from it: `retried` begins anew from what this process has.
+
+    def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
+        self.client, self.parts, self.places, self._lost = client, parts, places, lost
+        self._kept: dict[int, tuple[np.ndarray, WorkerRows]] = {}
+        self._last: tuple[Any, Any] = None, None
+
+    def scattered(self, array: np.ndarray) -> list[Any]:
+        """Futures of the parts of an array: (n, k) or (n,)."""
+        return send(self.client, [np.ascontiguousarray(array[part]) for part in self.parts], self.places)
+
+    def send(self, array: np.ndarray) -> WorkerRows:
+        """Put an array on the workers: (n, k)."""
+        return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
+
+    def keep(self, array: np.ndarray) -> WorkerRows:
+        """The same, once for all that use this very array."""
+        if id(array) not in self._kept:
+            self._kept[id(array)] = array, self.send(array)
+        return self._kept[id(array)][1]
+
+    def small(self, array: Any) -> Any:
+        """What a task takes for a k x k array: a future of it, so that it travels once."""
+        if not isinstance(array, np.ndarray) or array.nbytes <= _SMALL:
+            return array
+        if self._last[0] is not array:
+            self._last = array, submit(self.client, operator.pos, array)
+        return self._last[1]
+
+    def retried(self, work: Callable[[], T], progress: Callable[[], int]) -> T:
+        """Do work on these rows, anew where workers were lost with what they held."""
+        return retried(self.client, work, self._forget, progress)
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._last = None, None
+        self._lost()
+
+    def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
+        """The sums over the parts of what `function` makes of each part's rows."""
+        calls = []
+        for nodes in zip(*(each.inputs() for each in rows), strict=True):
+            given: list[Any] = []
+            calls.append((function, [_packed(node, given, {}) for node in nodes], *given))
+        sums = submit_each(self.client, _sums, calls, function.__name__)
+        while len(sums) > _FAN_IN:
+            batches = [sums[at : at + _FAN_IN] for at in range(0, len(sums), _FAN_IN)]
+            sums = submit_each(self.client, _add_lists, batches)
+        return _add_lists(*self.client.gather(sums))
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A function of other results, of futures and of constants, for one part of the rows."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    future: Any = None  # of what it gives, once that was asked for
+
+
+@dataclass(frozen=True)
+class _Given:
+    number: int
+
+
+def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
+    """The expression with numbers in place of its futures, which come to `given`: Dask looks for them there alone."""
+    node = getattr(node, "future", None) or node
+    if not isinstance(node, _Waiting):
+        if not hasattr(node, "key"):
+            return node
+        given.append(node)
+        return _Given(len(given) - 1)
+    if id(node) not in seen:
+        arguments = tuple(_packed(argument, given, seen) for argument in node.arguments)
+        seen[id(node)] = _Waiting(node.function, arguments)
+    return seen[id(node)]
+
+
+def _light(node: Any) -> bool:
+    if not isinstance(node, _Waiting) or node.future is not None:
+        return True
+    return node.function in _ELEMENTWISE and all(map(_light, node.arguments))
+
+
+def _sums(function: Callable[..., list[np.ndarray]], nodes: list[Any], *given: Any) -> list[np.ndarray]:
+    return function(*(_evaluate(node, *given) for node in nodes))
+
+
+def _evaluate(node: Any, *given: Any) -> Any:
+    if isinstance(node, _Given):
+        return given[node.number]
+    if not isinstance(node, _Waiting):
+        return node
+    return node.function(*(_evaluate(argument, *given) for argument in node.arguments))
+
+
+class WorkerRows:
+    """A tall block on workers; arithmetic with others, with constants and with one number a column waits."""
+
+    __array_ufunc__ = None  # NumPy leaves operations with it to this class
+    ndim = 2
+
+    def __init__(self, home: Home, nodes: list[Any], columns: int, dtype: Any):
+        self.home, self._nodes = home, nodes
+        self.shape, self.dtype = (home.parts[-1].stop, columns), np.dtype(dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts together."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Entries."""
+        return self.shape[0] * self.shape[1]
+
+    def futures(self) -> list[Any]:
+        """The parts, computed or on their way."""
+        waiting = [node for node in self._nodes if isinstance(node, _Waiting) and node.future is None]
+        if waiting:
+            calls = []
+            for node in waiting:
+                given: list[Any] = []
+                packed = _packed(node, given, {})
+                calls.append((packed, *given))
+            futures = submit_each(self.home.client, _evaluate, calls, waiting[0].function.__name__)
+            for node, future in zip(waiting, futures, strict=True):
+                node.future, node.arguments = future, ()  # which would hold all that it was made of
+        return [node.future if isinstance(node, _Waiting) else node for node in self._nodes]
+
+    def inputs(self) -> list[Any]:
+        """What a sum over the rows takes: the parts, or what they are made of by less work than a task of its own is."""
+        return self._nodes if all(map(_light, self._nodes)) else self.futures()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.concatenate(self.home.client.gather(self.futures())).astype(dtype or self.dtype, copy=False)
+
+    def mapped(self, function: Callable[..., Any], *others: Any, columns: int | None = None, dtype: Any = None) -> Any:
+        """The rows that a function makes of these and of others, part by part."""
+        sources = [self._parts_of(other) for other in (self, *others)]
+        nodes: list[Any] = [_Waiting(function, own) for own in zip(*sources, strict=True)]
+        return WorkerRows(self.home, nodes, self.shape[1] if columns is None else columns, dtype or self.dtype)
+
+    def _parts_of(self, other: Any) -> list[Any]:
+        if isinstance(other, np.ndarray) and other.ndim == 2 and len(other) == len(self):
+            other = self.home.send(other)
+        if isinstance(other, WorkerRows):
+            return other._nodes
+        return [self.home.small(other)] * len(self.home.parts)
+
+    def _with(self, function: Callable[..., Any], other: Any, first: bool = True) -> WorkerRows:
+        kind = np.result_type(self.dtype, other.dtype if hasattr(other, "dtype") else other)
+        if first:
+            return self.mapped(function, other, dtype=kind)
+        return self.mapped(_swapped, other, function, dtype=kind)
+
+    def __add__(self, other: Any) -> WorkerRows:
+        return self._with(operator.add, other)
+
+    def __sub__(self, other: Any) -> WorkerRows:
+        return self._with(operator.sub, other)
+
+    def __mul__(self, other: Any) -> WorkerRows:
+        return self._with(operator.mul, other)
+
+    def __truediv__(self, other: Any) -> WorkerRows:
+        return self._with(operator.truediv, other)
+
+    def __rsub__(self, other: Any) -> WorkerRows:
+        return self._with(operator.sub, other, first=False)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __matmul__(self, S: np.ndarray) -> WorkerRows:
+        return self.mapped(operator.matmul, S, columns=S.shape[1], dtype=np.result_type(self.dtype, S.dtype))
+
+    def __rmatmul__(self, weights: np.ndarray) -> np.ndarray:
+        return inner(self, self.home.send(weights[:, None]))[0][:, 0]
+
+    @property
+    def T(self) -> _Transposed:
+        """The transpose, to be multiplied with other rows: k x l numbers, in this process."""
+        return _Transposed(self)
+
+    def astype(self, dtype: Any, copy: bool = True) -> WorkerRows:
+        """Convert the values."""
+        if self.dtype == dtype:
+            return self
+        return self.mapped(_astype, np.dtype(dtype), dtype=dtype)
+
+    def mean(self, axis: int, dtype: Any = None) -> np.ndarray:
+        """Means of the columns."""
+        return self.sum(axis) / len(self)
+
+    def sum(self, axis: int) -> np.ndarray:
+        """Sums of the columns, in float64."""
+        return self.home.total(_column_sums, self)[0]
+
+    def __getitem__(self, where: tuple[slice, Any]) -> WorkerRows:
+        kept = np.arange(self.shape[1])[where[1]]
+        return self if len(kept) == self.shape[1] else self.mapped(_columns_of, kept, columns=len(kept))
+
+    def __setitem__(self, where: tuple[slice, Any], value: WorkerRows) -> None:
+        kept = np.arange(self.shape[1])[where[1]]
+        new = value if len(kept) == self.shape[1] else self.mapped(_with_columns, kept, value)
+        self._nodes = new.futures()  # or the expression would hold all values before
+
+
+@dataclass(frozen=True)
+class _Transposed:
+    rows: WorkerRows
+
+    def __matmul__(self, other: WorkerRows) -> np.ndarray:
+        return inner(self.rows, other)[0]
+
+
+def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """Apply a function of rows to rows, here or where they live."""
+    return first.mapped(function, *others) if isinstance(first, WorkerRows) else function(first, *others)
+
+
+def inner(P: Any, *others: Any) -> list[np.ndarray]:
+    """P'Q for every other Q, in one round: P (n, k), Q (n, l) -> (k, l)."""
+    return P.home.total(_inners, P, *others) if isinstance(P, WorkerRows) else [P.T @ Q for Q in others]
+
+
+def lengths(B: Any) -> np.ndarray:
+    """Lengths of columns: (n, k) -> (k,)."""
+    if isinstance(B, WorkerRows):
+        return np.sqrt(B.home.total(_squares, B)[0])
+    return np.asarray(np.linalg.norm(B, axis=0))
+
+
+def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
+    """Q and the diagonal of R, of a QR with pivoted columns, which B may be used up for: (n, k) -> (n, k), (k,)."""
+    if not isinstance(B, WorkerRows):
+        Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
+        return Q, np.diag(R)
+    # of every part alone, and of their triangles: Demmel, Grigori, Hoemmen, Langou 2012
+    home = B.home
+    pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()])
+    triangles = home.client.gather(submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
+    Q, diagonal = pivoted_qr(np.concatenate(triangles))
+    below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
+    nodes: list[Any] = [_Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]
+    return WorkerRows(home, nodes, Q.shape[1], np.float64), diagonal
+
+
+def _swapped(first: Any, second: Any, function: Callable[..., Any]) -> Any:
+    return function(second, first)
+
+
+def _astype(rows: np.ndarray, dtype: Any) -> np.ndarray:
+    return rows.astype(dtype)
+
+
+def _columns_of(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
+    return rows[:, which]
+
+
+def _with_columns(rows: np.ndarray, which: np.ndarray, value: np.ndarray) -> np.ndarray:
+    rows = rows.copy()  # what a task is given belongs to the worker
+    rows[:, which] = value
+    return rows
+
+
+def _turned(pair: tuple[np.ndarray, np.ndarray], S: np.ndarray) -> np.ndarray:
+    return pair[0] @ S
+
+
+def _column_sums(rows: np.ndarray) -> list[np.ndarray]:
+    return [rows.sum(axis=0, dtype=np.float64)]
+
+
+def _squares(rows: np.ndarray) -> list[np.ndarray]:
+    return [(rows * rows).sum(axis=0, dtype=np.float64)]
+
+
+def _inners(P: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    return [P.T @ Q for Q in others]
+
+
+def _add_lists(*lists: list[np.ndarray]) -> list[np.ndarray]:
+    return [sum(arrays[1:], arrays[0]) for arrays in zip(*lists, strict=True)]
+
+
+_ELEMENTWISE = operator.add, operator.sub, operator.mul, operator.truediv, _astype, _columns_of
