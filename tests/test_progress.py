@@ -99,8 +99,9 @@ def test_stages_after_the_block_are_silent_again(console: Console) -> None:
     assert seconds == {}
 
 
+@pytest.mark.parametrize("brief", [False, True])
 def test_off_a_terminal_a_long_stage_tells_its_share_and_the_time_left(
-    console: Console, monkeypatch: pytest.MonkeyPatch
+    brief: bool, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dmo.progress, "_LINES", 0.02)
 
@@ -111,7 +112,7 @@ def test_off_a_terminal_a_long_stage_tells_its_share_and_the_time_left(
             time.sleep(0.01)
         raise AssertionError(f"{said} is not in {console.file.getvalue()!r}")  # type: ignore[attr-defined]
 
-    with bars(console):
+    with bars(console, brief=brief):
         with stage("outer", 3), stage("inner", 8) as advance:
             until(r"^inner: 0 steps in 0:00:00$")
             advance(2)
@@ -119,7 +120,9 @@ def test_off_a_terminal_a_long_stage_tells_its_share_and_the_time_left(
         with stage("unknown") as advance:
             advance(5)
             until(r"^unknown: 5 steps in 0:00:0\d$")
-    assert "outer: " not in console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "outer: " not in said
+    assert (not brief) == bool(re.search("^outer +[━╸]", said, re.MULTILINE))
 
 
 def test_the_time_left_is_as_the_steps_so_far() -> None:

@@ -123,6 +123,7 @@ class LabelRows(RowsOf):
     """
 
     def __getitem__(self, where: Any) -> Block:
+        where = where[0] if isinstance(where, tuple) else where  # scikit-learn asks for [rows, ...]
         if isinstance(where, slice):
             return rows(self.source, where)
         index = np.asarray(where)
