@@ -10,7 +10,8 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -27,6 +28,9 @@ from dmo.parameters import flat, parts_of, places
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), os.path.dirname(sklearn.__file__)))
+
+KEPT: ContextVar[ExitStack] = ContextVar("kept")
+"""What the innermost public method of an estimator keeps until its end."""
 
 
 def named(method: Method) -> Method:
@@ -58,7 +62,16 @@ def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> N
 
 @contextmanager
 def naming(estimator: BaseEstimator) -> Iterator[None]:
-    """Do what `named` does for a block of code that works on an estimator."""
+    """Do what `named` does for a block of code that works on an estimator, and let go of the rows that it kept."""
+    with ExitStack() as kept:
+        token = KEPT.set(kept)
+        kept.callback(KEPT.reset, token)
+        with _titled(estimator):
+            yield
+
+
+@contextmanager
+def _titled(estimator: BaseEstimator) -> Iterator[None]:
     try:
         yield
     except UserError as error:

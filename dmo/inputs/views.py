@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import functools
+import logging
+import shutil
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Block, PartialRows, Rows, RowsOf, Subset, presence, rows
-from dmo.errors import UserError
+from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
+from dmo.cluster import current_client
+from dmo.errors import UserError, amount
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
+from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing
 from dmo.stores import DenseView, SparseView
 
+log = logging.getLogger("dmo")
 _LARGEST = 1e140  # beyond, sums of squares leave float64
+_SHARE, _CHUNK = 0.25, 1 << 24  # of free memory, or disk, for rows that a fit keeps; bytes of a chunk of them
+_READINGS = 2  # of rows that are too large for memory, before they are stored
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
@@ -69,7 +79,7 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
         _check_names(estimator.view_widths_, given)
     gaps, fillable = _filled_views(estimator, list(given)), preparing(estimator) is not None
     partial = partial and len(given) > 1
-    views = {key: _source(key, view, gaps[key], fillable, partial) for key, view in given.items()}
+    views = {key: _source(key, view, gaps[key], fillable, partial, reset) for key, view in given.items()}
     _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
@@ -164,7 +174,8 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
-        return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], preparing(estimator) is not None)
+        filled, fillable = _filled_views(estimator, [SINGLE])[SINGLE], preparing(estimator) is not None
+        return _source(SINGLE, X, filled, fillable, keep=reset)
     with _of_numbers(SINGLE, X, "X"):
         array = _as_numbers(
             validate_data(
@@ -203,9 +214,9 @@ def _counted(view: Any) -> Any:
     return view
 
 
-def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = False) -> Rows:
+def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = False, keep: bool = False) -> Rows:
     """One view, checked but for what is read later; `filled`: gaps are let through; `fillable`: they could be; `partial`:
-    rows of NaN are missing samples."""
+    rows of NaN are missing samples; `keep`: what dask computes is kept."""
     view = _counted(view)
     if is_lazy(view):
         if np.dtype(view.dtype).kind not in "biuf":
@@ -220,6 +231,8 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
                 f"view {key!r} lacks {(~present).sum()} of {len(present)} samples, row {i} the first; leave them out, or "
                 "take KGHA, MultiViewRidge or MultiSetCCA on several views, which learn from those that a sample has"
             )
+        if keep and hasattr(view, "compute"):
+            view = KeptRows(view, key)
         source = view if filled or _written_finite(view) else FiniteRows(view, key, fillable)
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
@@ -270,8 +283,74 @@ class FiniteRows(RowsOf):
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
         first = range(self.shape[0])[where].start
-        _refuse_non_finite(self.view, block, first, column_names(self.source), self.fillable)
+        _refuse_non_finite(self.view, block, first, column_names(numbered(self.source)[0]), self.fillable)
         return block
+
+
+class KeptRows(RowsOf):
+    """Rows that dask computes once, or twice, and a fit keeps: in memory where a share of it holds them, else in a temporary
+    store, which workers on this machine read as well. After the fit the model has the source."""
+
+    view: str
+    kept: Any
+    computed: int  # rows so far
+    lock: Any
+    until: ExitStack | None  # which ends with the fit
+
+    def __init__(self, source: Rows, view: str):
+        super().__init__(source)
+        self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock(), until=KEPT.get(None))
+        if self.until is not None:
+            self.until.callback(self.__dict__.update, kept=None, until=None)
+            if current_client() is not None:  # whose workers may be the first to read
+                self.__dict__.update(kept=self._keep(self.until))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None, "until": None}
+
+    def __getitem__(self, where: slice) -> Block:
+        if self.until is not None and self.kept is None:
+            with self.lock:
+                if self.kept is None:
+                    count = self.computed + len(range(len(self))[where])
+                    self.__dict__.update(kept=self._keep(self.until), computed=count)
+        return rows(self.source if self.kept is None else self.kept, where)
+
+    def _keep(self, until: ExitStack) -> Rows | None:
+        """What is read from now on; None: the source, which is computed once more."""
+        import dask.config
+        import zarr
+
+        size, client = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, current_client()
+        if client is None and size <= _SHARE * psutil.virtual_memory().available:
+            log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
+            return rows(self.source)
+        if client is None and self.computed < _READINGS * len(self):  # which cost no more than a store
+            return None
+        folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+        dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
+        if not dense or size > _SHARE * shutil.disk_usage(folder).free or not _on_this_machine(client):
+            what = "view %r: dask computes its %s anew at every reading; store them where all who read them can"
+            log.info(what, self.view, amount(size))
+            return self.source
+        place = until.enter_context(tempfile.TemporaryDirectory(dir=folder))
+        log.info("view %r: %s that dask computes are kept in %s during the fit", self.view, amount(size), place)
+        chunk = max(1, min(len(self), int(_CHUNK // (size / len(self)))))
+        kept = zarr.create_array(place, shape=self.shape, chunks=(chunk, self.shape[1]), dtype=self.dtype)
+        ordered = InOrder(self.source)
+        for block in row_blocks(len(self), chunk):
+            kept[block] = ordered[block]
+        return kept
+
+
+def _on_this_machine(client: Any) -> bool:
+    """Whether all workers of a client, or this process, read the files of this machine."""
+    if client is None:
+        return True
+    from distributed.utils import get_ip
+
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return {worker["host"] for worker in workers} <= {"127.0.0.1", get_ip()}
 
 
 def _written_finite(view: Rows) -> bool:

@@ -226,7 +226,8 @@ def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[lis
         raise _lost(folder, name, "are missing")
     if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
         raise _lost(folder, name, "fail their checksum")
-    found = _decode_few(chunk[:-CRC_BYTES]) or _decode_strings(chunk[:-CRC_BYTES])
+    chunk = chunk[:-CRC_BYTES]
+    found = _decode_few(chunk) or _decode_strings(chunk)
     if found is None or len(found[1]) != math.prod(known["shape"]):
         raise _lost(folder, name, f"are not {math.prod(known['shape'])} texts")
     return found

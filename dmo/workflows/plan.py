@@ -73,22 +73,17 @@ def _graph(tasks: int, held: int, moved: int) -> Graph:
     return Graph(tasks, held, SCHEDULER + held * _TASK + moved)
 
 
-def pass_graph(n: int, columns: int, labels: int, sent: int = 0, threads: int = 1) -> Graph:
-    """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in a tree, the next
-    segments under way while one is waited for: two tasks per thread.
+def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
+    """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in trees, which are added one to
+    the other.
     """
     # Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of
-    # what lies in memory of the views; `threads` of all workers. What is sent, the labels of a segment and the last
-    # sum (m x m, float64) pass through the scheduler.
+    # what lies in memory of the views. What is sent, the labels of a segment and the last sum (m x m, float64) pass
+    # through the scheduler, which holds all tasks that the sum so far was made from.
     size = BLOCK * task_blocks(n)
     parts = -(-n // size)
-    segment = segment_tasks(parts)
-    segments = [min(segment, parts - first) for first in range(0, parts, segment)]
-    ahead = max(2, -(-2 * threads // segment))
-    held = 2 * sum(segments[:ahead]) + _OTHERS  # those of one segment are forgotten while the next one comes
-    return _graph(
-        sum(2 * part - 1 for part in segments), held, max(sent, max(segments) * size * labels, 8 * columns**2)
-    )
+    tasks = 2 * parts - 1
+    return _graph(tasks, tasks + _OTHERS, max(sent, segment_tasks(parts) * size * labels, 8 * columns**2))
 
 
 def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool) -> Graph:
@@ -125,11 +120,11 @@ def tile_peak(n: int, columns: int, kernels: int) -> int:
 def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
     """Bytes of the moments of all views and labels together, of this process, and of a worker, beside what lies there.
 
-    Four sums at a time; in this process labels as bytes, and one more while they are checked; in a worker some rows.
+    Four sums at a time; in this process numbers of the rows of a split, in a worker a bit for each, and some rows.
     """
     columns = views * rank + labels
     gram = 8 * columns**2
-    return gram, 4 * gram + n * (2 * labels + 8 * views), 4 * gram + 2 * 4 * BLOCK * columns + 8 * n * views
+    return gram, 4 * gram + 2 * 8 * n, 4 * gram + 2 * 4 * BLOCK * columns + n // 8
 
 
 def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
@@ -143,7 +138,7 @@ def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
         if n == 100_000:
             lines.append(_tile_line(n, views, labels, stored=True))
         _, driver, worker = moment_bytes(n, views, rank, labels)
-        graph = pass_graph(n, views * rank + labels, labels, 8 * n * views)
+        graph = pass_graph(n, views * rank + labels, labels, n)
         own = [f"nystrom, rank {rank}", amount(driver), "1 or more", amount(WORKER + worker), "-"]
         lines.append([str(n), *own, *graph.cells()])
     return lines
@@ -300,7 +295,9 @@ def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], re
     client = current_client()
     if client is None:
         return Plan(name, "moments", gram, 2 * gram, model, peak, reason)
-    graph = pass_graph(n, count * rank + labels, labels, 8 * n * count, max(1, sum(client.nthreads().values())))
+    graph, parts = pass_graph(n, count * rank + labels, labels, n), -(-n // (BLOCK * task_blocks(n)))
+    if sum(client.nthreads().values()) > parts:
+        reason = f"{reason}; " * bool(reason) + f"{parts} worker threads at most have work at a time"
     return Plan(name, "moments", gram, 2 * gram, model, peak, reason, worker, graph)
 
 

@@ -1,13 +1,17 @@
 """Dask in, dask out: what is asked for stays a graph, and its values are those of arrays."""
 
 import pickle
+import tempfile
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,6 +22,7 @@ from dmo import (
     LLTSVR,
     MLSI,
     MORP,
+    Exact,
     Graph,
     LabelPropagation,
     MultiSetCCA,
@@ -27,6 +32,7 @@ from dmo import (
     UserError,
 )
 from dmo.blocks import rows
+from dmo.cluster import connect
 from dmo.stores import ViewSpec, create_features, open_features, open_kernel, write_kernel
 
 RNG = np.random.default_rng(0)
@@ -247,3 +253,48 @@ def test_a_task_computes_rows_by_its_own_thread(client: Any) -> None:
     lazy = da.from_array(A, chunks=(7, 6)).map_blocks(names, dtype=np.int64)
     here, found = client.submit(lambda: (threading.get_ident(), rows(lazy))).result(timeout=60)
     assert_array_equal(found, here)
+
+
+def _counting(folder: Path, A: np.ndarray) -> da.Array:
+    """Four chunks, of which each leaves a byte in its file when it is computed."""
+
+    def chunk(k: int) -> np.ndarray:
+        with (folder / str(k)).open("a", encoding="ascii") as file:
+            file.write("x")
+        return A[30 * k : 30 * k + 30]
+
+    return da.concatenate([da.from_delayed(dask.delayed(chunk)(k), (30, A.shape[1]), A.dtype) for k in range(4)])
+
+
+@pytest.mark.parametrize("place", ["memory", "a temporary store", "workers"])
+@pytest.mark.parametrize("approximation", [Nystrom(rank=20), Exact(storage="recomputed", block=32)])
+def test_a_fit_keeps_what_dask_computes_and_says_where(
+    place: str,
+    approximation: Any,
+    tmp_path: Path,
+    client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    A = np.random.default_rng(1).standard_normal((120, 3))
+    y = (A > 0).astype(np.uint8)
+    if place != "memory":
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0, total=1 << 40))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model = MultiViewRidge(approximation=approximation, prepare="standard")
+    with caplog.at_level("INFO", logger="dmo"), connect(client if place == "workers" else "in-process"):
+        model.fit(_counting(tmp_path, A), y)
+        counts = [len((tmp_path / str(k)).read_text(encoding="ascii")) for k in range(4)]
+        scores = model.decision_function(A)  # which an exact model works out from its training rows
+    # below three readings a store is not worth its writing; blocks that do not fit chunks are computed for either
+    assert max(counts) <= (5 if place == "a temporary store" else 1)
+    said = [record.getMessage() for record in caplog.records if "dask computes" in record.msg]
+    assert len(said) == 1
+    assert f"2.8 KiB that dask computes are kept in {'memory' if place == 'memory' else tmp_path}" in said[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]  # the store went with the fit
+    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # the tolerance of conjugate gradients
+
+
+def test_a_model_has_the_source_of_the_rows_that_its_fit_kept() -> None:
+    model = pickle.loads(pickle.dumps(MultiViewRidge(approximation="exact").fit(_lazy(A), Y)))
+    assert_allclose(model.decision_function(A), MultiViewRidge(approximation="exact").fit(A, Y).decision_function(A))
