@@ -282,7 +282,8 @@ OTHERS = {
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
         fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
         graphs.search._PAIRS threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
-        linalg.tiles._FAN_IN linalg.tiles._LEAST methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
+        linalg.cg._SAVED linalg.cg._WORTH linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST
+        methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
