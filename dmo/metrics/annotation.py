@@ -229,12 +229,20 @@ class _Positives:
         if counts is None:
             negatives = np.sort(negatives)  # neighbors in order are found faster
             if len(self.values) < len(negatives):  # the other way round there are fewer to find
-                beaten = (np.searchsorted(negatives, self.values, side) for side in ("left", "right"))
-                return 2 * len(negatives) * len(self.values) - sum(int(place.sum()) for place in beaten)
+                return 2 * len(negatives) * len(self.values) - _twice_below(negatives, self.values)
+            return _twice_below(self.values, negatives)
         places = (np.searchsorted(self.values, negatives, side) for side in ("left", "right"))
-        if counts is None:
-            return sum(int(place.sum()) for place in places)
         return sum(float(counts @ self._below[place]) for place in places)
+
+
+def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
+    """Twice how many of the values in order lie below those that are found, all together; an equal one counts once."""
+    place = np.searchsorted(ordered, found)
+    if not len(ordered):
+        return 0
+    equal = ordered[np.minimum(place, len(ordered) - 1)] == found  # few, so that most are sought once
+    ties = np.searchsorted(ordered, found[equal], "right") - place[equal]
+    return 2 * int(place.sum()) + int(ties.sum())
 
 
 def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike | None = None) -> AnnotationScores:
@@ -488,14 +496,14 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
     lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
     for where, y, s, known in known_pairs("AUC, negatives", Y, S, "scores"):
-        columns, negative = np.ascontiguousarray(s.T), ~y if known is None else ~y & known
+        columns, negative = np.ascontiguousarray(s.T), np.ascontiguousarray((~y if known is None else ~y & known).T)
         own = None if weights is None else np.broadcast_to(weights[where][:, None], s.shape)
         for l in np.flatnonzero(both):
-            some = negative[:, l]
+            some = negative[l]
             lost[l] += found[l].twice_below(columns[l, some], None if own is None else own[some, l])
         if not micro:
             continue
-        some = negative[:, both]
+        some = negative[both].T
         pooled_lost += pooled.twice_below(s[:, both][some], None if own is None else own[:, both][some])
     area = np.full(n_labels, np.nan)
     area[both] = 1.0 - lost[both] / (2.0 * positives[both] * (total - positives)[both])
