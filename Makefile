@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-cores print-cores test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare mutants clean
+.PHONY: venv demo test test-cores print-cores test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare law mutants clean
 
 venv: .venv/.done
 
@@ -98,6 +98,10 @@ bench-compare: venv
 	PYTHONPATH=$(CURDIR) $(BIN)/python pipelines/benchmarks/limits.py --threads 1 --json build/bench/new.json
 	git worktree remove --force build/bench/base
 	$(BIN)/python pipelines/benchmarks/limits.py --compare build/bench/base.json build/bench/new.json
+
+law: venv
+	# what a product costs the driver and the workers, what it moves, and how that grows; fails where a bound is passed
+	$(BIN)/python pipelines/benchmarks/law.py --check
 
 # mutants drawn of all, the seed they are drawn with, and the first of them that is run: a later run goes on there
 N ?= 200

@@ -329,7 +329,7 @@ def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
     index: np.ndarray | None = None
     while isinstance(source, Subset | RowsOf):
         if isinstance(source, Subset):
-            index = source.index if index is None else source.index[index]
+            index = np.asarray(source.index) if index is None else source.index[index]
         source = source.source
     return source, index
 

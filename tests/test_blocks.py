@@ -1,5 +1,6 @@
 """Row sources of every container, subsets, fingerprints, and the algebra of tall blocks."""
 
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,10 @@ import scipy.sparse
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
-from dmo.blocks import Subset, iterate, row_blocks, rows
+import dmo.blocks
+from dmo.blocks import InOrder, RowMask, Subset, iterate, row_blocks, row_numbers, rows
 from dmo.hashing import fingerprint
 from dmo.linalg.tall import gram, orthonormalize
 
@@ -203,3 +206,42 @@ def test_orthonormalize_keeps_a_direction_nearly_inside_what_is_there() -> None:
     Q = orthonormalize(there @ np.ones((3, 1)) + 1e-7 * new, there)
     assert abs(float(Q[:, 0] @ new[:, 0])) == pytest.approx(1, abs=1e-8)
     assert np.abs(there.T @ Q).max() < 1e-14
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4, 0.001])
+def test_many_rising_row_numbers_read_as_an_array_and_take_a_bit_of_memory_each(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmo.blocks, "_MANY", 10)
+    rng = np.random.default_rng(0)
+    index = np.flatnonzero(rng.random(30_000) < share)
+    held: Any = row_numbers(index)
+    assert isinstance(held, RowMask)
+    assert len(pickle.dumps(held)) < 30_000 / 8 + 30_000 / 64 + 1000
+    assert_array_equal(np.asarray(held), index)
+    for _ in range(20):
+        start, stop = np.sort(rng.integers(0, len(index) + 1, 2))
+        assert_array_equal(held[start:stop], index[start:stop])
+        some = rng.integers(0, len(index), 7)
+        assert_array_equal(held[some], index[some])
+    for where in (slice(0, 0), slice(10**9, None), slice(None, None, 3), slice(None, None, -1), np.zeros(0, np.intp)):
+        assert_array_equal(held[where], index[where])
+    assert not isinstance(row_numbers(index[::-1]), RowMask)
+
+
+def test_a_subset_read_in_order_looks_at_its_row_numbers_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.blocks, "_MANY", 10)
+    index, looked = np.flatnonzero(np.arange(40_000) % 10), []
+    read = RowMask.__getitem__
+
+    def counted(self: RowMask, where: Any) -> np.ndarray:
+        found = read(self, where)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(RowMask, "__getitem__", counted)
+    X = np.arange(40_000.0)[:, None]
+    source = InOrder(Subset(zarr.array(X, chunks=(100, 1)), index))
+    found = [source[where] for where in row_blocks(len(index), 64)]
+    assert_array_equal(np.concatenate(found), X[index])
+    assert sum(looked) < 10 * len(index)  # it was one look at all that follow for every chunk

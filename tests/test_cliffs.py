@@ -268,7 +268,7 @@ OTHERS = {
         formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
         formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.guard.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
-        stores._writer.CHUNK_BYTES stores.features._UNKNOWN
+        stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
     """,
     "seconds, tries and shares of time": """
         cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
@@ -283,8 +283,8 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
-        fit.row_sums._SEGMENT fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
-        graphs.search._PAIRS threads._STRIPS linalg.smoothers._SHARE linalg.solve._PRODUCTS
+        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
+        graphs.search._PAIRS threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.tiles._FAN_IN linalg.tiles._LEAST methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
@@ -347,7 +347,7 @@ OTHERS = {
     """,
     "behavior that changes, whose two sides no test compares yet": """
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
-        methods.view_weights.SEARCHED
+        methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
         formats.labels._CLASSES kernels.rows.SPARSE_BELOW
         threads._LEAST_WORK linalg.solve._LOOSE linalg.solve._LEADING linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN

@@ -23,27 +23,30 @@ _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
 _SENDING = 120.0  # seconds that data may take to reach all workers
 _stuck: set[str] = set()  # clients whose broadcasts wait for a dead worker
 _AHEAD = 8  # pieces of numbered work per thread that wait with the scheduler
-_TRIES = 3  # of work whose scattered data were lost
+_TRIES = 3  # of work whose scattered data were lost, without progress between them
 log = logging.getLogger("dmo")
 
 
-def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T:
+def retried(
+    client: Any, work: Callable[[], T], forget: Callable[[], None], progress: Callable[[], int] = lambda: 0
+) -> T:
     """Do `work`, and begin it anew where scattered data were lost with the workers that held them."""
     # Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the
     # scheduler's memory manager drops its copies but one after some seconds.
     from distributed.comm import CommClosedError
 
-    for _ in range(_TRIES - 1):
+    tries, before = 1, progress()
+    while True:
         try:
             return work()
         except (CancelledError, CommClosedError, TimeoutError) as error:
-            if client.status != "running":  # the scheduler went as well
+            tries, before = (tries + 1 if progress() == before else 2), progress()
+            if client.status != "running" or tries > _TRIES:  # the scheduler went as well
                 raise
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
             time.sleep(1.0)  # until the scheduler has noticed
             client.wait_for_workers(1, timeout=_PATIENCE)
-    return work()
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
@@ -70,7 +73,7 @@ def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
         return client.sync(sending, False, callback_timeout=_SENDING)
-    except OSError as error:  # sent past the scheduler, to a worker that has just died
+    except (OSError, KeyError) as error:  # sent past the scheduler or through it, to a worker that has just died
         raise CommClosedError(str(error)) from error
 
 
@@ -122,7 +125,7 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 for number in ahead:
                     if number not in tasks:
                         key = f"{name}-{uuid.uuid4().hex}"
-                        tasks[number] = client.submit(run_task, shared.future(), number, key=key, pure=False)
+                        tasks[number] = client.submit(run_task, shared.future(), [number], key=key, pure=False)
                 return tasks[i].result()
 
             found = retried(client, result, forget)
@@ -141,7 +144,7 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
     return [list(items[a:b]) for a, b in itertools.pairwise(edges)]
 
 
-def run_task(function: Callable[..., T], *arguments: Any) -> T:
+def run_task(function: Callable[..., T], arguments: Sequence[Any]) -> T:
     """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
     reuse_memory()
     with single_blas(1):
@@ -150,7 +153,14 @@ def run_task(function: Callable[..., T], *arguments: Any) -> T:
 
 def submit(client: Any, function: Any, *arguments: Any, name: str = "") -> Any:
     """Run a function as a task that is named after it, where its arguments are: durations are learned by names."""
+    return submit_each(client, function, [arguments], name)[0]
+
+
+def submit_each(client: Any, function: Any, calls: Sequence[Sequence[Any]], name: str = "") -> list[Any]:
+    """The same for several lists of arguments."""
     name = name or getattr(function, "func", function).__name__
-    # a group of its own: tasks of large groups that depend on few others go to any worker, whatever lies where
-    key = f"{name.strip('_')}-{uuid.uuid4().hex}", 0
-    return client.submit(run_task, function, *arguments, key=key, pure=False)
+    # A group by itself: tasks of a large group that depend on few others go to any worker, whatever lies where. But not
+    # one for each task: the scheduler looks at all groups whenever a task ends.
+    group = f"{name.strip('_')}-{uuid.uuid4().hex}"
+    keys = [(group, number) for number in range(len(calls))]
+    return list(client.map(run_task, [function] * len(calls), list(map(list, calls)), key=keys, pure=False))

@@ -362,15 +362,6 @@ def _logit(p: np.ndarray) -> np.ndarray:
     return np.asarray(logit(np.clip(p, 1e-4, 1 - 1e-4)))
 
 
-def best_threshold(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None = None) -> float:
-    """Find the threshold above which F1 is highest, halfway between two values.
-
-    values, truth, counts (m,)
-    """
-    order, often = np.argsort(-values), np.ones(len(values)) if counts is None else counts
-    return float(_best(values[order], truth[order], often[order], np.zeros(1, np.intp))[0])
-
-
 def _best(values: np.ndarray, truth: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The best threshold of every run of falling values; an entry that counts 0 times is as if it were not there.
 

@@ -108,6 +108,6 @@ def digits_source(n_train: int = N_TRAIN) -> Source:
     rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
     counts = {split: int((data.split[rows] == split).sum()) for split in ("train", "test")}
     attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
-    source = Source({name: X[rows] for name, X in data.views.items()}, data.Y[rows], data.label_names)
-    source.ids, source.counts, source.attributes = [f"digit {i}" for i in rows], counts, attributes
-    return source
+    names = [f"digit {i}" for i in rows]
+    views = {name: X[rows] for name, X in data.views.items()}
+    return Source(dict(views), data.Y[rows], data.label_names, names, counts, attributes=attributes)

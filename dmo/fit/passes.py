@@ -144,16 +144,16 @@ def collect_moments(
     # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
     # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
     # worker; nothing n x anything.
-    stored = isinstance(Y, LabelRows)
-    Y = Y if Y is None or stored else _narrow(Y)
-    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, InOrder(Y.source) if stored else None)
+    stored = Y.source if isinstance(Y, LabelRows) else None
+    own = None if Y is None or isinstance(Y, LabelRows) else _narrow(Y)
+    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, None if stored is None else InOrder(stored))
     total = add_up(
         "pass over the rows",
         raw.n,
         job,
-        (None if stored else Y, folds, weights),
+        (own, folds if folds is None else folds.astype(np.min_scalar_type(job.n_folds)), weights),
         FoldMoments.from_arrays,
-        lambda: _configuration(raw, fingerprint(Y.source) if stored else Y, folds, weights),
+        lambda: _configuration(raw, own if stored is None else fingerprint(stored), folds, weights),
         client,
     )
     return total.folds

@@ -94,10 +94,11 @@ def add_up(
     with stage(name, len(blocks)) as advance:
         advance(done * size)
         rest = tasks[done:]
-        if client is None:
-            sums = _here(add, rest, beside, total)
-        else:
-            sums = _on_cluster(client, add, rest, beside, segment_tasks(len(tasks)), total, kept.due)
+        sums: Iterator[tuple[S | None, int]] = (
+            _here(add, rest, beside, total)
+            if client is None
+            else _on_cluster(client, add, rest, beside, segment_tasks(len(tasks)), total, kept.due)
+        )
         for total, count in sums:
             advance(sum(len(task) for task in tasks[done : done + count]))
             done += count
@@ -130,7 +131,7 @@ def _of_rows(beside: Beside, blocks: Sequence[slice]) -> Beside:
 
 def _here(
     add: AddBlock[S], tasks: Sequence[Sequence[slice]], beside: Beside, total: S | None
-) -> Iterator[tuple[S, int]]:
+) -> Iterator[tuple[S | None, int]]:
     """(the sum with one task more, 1) for every task."""
     for blocks in tasks:
         total = _task(add, blocks, _of_rows(beside, blocks), total)
@@ -150,8 +151,6 @@ def _on_cluster(
 
     Later segments are under way while one is waited for: two tasks for every thread that there is by then.
     """
-    from distributed import wait
-
     shared = Broadcast(client, add)
     segments = [rest[i : i + size] for i in range(0, len(rest), size)]
     parts: dict[int, Any] = {}  # sums of segments, on the workers
@@ -171,9 +170,8 @@ def _on_cluster(
                 before = client.scatter([here[1]], hash=False)[0]
             part = parts.pop(j)
             added = j + 1, part if before is None else client.submit(_plus, before, part, pure=False)
-        wait(added[1])
-        # an error, or what was lost, is raised as the result
-        return added[1].result() if whole or added[1].status != "finished" else None
+        # an error, or what was lost, is raised as the result is asked for
+        return added[1].result() if whole or added[1].exception() is not None else None
 
     def lose() -> None:
         nonlocal added

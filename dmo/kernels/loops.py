@@ -7,14 +7,12 @@ written are whole C-contiguous arrays with row and column offsets: a slice would
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from threading import RLock
+from typing import Any
 
-import numba
 import numpy as np
-from numba import types
-from numba.extending import overload
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 DOT, MIN, CHI2, L1_DIRECT, CHI2_DIRECT = range(5)
 """What is summed over the features of a pair: xy; min(x, y); xy / (x + y); |x - y|; (x - y)^2 / (x + y)."""
 IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
@@ -23,17 +21,48 @@ WIDTH = 128
 """Rows of y that are worked on together: their shared columns stay in the second-level cache."""
 
 
-def compiled(*flags: str) -> Callable[[Function], Function]:
+class _Compiled:
+    """A function that numba compiles, with those beside it, when one is first called: numba takes a quarter of a second."""
+
+    def __init__(self, function: Callable[..., Any], flags: tuple[str, ...]):
+        self.function, self.flags, self.ready = function, flags, None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.dispatcher()(*arguments)
+
+    def dispatcher(self) -> Any:
+        """What numba makes of the function; it takes the function's place in its module."""
+        with _ONE_BY_ONE:
+            if self.ready is None:
+                self.ready = _by_numba(self.function, self.flags)
+                beside = self.function.__globals__
+                beside.update({name: f.dispatcher() for name, f in list(beside.items()) if isinstance(f, _Compiled)})
+            return self.ready
+
+
+_ONE_BY_ONE = RLock()
+
+
+@cache
+def _numba() -> Any:
+    import numba
+    from numba.extending import overload
+
+    overload(_exp2, jit_options={"fastmath": set(EXACT_ORDER), "error_model": "numpy"})(_exp2_compiled)
+    return numba
+
+
+def _by_numba(function: Callable[..., Any], flags: tuple[str, ...]) -> Any:
+    options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
+    try:
+        return _numba().njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return _numba().njit(**options)(function)
+
+
+def compiled(*flags: str) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function by numba, without the interpreter's lock, cached on disk where a folder can be written."""
-
-    def decorate(function: Function) -> Function:
-        options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # neither the package's folder nor the user's can be written
-            return numba.njit(**options)(function)
-
-    return decorate
+    return lambda function: _Compiled(function, flags)
 
 
 EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
@@ -75,7 +104,6 @@ def _exp2(y: float) -> float:
     return np.exp2(y)
 
 
-@overload(_exp2, jit_options={"fastmath": set(EXACT_ORDER), "error_model": "numpy"})
 def _exp2_compiled(y):  # type: ignore[no-untyped-def]
     # Adding 1.5 * 2^(mantissa bits) rounds y to a whole number in the low bits; they become the exponent.
     def single(y):  # type: ignore[no-untyped-def]
@@ -93,7 +121,7 @@ def _exp2_compiled(y):  # type: ignore[no-untyped-def]
         power = np.int64((np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
         return p * power if y > -1022.0 else 0.0
 
-    return single if y == types.float32 else double
+    return single if str(y) == "float32" else double
 
 
 @compiled(*EXACT_ORDER)

@@ -102,8 +102,8 @@ class _Search:
     lost: int = 0
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        arrays = {name: np.asarray(getattr(self, name)) for name in ("X", "R", "P", "size", "active")}
-        return arrays, {"finished": False, "used": self.used, "lost": self.lost}
+        arrays = {name: np.asarray(getattr(self, name)) for name in ("X", "R", "P", "active")}
+        return arrays | {"size": self.size.copy()}, {"finished": False, "used": self.used, "lost": self.lost}
 
 
 class BlockCG(CheckedSolver):
@@ -185,10 +185,12 @@ class BlockCG(CheckedSolver):
         if not some.size:
             return X, residuals, 0
         length = scale[some]
-        home = home_of(self.A) if B.size >= _WORTH else None
+        near = B.size >= _WORTH
         saved = [] if found is None else [found]
 
         def work() -> _Search:
+            home = home_of(self.A) if near else None  # asked anew: where one was lost, the rows live elsewhere
+
             def placed(array: np.ndarray) -> np.ndarray:
                 return array if home is None else home.send(array)  # type: ignore[return-value]
 
@@ -196,6 +198,7 @@ class BlockCG(CheckedSolver):
             if saved:
                 arrays, told = saved[-1]
                 tall = {name: placed(arrays[name]) for name in ("X", "R", "P")}
+                tall["size"] = arrays["size"].copy()
                 search = _Search(**arrays | tall, tol=tol, used=int(told["used"]), lost=int(told["lost"]))
             else:
                 start, R = self._start(right, None if x0 is None else placed(x0[:, some]), length)
@@ -203,7 +206,8 @@ class BlockCG(CheckedSolver):
             self._run(right / length, search, kept, saved if home else None)
             return replace(search, X=np.asarray(search.X))
 
-        search = work() if home is None else home.retried(work)
+        home = home_of(self.A) if near else None
+        search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
         return X, residuals, search.used

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.linalg
 
-from dmo.cluster.workers import retried, send, submit
+from dmo.cluster.workers import retried, send, submit, submit_each
 
 T = TypeVar("T")
 _FAN_IN = 4  # parts whose sums one task adds up
@@ -27,14 +27,17 @@ class Home:
     # What is sent is lost with its worker, and all that follows from it: `retried` begins anew from what this process has.
 
     def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
-        self.client, self.parts, self._places, self._lost = client, parts, places, lost
+        self.client, self.parts, self.places, self._lost = client, parts, places, lost
         self._kept: dict[int, tuple[np.ndarray, WorkerRows]] = {}
         self._last: tuple[Any, Any] = None, None
 
+    def scattered(self, array: np.ndarray) -> list[Any]:
+        """Futures of the parts of an array: (n, k) or (n,)."""
+        return send(self.client, [np.ascontiguousarray(array[part]) for part in self.parts], self.places)
+
     def send(self, array: np.ndarray) -> WorkerRows:
         """Put an array on the workers: (n, k)."""
-        parts = [np.ascontiguousarray(array[part]) for part in self.parts]
-        return WorkerRows(self, send(self.client, parts, self._places), array.shape[1], array.dtype)
+        return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
 
     def keep(self, array: np.ndarray) -> WorkerRows:
         """The same, once for all that use this very array."""
@@ -50,9 +53,9 @@ class Home:
             self._last = array, submit(self.client, operator.pos, array)
         return self._last[1]
 
-    def retried(self, work: Callable[[], T]) -> T:
+    def retried(self, work: Callable[[], T], progress: Callable[[], int]) -> T:
         """Do work on these rows, anew where workers were lost with what they held."""
-        return retried(self.client, work, self._forget)
+        return retried(self.client, work, self._forget, progress)
 
     def _forget(self) -> None:
         self._kept.clear()
@@ -61,9 +64,14 @@ class Home:
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
         """The sums over the parts of what `function` makes of each part's rows."""
-        sums = [submit(self.client, function, *own) for own in zip(*(each.futures() for each in rows), strict=True)]
+        calls = []
+        for nodes in zip(*(each.inputs() for each in rows), strict=True):
+            given: list[Any] = []
+            calls.append((function, [_packed(node, given, {}) for node in nodes], *given))
+        sums = submit_each(self.client, _sums, calls, function.__name__)
         while len(sums) > _FAN_IN:
-            sums = [submit(self.client, _add_lists, *sums[at : at + _FAN_IN]) for at in range(0, len(sums), _FAN_IN)]
+            batches = [sums[at : at + _FAN_IN] for at in range(0, len(sums), _FAN_IN)]
+            sums = submit_each(self.client, _add_lists, batches)
         return _add_lists(*self.client.gather(sums))
 
 
@@ -93,6 +101,16 @@ def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
         arguments = tuple(_packed(argument, given, seen) for argument in node.arguments)
         seen[id(node)] = _Waiting(node.function, arguments)
     return seen[id(node)]
+
+
+def _light(node: Any) -> bool:
+    if not isinstance(node, _Waiting) or node.future is not None:
+        return True
+    return node.function in _ELEMENTWISE and all(map(_light, node.arguments))
+
+
+def _sums(function: Callable[..., list[np.ndarray]], nodes: list[Any], *given: Any) -> list[np.ndarray]:
+    return function(*(_evaluate(node, *given) for node in nodes))
 
 
 def _evaluate(node: Any, *given: Any) -> Any:
@@ -128,13 +146,21 @@ class WorkerRows:
 
     def futures(self) -> list[Any]:
         """The parts, computed or on their way."""
-        for node in self._nodes:
-            if isinstance(node, _Waiting) and node.future is None:
+        waiting = [node for node in self._nodes if isinstance(node, _Waiting) and node.future is None]
+        if waiting:
+            calls = []
+            for node in waiting:
                 given: list[Any] = []
                 packed = _packed(node, given, {})
-                node.future = submit(self.home.client, _evaluate, packed, *given, name=node.function.__name__)
-                node.arguments = ()  # or it would hold all that it was made of
+                calls.append((packed, *given))
+            futures = submit_each(self.home.client, _evaluate, calls, waiting[0].function.__name__)
+            for node, future in zip(waiting, futures, strict=True):
+                node.future, node.arguments = future, ()  # which would hold all that it was made of
         return [node.future if isinstance(node, _Waiting) else node for node in self._nodes]
+
+    def inputs(self) -> list[Any]:
+        """What a sum over the rows takes: the parts, or what they are made of by less work than a task of its own is."""
+        return self._nodes if all(map(_light, self._nodes)) else self.futures()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.concatenate(self.home.client.gather(self.futures())).astype(dtype or self.dtype, copy=False)
@@ -242,13 +268,11 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
         return Q, np.diag(R)
     # of every part alone, and of their triangles: Demmel, Grigori, Hoemmen, Langou 2012
     home = B.home
-    pairs = [submit(home.client, np.linalg.qr, part) for part in B.futures()]
-    triangles = home.client.gather([submit(home.client, operator.getitem, pair, 1) for pair in pairs])
+    pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()])
+    triangles = home.client.gather(submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
     Q, diagonal = pivoted_qr(np.concatenate(triangles))
     below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
-    nodes: list[Any] = [
-        _Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)
-    ]
+    nodes: list[Any] = [_Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]
     return WorkerRows(home, nodes, Q.shape[1], np.float64), diagonal
 
 
@@ -288,3 +312,6 @@ def _inners(P: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
 def _add_lists(*lists: list[np.ndarray]) -> list[np.ndarray]:
     return [sum(arrays[1:], arrays[0]) for arrays in zip(*lists, strict=True)]
+
+
+_ELEMENTWISE = operator.add, operator.sub, operator.mul, operator.truediv, _astype, _columns_of

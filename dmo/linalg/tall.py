@@ -145,11 +145,13 @@ def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float 
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
     B = B.astype(np.float64)
-    scale = lengths(B).max(initial=0.0)
+    square = B.T @ B if against is None else None
+    largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)
+    scale = np.sqrt(largest)
     if scale == 0.0:
         return B[:, :0]
     B = _outside(B, against)
-    first = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT)
+    first = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
     # what the first time left of dependence is at most rounding times its condition: the second removes it
     second = None if first is None else _by_gram(_outside(first, against), 0.5, 0.5)
     if second is not None:
@@ -172,12 +174,14 @@ def _outside(B: np.ndarray, against: np.ndarray | None) -> np.ndarray:
     return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
 
-def _by_gram(B: np.ndarray, least: float, dependent: float) -> np.ndarray | None:
-    """B R^-1 with R'R = B'B; None where a column, outside of those before it, is shorter than `least` or than `dependent`
+def _by_gram(
+    B: np.ndarray, least: float, dependent: float, square: np.ndarray | None = None
+) -> np.ndarray | None:
+    """B R^-1 with R'R = B'B, the square; None where a column, outside of those before it, is shorter than `least` or than `dependent`
     times its own length."""
     if B.shape[1] > B.shape[0]:
         return None
-    square = B.T @ B
+    square = B.T @ B if square is None else square
     lengths = np.sqrt(square.diagonal())
     if not lengths.min() > least:
         return None

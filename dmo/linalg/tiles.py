@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import Broadcast, grouped, retried, send, submit
+from dmo.cluster.workers import Broadcast, grouped, retried, send, submit_each
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
@@ -214,7 +214,10 @@ class Tiles(Operator):
         """Deal the tiles out to the threads that there are: workers come and go between two products."""
         # Resident tiles are made anew where they are dealt out anew, which takes longer than a product: that is done
         # for a fourth more threads, and where some went the others take over.
-        threads = 0 if self.client is None else max(1, sum(self.client.nthreads().values()))
+        workers = {} if self.client is None else self.client.nthreads()
+        if self._home is not None and not set(self._home.places) <= set(workers):
+            self._home = None
+        threads = 0 if self.client is None else max(1, sum(workers.values()))
         more = threads > self._threads
         kept = self.resident and self._kept is not None
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
@@ -252,8 +255,8 @@ class Tiles(Operator):
             )
         self._allowed = B.nbytes
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return submit(self.client, function, *arguments)
+    def _submit(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
+        return submit_each(self.client, function, calls)
 
     def _tiles(self) -> list[Any]:
         """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
@@ -270,7 +273,7 @@ class Tiles(Operator):
         return self._kept
 
     def _computed(self) -> list[Any]:
-        return [self._submit(compute_tiles, self._shared.future(), group) for group in self.groups]
+        return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups])
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retried(self.client, work, self._forget)
@@ -286,31 +289,33 @@ class Tiles(Operator):
 
         def work() -> np.ndarray:
             sent = [send(self.client, block) for block in tall]
-            shares = [
-                self._submit(function, tiles, group, self._slices, *sent)
-                for tiles, group in zip(self._tiles(), self.groups, strict=True)
-            ]
-            return self._added(shares).result()
+            calls = [(*pair, self._slices, *sent) for pair in zip(self._tiles(), self.groups, strict=True)]
+            return self._added([self._submit(function, calls)])[0].result()
 
         return self._retry(work)
 
-    def _added(self, shares: list[Any]) -> Any:
-        """The sum of shares in a tree: one task for all would hold all of them at once."""
-        while len(shares) > 1:
-            batches = [shares[at : at + _FAN_IN] for at in range(0, len(shares), _FAN_IN)]
-            shares = [self._submit(_add, *batch) if len(batch) > 1 else batch[0] for batch in batches]
-        return shares[0]
+    def _added(self, shares: list[list[Any]]) -> list[Any]:
+        """The sums of lists of shares, in trees: one task for all of them would hold all at once."""
+        while max(map(len, shares)) > 1:
+            batches = [[own[at : at + _FAN_IN] for at in range(0, len(own), _FAN_IN)] for own in shares]
+            sums = iter(self._submit(_add, [batch for own in batches for batch in own if len(batch) > 1]))
+            shares = [[next(sums) if len(batch) > 1 else batch[0] for batch in own] for own in batches]
+        return [own[0] for own in shares]
 
     def _multiplied(self, parts: list[slice], sent: list[Any]) -> list[Any]:
         """Those parts of A @ B from the same of B, all of them on the workers."""
+        kept = self._tiles()
+        touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
+        calls = [
+            (tiles, group, self._slices, [parts[at] for at in own], *(sent[at] for at in own))
+            for tiles, group, own in zip(kept, self.groups, touched, strict=True)
+        ]
         shares: list[list[Any]] = [[] for _ in parts]
-        for tiles, group in zip(self._tiles(), self.groups, strict=True):
-            own = touched_parts(group, self.source.block, parts)
-            touched = [parts[at] for at in own]
-            found = self._submit(multiply_parts, tiles, group, self._slices, touched, *(sent[at] for at in own))
-            for place, at in enumerate(own):
-                shares[at].append(self._submit(operator.getitem, found, place))
-        return [self._added(own) for own in shares]
+        for found, own in zip(self._submit(multiply_parts, calls), touched, strict=True):
+            pieces = self._submit(operator.getitem, [(found, place) for place in range(len(own))])
+            for at, piece in zip(own, pieces, strict=True):
+                shares[at].append(piece)
+        return self._added(shares)
 
     def _from_features(
         self, function: Callable[..., np.ndarray], features: FeatureTiles, *arguments: Any
@@ -322,10 +327,8 @@ class Tiles(Operator):
         shared = self._shared if features is self.source else Broadcast(self.client, features)
 
         def work() -> np.ndarray:
-            parts = [
-                self._submit(function, shared.future(), *arguments, part) for part in grouped(blocks, len(self.groups))
-            ]
-            return np.concatenate(self.client.gather(parts))
+            calls = [(shared.future(), *arguments, part) for part in grouped(blocks, len(self.groups))]
+            return np.concatenate(self.client.gather(self._submit(function, calls)))
 
         return retried(self.client, work, shared.forget)
 
@@ -342,7 +345,7 @@ class Tiles(Operator):
 
     def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
         home = self.home()
-        parts = self._multiplied(home.parts, home.send(B).futures())
+        parts = self._multiplied(home.parts, home.scattered(B))
         return np.concatenate(self.client.gather(parts))
 
     def home(self) -> Home:
@@ -350,9 +353,23 @@ class Tiles(Operator):
         self._deal()
         if self._home is None:
             parts = row_parts(self.n, self.source.block, self._threads)
-            workers = list(self.client.nthreads())
-            self._home = Home(self.client, parts, [workers[at % len(workers)] for at in range(len(parts))], self._forget)
+            self._home = Home(self.client, parts, self._places(parts), self._forget)
         return self._home
+
+    def _places(self, parts: list[slice]) -> list[str]:
+        """A worker for each part of the rows: of those whose tiles touch it, where that is known, the one with fewest."""
+        given = dict.fromkeys(self.client.nthreads(), 0)
+        holders: list[set[str]] = [set() for _ in parts]
+        if self.resident and self._kept is not None:
+            found = self.client.who_has(self._kept)
+            for tiles, group in zip(self._kept, self.groups, strict=True):
+                for at in touched_parts(group, self.source.block, parts):
+                    holders[at].update(found.get(tiles.key, ()))
+        places = []
+        for near in holders:
+            places.append(min(given, key=lambda worker: (given[worker], worker not in near)))
+            given[places[-1]] += 1
+        return places
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
         """A @ B in this process: tiles shared out among threads, added up in an order that no number of threads changes."""

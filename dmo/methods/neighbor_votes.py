@@ -9,6 +9,7 @@ model expects the same labels together, which is what a regression of each label
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +31,12 @@ from dmo.memory import Memory, remembered
 from dmo.methods.annotator import OnBase
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
+from dmo.metrics import metric_of
 from dmo.persistence import described, encode, rebuilt, with_prefix, without_prefix
 from dmo.progress import stage
 
+log = logging.getLogger("dmo")
+_ANNOTATED = 5  # labels a sample that `PlugIn()` gives
 _BLOCK = 256  # queries whose weights over all voters (float64) are in memory at a time
 
 
@@ -95,6 +99,15 @@ def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
     return np.log(shares + np.maximum(frequency, 1e-9))
 
 
+def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
+    """How well every second sample is ranked by probabilities that the others teach. scores (n, L); Y (n, L)"""
+    found = []
+    for some, rest in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
+        decide = PooledCalibration().learn([part[some] for part in scores], Y[some])
+        found.append(metric_of("ranking")(Y[rest], decide([part[rest] for part in scores])))
+    return float(np.mean(found))
+
+
 class NeighborVotes(OnBase):
     """Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.
 
@@ -113,7 +126,9 @@ class NeighborVotes(OnBase):
     visual : float, default=10.0
         Weight of the distance of the features, at least 0; 0 for a base without exact kernels.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores and votes to decisions; None: `PlugIn()`, of a vector of classes `PooledCalibration()`.
+        From scores and votes to decisions; None: `PlugIn()`, whose five labels a sample are those of annotation; of a
+        vector of classes, and where samples have less than 2.5 labels on average, `PooledCalibration()`, which ranks by
+        probability.
 
     Attributes
     ----------
@@ -198,6 +213,12 @@ class NeighborVotes(OnBase):
             raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
         self.held_out_votes_ = found
         self._learn_decoder(self._decides(), lambda: [raw, found], Y)
+        if not self._only_scores:
+            alone, voted = (_ranking(scores, Y) for scores in ([raw], [raw, found]))
+            if voted <= alone:
+                log.info(
+                    "votes of neighbors do not pay: held-out ranking %.3f, without %.3f; fit the base", voted, alone
+                )
         return self
 
     def _voters(
@@ -219,7 +240,8 @@ class NeighborVotes(OnBase):
         return parts, voters
 
     def _decides(self) -> Decoder:
-        return self.decoder or (PlugIn() if self.multilabel_ else PooledCalibration())
+        few = not self.multilabel_ or 2 * self.rule_.frequency.sum() < _ANNOTATED
+        return self.decoder or (PooledCalibration() if few else PlugIn())
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         voters = _Voters(self.base_, self.labels_, self.voters_, self.distances_)

@@ -288,7 +288,12 @@ def update(
 
     known_labels(applied, features)
     if new is not None:
-        features = _grown(run, model, applied, features, new, answers, f"{out.removesuffix('.zarr')}-samples.zarr")
+        place = f"{out.removesuffix('.zarr')}-samples.zarr"
+        if os.path.abspath(place) == os.path.abspath(features):
+            raise UserError(
+                f"{place} would be written while it is read; choose another name for the new model than {out}"
+            )
+        features = _grown(run, model, applied, features, new, answers, place, overwrite)
         applied = open_applied(model, features, ALL, ALL, SCORES)
     parameters, names = _parameters(model), names_of(applied)
     before = dict(parameters.get(_ANSWERS, {}))
@@ -304,7 +309,8 @@ def update(
         own &= np.asarray(applied.store.split) == part
     learned = {place: before[sample] for place, sample in enumerate(applied.ids()) if sample in before}
     counts = _counted(by_row, learned, Y, names)
-    judge = None if added else _judge(applied, np.asarray(applied.Y), learned | by_row)
+    seen = [*np.flatnonzero(own), *learned, *by_row]
+    judge = None if added else _judge(applied, np.asarray(applied.Y), seen)
     before_after = [] if judge is None else [judge(applied.model)]
     goes_on = hasattr(applied.model, "pass_") and not any(own[row] or row in learned for row in by_row)
     Y = with_answers(Y, learned | by_row, names)
@@ -330,13 +336,13 @@ def update(
     return found | counts | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
 
 
-def _judge(applied: AppliedModel, Y: np.ndarray, answered: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
-    """What measures a model on the test samples that nobody has answered for; None where there are none."""
+def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
+    """What measures a model on the test samples that are not `seen` by a fit; None where there are none."""
     from dmo.metrics import ranking_scores
     from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
-    rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(answered))
+    rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
     views = {name: Subset(view.source, view.index[rows]) for name, view in applied.views.items()}
     some = replace(applied, index=applied.index[rows], views=views)
     if not len(rows):
@@ -353,7 +359,14 @@ def _judge(applied: AppliedModel, Y: np.ndarray, answered: Collection[int]) -> C
 
 
 def _grown(
-    run: Session, model: str, applied: AppliedModel, features: str, new: str, answers: Collection[str], path: str
+    run: Session,
+    model: str,
+    applied: AppliedModel,
+    features: str,
+    new: str,
+    answers: Collection[str],
+    path: str,
+    overwrite: bool,
 ) -> str:
     """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
     from dmo.datasets.writing import Source, note_gaps, write
@@ -388,7 +401,7 @@ def _grown(
     if "folder" in old.attributes:
         source.attributes["folder"] = stores.relative_path(path, old.folder.absolute(old.attributes["folder"]))
     source.provenance = stores.Provenance([features, new], old.provenance["parameters"])
-    write(source, path, overwrite=stores.existing_store(path, "features") is not None)
+    write(source, path, overwrite=overwrite)
     if extractor is not None:
         extractor.save(path)
     run.note(f"{path} holds the samples of {features} and {len(index)} of {new}; pass it to the next dmo update")

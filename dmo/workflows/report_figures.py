@@ -168,7 +168,9 @@ def _confusion(evidence: Evaluation) -> list[PageFigure]:
     figure = report.heat_map(table, picked, picked, "true class", "class given", "% of the true class", mark=False)
     wrong = counts - np.diag(np.diag(counts))
     a, b = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    alt = f"Most often: {names[a]} is taken for {names[b]}, in {int(wrong[a, b])} samples." if wrong.any() else "None is."
+    alt = (
+        f"Most often: {names[a]} is taken for {names[b]}, in {int(wrong[a, b])} samples." if wrong.any() else "None is."
+    )
     caption = f"Which class is taken for which ({evidence.first.name}); –: no sample."
     return [PageFigure("confusion", figure, caption, alt)]
 

@@ -284,9 +284,13 @@ class Trial:
         table = table.set_axis([str(name) for name in table.columns], axis=1)
         wanted = [upload.view] if upload.view in self.widths and not alone else list(self.widths)
         features = {name for view in wanted for name in self.columns.get(view, ())}
-        names = [name for name in table.columns if name == self.id or (name.lower() in IDS and name not in features)]
-        ids = table[max(names, key=self.id.__eq__)].astype(str).tolist() if names else None
-        table = table if ids is None else table.drop(columns=max(names, key=self.id.__eq__))
+        known = (
+            self.id,
+            *(name for name in table.columns if name.lower() in IDS and name not in {*features, *self.texts}),
+        )
+        named = next((name for name in known if name in table.columns), None)
+        ids = None if named is None else table[named].astype(str).tolist()
+        table = table if named is None else table.drop(columns=named)
         listed, table = vectors(upload.name, table)
         found = {}
         for view in wanted:

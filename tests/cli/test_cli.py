@@ -931,7 +931,7 @@ def dmo_process(*arguments):
         ("import dmo", HEAVY),
         (dmo_process("--version"), HEAVY),
         (dmo_process("--help"), HEAVY - {"rich"}),
-        ("from dmo import KGHA", {"dask.array", "distributed", "matplotlib", "http", "typer"}),
+        ("from dmo import KGHA", {"numba", "dask.array", "distributed", "matplotlib", "http", "typer"}),
     ],
     ids=["dmo", "version", "help", "KGHA"],
 )
@@ -960,9 +960,9 @@ APPLIED += [["search", "none.zarr", "f.zarr", "--sample", "1"], ["update", "none
         (["plan", "kgha", "none.zarr"], COMPUTING | {"dask"}),
         (["info", "none.zarr"], COMPUTING | {"dask"}),
         *((command, COMPUTING | {"dask.array"}) for command in APPLIED),
-        *((["fit", "ridge", "f.zarr", "m.zarr", "--ridge", word], COMPUTING - {"numba"}) for word in ("few", "y=1")),
+        *((["fit", "ridge", "f.zarr", "m.zarr", "--ridge", word], COMPUTING) for word in ("few", "y=1")),
         (["info", "f.zarr"], COMPUTING | {"dask"}),
-        (["plan", "ridge", "f.zarr"], {"dask.array", "distributed", "matplotlib", "pynndescent"}),
+        (["plan", "ridge", "f.zarr"], {"numba", "dask.array", "distributed", "matplotlib", "pynndescent"}),
         (["fit", "ridge", "f.zarr", "m.zarr"], {"dask.array", "distributed", "matplotlib", "pynndescent"}),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
@@ -1007,7 +1007,18 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     parameters -= {"views"}  # columns of one array; a store has views
     options = inspect.signature(fit_command(kind)).parameters
     assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())  # a matrix
-    shared = {"store", "model", "split", "scheduler", "overwrite", "labels", "label_columns", "id", "text", "test_share"}
+    shared = {
+        "store",
+        "model",
+        "split",
+        "scheduler",
+        "overwrite",
+        "labels",
+        "label_columns",
+        "id",
+        "text",
+        "test_share",
+    }
     engines = {"rank", "storage"} if "approximation" in parameters else set()
     assert engines <= set(options)
     assert set(options) - parameters - shared - set(engine_options(estimator.__name__)) in ({"view"}, {"views"})

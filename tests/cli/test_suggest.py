@@ -402,6 +402,19 @@ def test_what_the_page_was_shown_goes_into_the_next_model_and_is_judged_on_the_t
         "update", tmp_path / "next.zarr", tmp_path / "next-samples.zarr", tmp_path / "last.zarr", tmp_path / "more.csv"
     )
     assert (again["changed_answers"], again["all_answers"], again["n_samples"]) == (1, 51, 80)
+    assert again["test"]["before"]["samples"] == 30
+    over = (
+        "update",
+        tmp_path / "next.zarr",
+        tmp_path / "next-samples.zarr",
+        tmp_path / "next.zarr",
+        tmp_path / "more.csv",
+    )
+    assert "would be written while it is read" in run(*over, "--new", file, "--overwrite", code=2).stderr
+    everything = run(
+        "update", *command[1:3], tmp_path / "all.zarr", tmp_path / "more.csv", "--new", file, "--split", "all"
+    )
+    assert "test samples" not in everything.stdout  # which it was fitted to
 
 
 def test_images_that_the_page_was_shown_go_into_the_next_model(tmp_path):

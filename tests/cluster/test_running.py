@@ -1,6 +1,7 @@
 """What every run offers: a log for machines, exit codes, `dask dmo`, checkpoints of a pass, workers for transform."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -181,6 +182,27 @@ def test_workers_transform_annotate_and_evaluate_as_one_process_does(
     alone = json.loads(run("evaluate", fitted["model"], fitted["store"], "--json").stdout)
     together = json.loads(run("evaluate", fitted["model"], fitted["store"], "--json", *where).stdout)
     assert alone["f1"] == pytest.approx(together["f1"], abs=1e-6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
+def test_a_task_uses_memory_again_that_was_freed() -> None:
+    """Where Dask's nanny sets MALLOC_TRIM_THRESHOLD_, which has every large array begin with page faults."""
+    code = """
+import resource, numpy as np
+from dmo.cluster.workers import run_task
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        np.ones(1 << 18)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), run_task(faults))
+"""
+    given = os.environ | {"MALLOC_TRIM_THRESHOLD_": "65536"}
+    ran = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
+    before, now = map(int, ran.stdout.split())
+    pages = 100 * 8 * (1 << 18) / os.sysconf("SC_PAGESIZE")
+    assert before > 0.9 * pages
+    assert now < 0.1 * pages
 
 
 def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

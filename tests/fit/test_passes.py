@@ -12,15 +12,19 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
+from distributed import Future
 
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
+from dmo.cluster import connect
 from dmo.decoders import Scores
 from dmo.fit import row_sums
 from dmo.fit.krylov import ShiftedRows
 from dmo.fit.moments import Moments
 from dmo.fit.passes import FeatureRows, collect_moments
-from dmo.stores import _arrays, _views
+from dmo.inputs import LabelRows, outputs
+from dmo.stores import _arrays, _views, features
+from dmo.stores.checkpoints import checkpoints
 
 N, CHUNK = 2600, 300  # neither 300 nor 256 rows divide the other; more rows than kernels in float64 take
 LOW = Nystrom(rank=20, fit_rows=100, random_state=0)
@@ -38,7 +42,9 @@ def data() -> tuple[dict[str, np.ndarray], np.ndarray]:
 def store(data: Any, tmp_path_factory: pytest.TempPathFactory) -> stores.FeatureStore:
     path = tmp_path_factory.mktemp("store") / "f.zarr"
     specs = {name: stores.ViewSpec(X.shape[1]) for name, X in data[0].items()}
-    writer = stores.create_features(path, N, specs, labels=data[1], block=CHUNK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "_LABEL_BYTES", 1)  # chunks of labels as of views
+        writer = stores.create_features(path, N, specs, labels=data[1], block=CHUNK)
     for name, block in writer.missing():
         writer.write(name, block, data[0][name][CHUNK * block : CHUNK * (block + 1)])
     writer.finish()
@@ -246,3 +252,72 @@ def test_a_sample_of_rows_of_a_store_is_what_the_store_holds(store: Any, data: A
     index = np.array([0, 5, 299, 300, 301, 2599])
     np.testing.assert_array_equal(store.views["a"].sample(index), data[0]["a"][index])
     np.testing.assert_array_equal(store.views["a"].sample(np.arange(N)), data[0]["a"])
+
+
+@pytest.mark.parametrize("estimator", [KGHA, MultiViewRidge])
+@pytest.mark.parametrize("on_workers", [False, True])
+def test_labels_of_a_store_are_read_by_blocks_and_give_the_same_model(
+    estimator: Any, on_workers: bool, store: Any, data: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most, read = [0], Subset.__getitem__
+
+    def counted(self: Any, where: Any) -> Any:
+        found = read(self, where)
+        most[0] = max(most[0], len(found) if found.shape[1] == 3 else 0)
+        return found
+
+    monkeypatch.setattr(Subset, "__getitem__", counted)
+    monkeypatch.setattr(row_sums, "BLOCK", 256)
+    monkeypatch.setattr(outputs, "_BLOCK", 500)
+    monkeypatch.setattr("dmo.inputs.needs._ROWS", 500)
+    index = np.flatnonzero(np.arange(N) % 7)
+    views = {name: Subset(view, index) for name, view in store.views.items()}
+    labels = LabelRows(Subset(store.label_view, index))
+    with connect(client if on_workers else "in-process"):
+        model = estimator(approximation=LOW, decoder=Scores(label_sets=False)).fit(views, labels)
+        assert 0 < most[0] <= 256 + CHUNK
+        same = estimator(approximation=LOW, decoder=Scores(label_sets=False)).fit(views, data[1][index])
+    assert np.array_equal(model.decision_function(data[0]), same.decision_function(data[0]))
+    assert np.array_equal(model.classes_, same.classes_)
+
+
+@pytest.mark.parametrize("given", [{"approximation": "exact"}, {"class_weight": "balanced"}, {"decoder": "f1-macro"}])
+def test_what_needs_labels_in_memory_takes_those_of_a_store_as_well(given: Any, store: Any, data: Any) -> None:
+    some = {name: X[:300] for name, X in data[0].items()}
+    labels = LabelRows(Subset(store.label_view, np.arange(300)))
+    given = {"approximation": LOW} | given
+    found, same = (MultiViewRidge(**given).fit(some, y).decision_function(some) for y in (labels, data[1][:300]))
+    assert np.array_equal(found, same)
+
+
+def test_stored_labels_that_do_not_fit_are_refused(store: Any, data: Any) -> None:
+    with pytest.raises(ValueError, match=r"y has 2600 rows, X has 300"):
+        MultiViewRidge(approximation=LOW).fit(data[0]["a"][:300], LabelRows(store.label_view))
+    none = np.flatnonzero(~data[1].any(axis=1))
+    with pytest.raises(ValueError, match="no sample has a label"):
+        MultiViewRidge(approximation=LOW).fit(data[0]["a"][none], LabelRows(Subset(store.label_view, none)))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_pass_on_workers_sends_one_sum_here_and_those_that_are_kept(
+    keep: bool, data: Any, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sums, "BLOCK", 50)
+    monkeypatch.setattr(row_sums, "_SEGMENT", 4)
+    sent, result = [], Future.result
+    monkeypatch.setattr(Future, "result", lambda *given: sent.append(1) or result(*given))
+    raw = FeatureRows({"a": data[0]["a"]}, {"a": ShiftedRows(None)})
+    with checkpoints(str(tmp_path) if keep else None, 0.0):
+        (found,) = collect_moments(raw, data[1], client=client)
+    tasks = -(-N // (50 * row_sums.task_blocks(N)))
+    segments = -(-tasks // 4)
+    assert segments > 4
+    assert len(sent) == (segments if keep else 1)
+    (same,) = collect_moments(raw, data[1], client=client)
+    assert np.array_equal(found.gram, same.gram)
+    S = np.hstack([data[0]["a"], data[1]]).astype(float)
+    np.testing.assert_allclose(found.gram, S.T @ S, rtol=1e-5, atol=1e-2)
+
+
+def test_very_many_rows_are_some_hundred_tasks() -> None:
+    assert [row_sums.task_blocks(n) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 4, 19]

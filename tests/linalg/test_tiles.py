@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
+import dmo.linalg.cg
 import dmo.linalg.tiles
 from dmo import stores
 from dmo.blocks import row_blocks
@@ -33,7 +34,8 @@ from dmo.cluster.workers import grouped, run_task, submit
 from dmo.errors import UserError, amount
 from dmo.kernels import RBF
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
-from dmo.linalg.operators import Dense
+from dmo.linalg.cg import BlockCG, NystromPreconditioner
+from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, compact_groups, compute_tiles, lower_pairs, multiply_tiles, tile_rows
 
 B = np.random.default_rng(5).standard_normal((N, 3))
@@ -72,9 +74,9 @@ class Spy:
         self._client = client
         self.calls: list[tuple[Any, ...]] = []
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        self.calls.append(arguments)
-        return self._client.submit(function, *arguments, **keywords)
+    def map(self, task: Callable[..., Any], functions: Any, calls: Any, **keywords: Any) -> Any:
+        self.calls.extend((function, *call) for function, call in zip(functions, calls, strict=True))
+        return self._client.map(task, functions, calls, **keywords)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -343,7 +345,7 @@ def test_a_task_uses_one_blas_thread_and_leaves_the_setting_as_it_was() -> None:
     with threadpool_limits(2):
         if source.tile(0, 0).max() < 2:
             pytest.skip("BLAS has one thread here")
-        assert run_task(source.tile, 0, 0).max() == 1
+        assert run_task(source.tile, [0, 0]).max() == 1
         assert source.tile(0, 0).max() == 2
 
 
@@ -407,6 +409,81 @@ def test_a_worker_killed_during_a_product_changes_nothing(client: Any, resident:
     assert_allclose(A @ B, K @ B, atol=1e-5)
     assert mark.exists()
     assert_allclose(A @ B, K @ B, atol=1e-5)
+
+
+HARD = Dense(K + np.diag(np.linspace(0.0, 1.0, N)))
+RIGHT = np.random.default_rng(6).standard_normal((N, 6)) * [1.0, 1.0, 0.0, 1e3, 1e-3, 1.0]
+RIGHT[:, 5] = RIGHT[:, 0]  # columns that depend on each other, and one of zeros
+
+
+def search(A: Operator, products: int = 300) -> BlockCG:
+    return BlockCG(A, 1e-3, NystromPreconditioner.of(HARD, 4, 0), 1e-10, products)
+
+
+@pytest.mark.parametrize("around", ["scaled", "centered", "weighted"])
+def test_a_search_on_workers_finds_what_one_in_this_process_does(
+    around: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    wrap: Callable[[Operator], Operator] = {
+        "centered": lambda A: A.centered(),
+        "scaled": lambda A: 0.5 * A,
+        "weighted": lambda A: A.weighted(np.linspace(0.5, 2.0, N), True),
+    }[around]
+    here = search(wrap(HARD)).solve(RIGHT)
+    solver = search(wrap(Tiles(ArrayTiles(HARD.matrix, BLOCK), client, dtype=np.float64)))
+    there = solver.solve(RIGHT)
+    assert there.converged
+    assert_allclose(there.value, here.value, atol=1e-7 * np.abs(here.value).max())
+    again = solver.solve(RIGHT, here.value)
+    assert again.iterations == 0
+    assert_array_equal(again.value, here.value)
+
+
+def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    brought: list[int] = []
+
+    class Watched(Spy):
+        def gather(self, futures: Any, **keywords: Any) -> Any:
+            found = self._client.gather(futures, **keywords)
+            brought.extend(part.size for piece in found for part in (piece if isinstance(piece, list) else [piece]))
+            return found
+
+    A = Tiles(ArrayTiles(HARD.matrix, BLOCK), Watched(client), dtype=np.float64)
+    assert search(A, 8).solve(RIGHT[:, [0, 1]]).iterations == 8
+    # the solution itself, at last, is all that has a number for every row
+    assert max(brought[:-2]) < N // 2 <= max(brought[-2:])
+
+
+@pytest.mark.parametrize("calls", [100, 320], ids=["early", "late"])
+def test_a_worker_killed_during_a_search_changes_nothing(
+    client: Any, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from the last copy that this process took."""
+    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    client.wait_for_workers(2, timeout=60)
+    counted = tmp_path / "calls"
+    found = search(Tiles(CountingTiles(HARD.matrix, 20, str(counted), calls), client, dtype=np.float64)).solve(RIGHT)
+    assert counted.stat().st_size > calls
+    assert found.converged
+    assert_allclose(found.value, search(HARD).solve(RIGHT).value, atol=1e-7 * np.abs(found.value).max())
+
+
+@dataclass
+class CountingTiles(ArrayTiles):
+    """Tiles that end their worker's process, once: when so many were made."""
+
+    counted: str
+    last: int
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        with open(self.counted, "a") as file:
+            file.write(".")
+            file.flush()
+            if os.path.getsize(self.counted) == self.last:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().tile(i, j)
 
 
 @dataclass

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
 from sklearn.preprocessing import StandardScaler
 
 import dmo
@@ -430,3 +431,30 @@ def test_distances_of_scaled_columns_are_those_of_columns_that_were_scaled_befor
         by_scale.decision_function(new), before.decision_function(new_scaled), rtol=1e-4, atol=1e-6
     )
     assert by_scale.predict(new).shape == (20, Y.shape[1])
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_votes_rank_by_probability_where_samples_have_few_labels(few):
+    X, Y = make_multilabel_classification(300, 10, n_classes=12, n_labels=1 if few else 4, random_state=0)
+    keep = Y.any(axis=1)
+    X, Y = X[keep], Y[keep]
+    assert (Y.sum(axis=1).mean() < 2.5) == few
+    own, decided = NeighborVotes(), NeighborVotes(decoder=PooledCalibration() if few else PlugIn())
+    scores, ranked = (model.fit(X[:150], Y[:150]).decision_function(X[150:]) for model in (own, decided))
+    np.testing.assert_array_equal(scores, ranked)
+
+
+def test_votes_that_do_not_pay_are_told(caplog, halves):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 4))
+    Y = (X @ rng.standard_normal((4, 5)) > 1).astype(int)
+    with caplog.at_level("INFO", "dmo"):
+        NeighborVotes(MultiViewRidge("linear"), visual=0.0).fit(X, np.where(rng.random(Y.shape) < 0.5, Y, 1 - Y))
+    (told,) = [record.getMessage() for record in caplog.records if "do not pay" in record.getMessage()]
+    voted, alone = (float(word.strip(",;")) for word in told.split() if word[0].isdigit())
+    assert voted <= alone
+    caplog.clear()
+    old, labels, _, _ = halves
+    with caplog.at_level("INFO", "dmo"):
+        NeighborVotes(MultiViewRidge(ridge=0.1)).fit(old, labels)
+    assert not any("do not pay" in record.getMessage() for record in caplog.records)

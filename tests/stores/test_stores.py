@@ -20,6 +20,7 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 import zarr
+from numpy.testing import assert_array_equal
 from shell import disk_full
 
 from dmo.blocks import Subset, rows
@@ -664,6 +665,42 @@ def test_models_come_back_as_they_were(tmp_path):
     shown = describe(tmp_path / "m")
     assert shown["arrays"]["views/gist/rows"]["shape"] == [N, 6]
     assert shown["provenance"]["parents"] == [str(tmp_path / "f.zarr")]
+
+
+def test_labels_lie_in_chunks_of_whole_blocks_and_are_read_by_rows(tmp_path, monkeypatch):
+    Y = (np.random.default_rng(0).random((100, 3)) < 0.3).astype(np.uint8)
+    monkeypatch.setattr("dmo.stores.features._LABEL_BYTES", 200)
+    writer = create_features(tmp_path / "f", 100, {"x": ViewSpec(1)}, Y, block=16)
+    for view, i in writer.missing():
+        writer.write(view, i, np.ones((100, 1))[writer.rows(i)])
+    writer.finish()
+    store = open_features(tmp_path / "f")
+    assert zarr.open_array(tmp_path / "f" / "labels").chunks == store.label_view.chunks == (64, 3)
+    assert_array_equal(store.label_view[60:70], Y[60:70])
+    assert_array_equal(store.labels, Y)
+    assert verify(tmp_path / "f") == []
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["train", "test", "test"],
+        ["", "a", ""],
+        ["9", "x"] * 40,
+        ["x\0y", "y"],
+        list("abcdefghij"),
+        ["é", "e"],
+        ["a" * 300],
+    ],
+)
+def test_texts_come_back_few_or_many_of_them(texts, tmp_path):
+    writer = create_features(tmp_path / "f", len(texts), {"x": ViewSpec(1)}, split=texts)
+    writer.write("x", 0, np.ones((len(texts), 1)))
+    writer.finish()
+    store = open_features(tmp_path / "f")
+    assert store.split.tolist() == texts
+    assert store.splits == sorted(set(texts))
+    assert_array_equal(store.select(texts[-1])[2], np.flatnonzero(np.array(texts) == texts[-1]))
 
 
 def test_models_larger_than_a_chunk_come_back(tmp_path, monkeypatch):

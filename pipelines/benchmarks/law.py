@@ -1,0 +1,139 @@
+"""What products with tiles on workers cost, by samples and workers: CPU seconds, tasks, numbers moved, and how they grow.
+
+    python pipelines/benchmarks/law.py [--samples 4000 8000 16000] [--workers 2 4] [--check]
+
+For a kernel of drawn samples (100 features), resident on a LocalCluster of workers of one thread: a product with 268 columns that
+this process has, and a step of conjugate gradients for as many, whose blocks of rows stay on the workers. "Driver" is this
+process with the scheduler, "moved" counts what went between workers, in nk of float32 numbers. `--check` ends with an error where
+a number of `BOUNDS` is passed. One BLAS thread; Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+import numpy as np
+from _processes import spent_everywhere
+from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
+from rich.console import Console
+from rich.table import Table
+
+from dmo.kernels import RBF
+from dmo.kernels.multikernel import FeatureTiles, MultiKernel
+from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
+from dmo.linalg.tiles import Tiles, tile_rows
+
+COLUMNS, REPEATS = 268, 5
+BOUNDS = {
+    "nk moved a product, by workers": {2: 2.2, 4: 3.2},
+    "tasks a step, and a worker": 40.0,
+    # a driver that holds blocks of n x k has 1
+    "exponent of n in the driver's CPU seconds a step": 0.8,
+    "driver's share of a step, of the workers' CPU seconds, at the most samples": 0.12,
+}
+
+
+class Counted(SchedulerPlugin):
+    """Counts tasks that ended."""
+
+    tasks = 0
+
+    def transition(self, key: Any, start: str, finish: str, *arguments: Any, **named: Any) -> None:
+        self.tasks += start == "processing" and finish == "memory"
+
+
+def received(dask_worker: Any) -> int:
+    return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
+
+
+class Meter:
+    """What was spent since the last look: this process, all workers (CPU seconds), tasks, bytes between workers."""
+
+    def __init__(self, client: Any, counted: Counted):
+        self.client, self.counted = client, counted
+        self.before = self.now()
+
+    def now(self) -> np.ndarray:
+        cpus = [cpu for cpu, _ in spent_everywhere(self.client)]
+        return np.array([cpus[0], sum(cpus[1:]), self.counted.tasks, sum(self.client.run(received).values())])
+
+    def spent(self) -> np.ndarray:
+        before, self.before = self.before, self.now()
+        return self.before - before
+
+
+def measured(n: int, workers: int) -> dict[str, np.ndarray]:
+    """Of a product and of a step: driver, workers, tasks, nk moved."""
+    rng = np.random.default_rng(0)
+    X = np.tanh(rng.normal(size=(n, 16)) @ rng.normal(size=(16, 100)) / 2) + 0.3 * rng.normal(size=(n, 100))
+    B = rng.normal(size=(n, COLUMNS))
+    place = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": "6GiB"}
+    with LocalCluster(**place) as cluster, Client(cluster, set_as_default=False, direct_to_workers=True) as client:
+        counted = Counted()
+        cluster.scheduler.add_plugin(counted)
+        block = tile_rows(n, workers, 2048)
+        tiles = FeatureTiles(MultiKernel.of("x", RBF(8.0).fit(X)), {"x": X.astype(np.float32)}, block)
+        A = Tiles(tiles, client, resident=True)
+        A @ B.astype(np.float32)  # makes the tiles
+        meter = Meter(client, counted)
+        for _ in range(REPEATS):
+            A @ B.astype(np.float32)
+        product = meter.spent() / REPEATS
+        solver = BlockCG(A, 0.1, NystromPreconditioner.of(A, default_rank(n), 0), 1e-6, 500)
+        solver.solve(B, tol=0.5)  # sends the preconditioner
+        meter.spent()
+        steps = solver.solve(B).iterations
+        step = meter.spent() / steps
+    product[3] /= 4 * B.size
+    step[3] /= 4 * B.size
+    return {"product": product, "step": step}
+
+
+def failures(found: dict[tuple[int, int], dict[str, np.ndarray]]) -> list[str]:
+    """What passes its bound."""
+    moved, tasks, exponent, share = BOUNDS.items()
+    values: list[tuple[str, float, float]] = []
+    for (n, workers), one in found.items():
+        if workers in moved[1]:
+            values.append((f"{moved[0]}, n {n}, {workers} workers", one["product"][3], moved[1][workers]))
+        values.append((f"{tasks[0]}, n {n}, {workers} workers", one["step"][2] / workers, tasks[1]))
+    least, most = min(n for n, _ in found), max(n for n, _ in found)
+    for workers in {workers for _, workers in found}:
+        first, last = found[least, workers]["step"], found[most, workers]["step"]
+        if most > least:
+            grown = float(np.log(last[0] / first[0]) / np.log(most / least))
+            values.append((f"{exponent[0]}, {workers} workers", grown, exponent[1]))
+        if workers == 2:
+            values.append((f"{share[0]}, {workers} workers", last[0] / last[1], share[1]))
+    return [f"{what}: {value:.2f}, bound {bound:g}" for what, value, bound in values if not value <= bound]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, nargs="*", default=[4000, 8000, 16_000])
+    parser.add_argument("--workers", type=int, nargs="*", default=[2, 4])
+    parser.add_argument("--check", action="store_true", help="end with an error where a bound is passed")
+    asked = parser.parse_args()
+    table = Table("samples", "workers", "", "driver CPU s", "workers CPU s", "tasks", "nk moved")
+    found = {}
+    for n in asked.samples:
+        for workers in asked.workers:
+            found[n, workers] = measured(n, workers)
+            for what, (driver, work, tasks, moved) in found[n, workers].items():
+                cells = f"{driver:.3f}", f"{work:.3f}", f"{tasks:.0f}", f"{moved:.2f}"
+                table.add_row(str(n), str(workers), what, *cells)
+    Console(width=120).print(table)
+    passed = failures(found)
+    print("\n".join(passed) or "all within their bounds")
+    if asked.check and passed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
