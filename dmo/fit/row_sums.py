@@ -205,7 +205,7 @@ def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], be
 
 
 def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:
-    return run_task(_task, [add, blocks, own, None])
+    return run_task(_task, (add, blocks, own, None))
 
 
 def _plus(left: S, right: S) -> S:
