@@ -587,7 +587,7 @@ CELLS = [(name, words, engine) for name in ESTIMATORS for words in EVERY for eng
 
 def table(columns: dict[str, Concern], notes: dict[str, int]) -> str:
     """An estimator a row, a concern a column; a cell names the engines that keep the promise, or why none does."""
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines = ["| estimator | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in ESTIMATORS:
         cells = []
         for words in columns:
@@ -644,7 +644,7 @@ def promised() -> dict[tuple[str, str], tuple[list[str], list[str]]]:
     found, head = {}, [""]
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| |"):
+        if line.startswith("| estimator |"):
             head = cells
         elif line.startswith("| `"):
             for words, cell in zip(head[1:], cells[1:], strict=True):

@@ -50,7 +50,7 @@ def retried(
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
-    """Send data to all workers, to one of them where the broadcast is not done in time; or the items of a list to a place each.
+    """Send data to all workers, or to one where the broadcast is not done in time; or the items of a list to a place each.
 
     A dead worker can keep a broadcast waiting forever.
     """

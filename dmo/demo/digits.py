@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmo.blocks import Rows
 from dmo.datasets.writing import Source
 
 LABEL_NAMES = (
@@ -108,5 +109,6 @@ def digits_source(n_train: int = N_TRAIN) -> Source:
     rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
     counts = {split: int((data.split[rows] == split).sum()) for split in ("train", "test")}
     attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
-    views = {name: X[rows] for name, X in data.views.items()}
-    return Source(views, data.Y[rows], data.label_names, [f"digit {i}" for i in rows], counts, attributes=attributes)
+    views: dict[str, Rows] = {name: X[rows] for name, X in data.views.items()}
+    ids = [f"digit {i}" for i in rows]
+    return Source(views, data.Y[rows], data.label_names, ids, counts, attributes=attributes)

@@ -60,7 +60,7 @@ class NystromPreconditioner:
             basis[where] = F[where] @ turn
         return cls(basis, values[keep])
 
-    def apply(self, R: np.ndarray, ridge: float) -> np.ndarray:
+    def apply(self, R: Any, ridge: float) -> Any:
         """Multiply residuals by P^-1, P being the approximation plus the ridge.
 
         R (n, k) -> (n, k)

@@ -2,7 +2,7 @@
 
 `Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank` is F F'.
 `Sum`, `Scaled`, `Shifted`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
-NumPy blocks (n x k); building an operator computes nothing.
+NumPy blocks (n x k), or rows on the workers that hold the entries; building an operator computes nothing.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Operator:
         """
         return self._apply(self._block(B).astype(np.float64, copy=False), np.dtype(np.float64))
 
-    def _block(self, B: np.ndarray) -> np.ndarray:
+    def _block(self, B: Any) -> Any:
         B = B if isinstance(B, WorkerRows) else np.asarray(B)
         if B.shape[:1] != (self.n,):
             raise UserError(f"operator is {self.n} x {self.n}, the block has shape {B.shape}; pass one row per sample")

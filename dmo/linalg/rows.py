@@ -17,7 +17,7 @@ import scipy.linalg
 from dmo.cluster.workers import retried, send, submit, submit_each
 
 T = TypeVar("T")
-_FAN_IN = 4  # parts whose sums one task adds up
+FAN_IN = 4  # shares, or sums of parts, that one task adds up
 _SMALL = 1 << 15  # bytes of an array that is sent along with every task that takes it
 
 
@@ -69,8 +69,8 @@ class Home:
             given: list[Any] = []
             calls.append((function, [_packed(node, given, {}) for node in nodes], *given))
         sums = submit_each(self.client, _sums, calls, function.__name__)
-        while len(sums) > _FAN_IN:
-            batches = [sums[at : at + _FAN_IN] for at in range(0, len(sums), _FAN_IN)]
+        while len(sums) > FAN_IN:
+            batches = [sums[at : at + FAN_IN] for at in range(0, len(sums), FAN_IN)]
             sums = submit_each(self.client, _add_lists, batches)
         return _add_lists(*self.client.gather(sums))
 
@@ -178,11 +178,9 @@ class WorkerRows:
             return other._nodes
         return [self.home.small(other)] * len(self.home.parts)
 
-    def _with(self, function: Callable[..., Any], other: Any, first: bool = True) -> WorkerRows:
+    def _with(self, function: Callable[..., Any], other: Any) -> WorkerRows:
         kind = np.result_type(self.dtype, other.dtype if hasattr(other, "dtype") else other)
-        if first:
-            return self.mapped(function, other, dtype=kind)
-        return self.mapped(_swapped, other, function, dtype=kind)
+        return self.mapped(function, other, dtype=kind)
 
     def __add__(self, other: Any) -> WorkerRows:
         return self._with(operator.add, other)
@@ -196,10 +194,7 @@ class WorkerRows:
     def __truediv__(self, other: Any) -> WorkerRows:
         return self._with(operator.truediv, other)
 
-    def __rsub__(self, other: Any) -> WorkerRows:
-        return self._with(operator.sub, other, first=False)
-
-    __radd__, __rmul__ = __add__, __mul__
+    __rmul__ = __mul__
 
     def __matmul__(self, S: np.ndarray) -> WorkerRows:
         return self.mapped(operator.matmul, S, columns=S.shape[1], dtype=np.result_type(self.dtype, S.dtype))
@@ -274,10 +269,6 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
     nodes: list[Any] = [_Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]
     return WorkerRows(home, nodes, Q.shape[1], np.float64), diagonal
-
-
-def _swapped(first: Any, second: Any, function: Callable[..., Any]) -> Any:
-    return function(second, first)
 
 
 def _astype(rows: np.ndarray, dtype: Any) -> np.ndarray:

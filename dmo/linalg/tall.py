@@ -174,11 +174,9 @@ def _outside(B: np.ndarray, against: np.ndarray | None) -> np.ndarray:
     return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
 
-def _by_gram(
-    B: np.ndarray, least: float, dependent: float, square: np.ndarray | None = None
-) -> np.ndarray | None:
-    """B R^-1 with R'R = B'B, the square; None where a column, outside of those before it, is shorter than `least` or than `dependent`
-    times its own length."""
+def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None = None) -> Any:
+    """B R^-1 with R'R = B'B, the square; None where a column, outside of those before it, is shorter than `least` or than
+    `dependent` times its own length."""
     if B.shape[1] > B.shape[0]:
         return None
     square = B.T @ B if square is None else square

@@ -7,7 +7,6 @@ parts. No task is pinned to a worker; a lost worker costs its tiles again and no
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from dmo.cluster.workers import Broadcast, grouped, retried, send, submit_each
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
-from dmo.linalg.rows import Home, WorkerRows
+from dmo.linalg.rows import FAN_IN, Home, WorkerRows
 from dmo.stores import KernelStore
 from dmo.threads import in_threads
 
@@ -29,7 +28,6 @@ Pair = tuple[int, int]
 T = TypeVar("T")
 _LEAST = 256  # rows of a tile from which its product with a block takes longer than what is done for it
 _RUNS = 8  # shares of a product in this process, more than that many threads have nothing to do
-_FAN_IN = 4  # shares that one task of the tree adds up
 
 
 class TileSource(Protocol):
@@ -85,10 +83,10 @@ def product_bytes(
 ) -> int:
     """Predict what a product with tiles takes on the largest worker, beside what lies there before."""
     # Its part of the resident tiles (and one tile more a thread, since tiles are not cut), the block with the shares that
-    # are added up, and per thread two tiles in flight with their casts.
+    # are added up and the rows of a search, and per thread two tiles in flight with their casts.
     lower = n * (n + block) / 2
     kept = min(lower, max(threads) * (lower / sum(threads) + block**2)) * entry if resident else 0.0
-    return int(kept + (_FAN_IN + 2) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
+    return int(kept + (FAN_IN + 4) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
 
 
 # What a task does with a group of tiles, given as arrays in the order of `pairs` or as the source that has them.
@@ -188,8 +186,9 @@ def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
 class Tiles(Operator):
     """A symmetric matrix as lower tiles of a `TileSource`."""
 
-    # A product is a task per thread that the workers have by then, and the sums of what these give. This process holds n x k blocks only, except
-    # in `dense`. The first product that `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
+    # A product is a task per thread that the workers have by then, and the sums of what these give. This process holds
+    # n x k blocks only, except in `dense`; it holds none where these are rows on the workers. The first product that
+    # `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
 
     def __init__(
         self,
@@ -297,7 +296,7 @@ class Tiles(Operator):
     def _added(self, shares: list[list[Any]]) -> list[Any]:
         """The sums of lists of shares, in trees: one task for all of them would hold all at once."""
         while max(map(len, shares)) > 1:
-            batches = [[own[at : at + _FAN_IN] for at in range(0, len(own), _FAN_IN)] for own in shares]
+            batches = [[own[at : at + FAN_IN] for at in range(0, len(own), FAN_IN)] for own in shares]
             sums = iter(self._submit(_add, [batch for own in batches for batch in own if len(batch) > 1]))
             shares = [[next(sums) if len(batch) > 1 else batch[0] for batch in own] for own in batches]
         return [own[0] for own in shares]
@@ -332,7 +331,7 @@ class Tiles(Operator):
 
         return retried(self.client, work, shared.forget)
 
-    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    def _apply(self, B: Any, dtype: np.dtype) -> Any:
         if self.client is not None:
             self._deal()
             self._check_memory(B)

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
-from dmo.blocks import Rows, Subset, crossed, presence, rows
+from dmo.blocks import Rows, Subset, crossed, presence, rows, spread
 from dmo.errors import UserError
 from dmo.inputs import (
     Inputs,
@@ -461,7 +461,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
     free = all(scalable(estimator, list(problem.views)).values())  # kernels are not of histograms or directions
     sparse = any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values())
-    if len(scales) > 1 and sparse:
+    if len(scales) > 1 and (sparse or any(spread(source)[1] for source in problem.views.values())):
         scales.append("l2")  # counts of words: a document says the same twice as long
     for scale in scales:
         own: dict[str, Sequence[Any]] = {"prepare__scale": [scale]} | more

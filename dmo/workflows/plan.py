@@ -21,7 +21,7 @@ from dmo.inputs import per_view
 from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
 from dmo.linalg.cg import default_rank
-from dmo.linalg.tiles import _FAN_IN as FAN_IN
+from dmo.linalg.rows import FAN_IN
 from dmo.linalg.tiles import compact_groups, product_bytes, row_parts, tile_rows, touched_parts
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows

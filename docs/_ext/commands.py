@@ -36,7 +36,7 @@ def _page(name: str, entry: Lazy) -> list[str]:
         members = getattr(command, "commands", None)
     if not members:
         return [_title(path, "="), _paragraph(command.help), *_usage(command, path)]
-    parts = [_title(path, "="), _paragraph(entry.help), ".. contents::\n   :local:\n   :depth: 1\n"]
+    parts = [_title(path, "="), _paragraph(entry.help)]
     for inner, member in members.items():
         parts += [_title(f"{path} {inner}", "-"), _paragraph(member.help), *_usage(member, f"{path} {inner}")]
     return parts

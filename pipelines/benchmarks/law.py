@@ -2,10 +2,10 @@
 
     python pipelines/benchmarks/law.py [--samples 4000 8000 16000] [--workers 2 4] [--check]
 
-For a kernel of drawn samples (100 features), resident on a LocalCluster of workers of one thread: a product with 268 columns that
-this process has, and a step of conjugate gradients for as many, whose blocks of rows stay on the workers. "Driver" is this
-process with the scheduler, "moved" counts what went between workers, in nk of float32 numbers. `--check` ends with an error where
-a number of `BOUNDS` is passed. One BLAS thread; Linux.
+For a kernel of drawn samples (100 features), resident on a LocalCluster of workers of one thread: a product with 268 columns
+that this process has, and a step of conjugate gradients for as many, whose blocks of rows stay on the workers. "Driver" is
+this process with the scheduler, "moved" counts what went between workers, in nk of float32 numbers. `--check` ends with an
+error where a number of `BOUNDS` is passed. One BLAS thread; Linux.
 """
 
 from __future__ import annotations

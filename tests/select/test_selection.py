@@ -481,6 +481,14 @@ def test_labels_of_boxes_are_tuned_to_the_laplacian_kernel():
     assert found.best_score_ > 0.02 + max(row["mean"] for row in found.table if row.get("kernel") != "laplacian")
 
 
+def test_rows_of_one_length_are_tried_of_dense_views_that_are_mostly_zeros():
+    X, Y = scattered(n=60)
+    rare = np.where(np.random.default_rng(0).random(X.shape) < 0.8, 0.0, X)
+    for rows, scales in ((X, {"auto", "standard"}), (rare, {"auto", "standard", "l2"})):
+        table = dmo.tune("ridge", rows, Y, cv=2).tuning_.table
+        assert {row["prepare__scale"] for row in table if "prepare__scale" in row} == scales
+
+
 def test_the_laplacian_kernel_is_not_tried_of_sparse_rows_and_histograms():
     X, Y = scattered(n=60)
     for model, rows in ((MultiViewRidge(), scipy.sparse.csr_array(X)), (MultiViewRidge("hellinger-rbf"), X**2)):
