@@ -195,7 +195,7 @@ def faults():
     for _ in range(100):
         np.ones(1 << 18)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(faults(), run_task(faults))
+print(faults(), run_task(faults, []))
 """
     given = os.environ | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     ran = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
