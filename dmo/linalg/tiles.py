@@ -223,6 +223,8 @@ class Tiles(Operator):
             return
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
+        threads_of = [worker for worker, count in workers.items() for _ in range(count)]
+        self._near = [threads_of[at % len(threads_of)] for at in range(len(self.groups))] if threads_of else []
         self._kept = self._home = None
         self._allowed = -1  # bytes of the largest block whose product was found to fit these workers
         if more:
@@ -254,8 +256,10 @@ class Tiles(Operator):
             )
         self._allowed = B.nbytes
 
-    def _submit(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
-        return submit_each(self.client, function, calls)
+    def _submit(
+        self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], places: Sequence[str] = ()
+    ) -> list[Any]:
+        return submit_each(self.client, function, calls, places=places)
 
     def _tiles(self) -> list[Any]:
         """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
@@ -272,7 +276,8 @@ class Tiles(Operator):
         return self._kept
 
     def _computed(self) -> list[Any]:
-        return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups])
+        # without a word on where, all would go to the worker that has the source first
+        return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups], self._near)
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retried(self.client, work, self._forget)
@@ -356,14 +361,12 @@ class Tiles(Operator):
         return self._home
 
     def _places(self, parts: list[slice]) -> list[str]:
-        """A worker for each part of the rows: of those whose tiles touch it, where that is known, the one with fewest."""
+        """A worker for each part of the rows: of those whose tiles touch it the one with fewest."""
         given = dict.fromkeys(self.client.nthreads(), 0)
         holders: list[set[str]] = [set() for _ in parts]
-        if self.resident and self._kept is not None:
-            found = self.client.who_has(self._kept)
-            for tiles, group in zip(self._kept, self.groups, strict=True):
-                for at in touched_parts(group, self.source.block, parts):
-                    holders[at].update(found.get(tiles.key, ()))
+        for place, group in zip(self._near, self.groups, strict=False):
+            for at in touched_parts(group, self.source.block, parts):
+                holders[at].add(place)
         places = []
         for near in holders:
             places.append(min(given, key=lambda worker: (given[worker], worker not in near)))

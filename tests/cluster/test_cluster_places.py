@@ -797,7 +797,7 @@ def test_the_plan_of_a_product_counts_its_tasks(n: int, block: int, threads: int
     submitted: list[Any] = []
 
     class Counted(Tiles):
-        def _submit(self, function: Any, calls: Any) -> Any:
+        def _submit(self, function: Any, calls: Any, places: Any = ()) -> Any:
             submitted.extend(function for _ in calls)
             return [Answer() for _ in calls]
 

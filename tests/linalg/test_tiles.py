@@ -78,6 +78,10 @@ class Spy:
         self.calls.extend((function, *call) for function, call in zip(functions, calls, strict=True))
         return self._client.map(task, functions, calls, **keywords)
 
+    def submit(self, task: Callable[..., Any], function: Any, call: Any, **keywords: Any) -> Any:
+        self.calls.append((function, *call))
+        return self._client.submit(task, function, call, **keywords)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
@@ -389,6 +393,14 @@ def test_predicted_bytes_cover_what_a_worker_holds(client: Any) -> None:
     A = Tiles(ArrayTiles(K.astype(np.float32), 10), client, resident=True)
     A @ B
     assert 0 < max(sum(held.values()) for held in resident_bytes(client, A)) <= A.worker_bytes(3)
+
+
+def test_every_worker_has_its_share_of_resident_tiles(client: Any) -> None:
+    client.wait_for_workers(2, timeout=60)
+    for _ in range(3):
+        A = Tiles(ArrayTiles(K.astype(np.float32), 10), client, resident=True)
+        A @ B
+        assert min(sum(held.values()) for held in resident_bytes(client, A)) > 0
 
 
 @pytest.mark.parametrize("resident", [True, False])
