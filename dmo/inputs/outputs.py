@@ -123,10 +123,13 @@ class LabelRows(RowsOf):
     """
 
     def __getitem__(self, where: Any) -> Block:
-        where = where[0] if isinstance(where, tuple) else where  # scikit-learn asks for [rows, ...]
+        if isinstance(where, tuple):  # scikit-learn asks for [rows, ...]
+            return self[where[0]][(slice(None), *where[1:])]
         if isinstance(where, slice):
             return rows(self.source, where)
         index = np.asarray(where)
+        if index.ndim == 0:
+            return self[index[None]][0]
         return rows(Subset(self.source, np.flatnonzero(index) if index.dtype == bool else index))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

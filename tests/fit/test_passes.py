@@ -288,6 +288,8 @@ def test_what_needs_labels_in_memory_takes_those_of_a_store_as_well(given: Any, 
     given = {"approximation": LOW} | given
     found, same = (MultiViewRidge(**given).fit(some, y).decision_function(some) for y in (labels, data[1][:300]))
     assert np.array_equal(found, same)
+    for where in (5, slice(2, 9), np.arange(300) % 2 == 0, (np.array([7, 3]), ...), (slice(0, 20), 1)):
+        assert np.array_equal(labels[where], data[1][:300][where])
 
 
 def test_stored_labels_that_do_not_fit_are_refused(store: Any, data: Any) -> None:
