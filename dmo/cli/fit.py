@@ -75,7 +75,7 @@ def with_options(command: Callable[..., None], name: str, text: str, several: bo
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> str:
     """The feature store at a path, or that of the table or folder there, by the options `given` for it."""
     asked = {key: given[key] for key in OF_TABLE if given[key] is not None}
-    if "://" in path or not os.path.exists(path) or os.path.exists(os.path.join(path, "zarr.json")):
+    if not (os.path.isfile(path) or os.path.isdir(path)) or os.path.exists(os.path.join(path, "zarr.json")):
         if asked:
             flag = next(iter(asked)).replace("_", "-")
             raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")

@@ -145,7 +145,7 @@ def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float 
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
     B = B.astype(np.float64)
-    square = B.T @ B if against is None else None
+    square = B.T @ B if against is None and B.shape[1] <= B.shape[0] else None
     largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)
     scale = np.sqrt(largest)
     if scale == 0.0:

@@ -518,7 +518,7 @@ def test_the_table_is_whole():
 def test_the_command_prints_the_table():
     run = CliRunner()
     assert run.invoke(app, ["methods", "--markdown"]).output == markdown()
-    assert json.loads(run.invoke(app, ["methods", "--json"]).output) == TraceEmbedding.methods()
+    assert json.loads(run.invoke(app, ["methods", "--json"]).output) == {"methods": TraceEmbedding.methods()}
     text = run.invoke(app, ["methods"]).output
     assert f"{len(TraceEmbedding.methods())} methods" in text
     for name in ("lfda (MESD)", "onpp-r (MESD)", "isomap"):
