@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,8 @@ _MANY = 4096
 """Labels above which predictions are sparse."""
 _ENTRIES = 1 << 22
 """Scores that are in memory at a time."""
+
+log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,9 +335,10 @@ class Annotator(Estimator):
         rows = rows if gaps is None else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
         try:
             found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
-        except UserError:
+        except UserError as error:
             if decoder is not None:
                 raise
+            log.info("no label sets are learned: %s", error)
             return  # a part of the samples is too small for the parameters
         if found is not None:
             rows, held = found
