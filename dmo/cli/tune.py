@@ -162,9 +162,11 @@ def _table(result: workflows.tuning.SweepResult) -> None:
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
     """What was found, in words."""
-    score = (
-        f"{record['metric']} {record['best']['mean']:.4f} on {record['folds']} folds, best of {len(record['table'])}"
-    )
+    from dmo.metrics.named import ERRORS  # here: help computes nothing
+
+    mean, metric = record["best"]["mean"], record["metric"]
+    shown = -mean if metric in ERRORS else mean  # errors count as negative where the largest is the best
+    score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {len(record['table'])}"
     return [f"{score} settings: {_said(record['best'])}", *record.get("report", [])[:1]]
 
 

@@ -1,6 +1,7 @@
 """Seven files as strangers keep them: from the file to predictions in a CSV and to a report, by the shell alone."""
 
 import csv
+import re
 import shutil
 
 import numpy as np
@@ -158,6 +159,25 @@ def test_a_strangers_file_becomes_a_model_and_labels_of_new_rows_by_two_commands
     known, new = (pd.read_csv(name, dtype=str).set_index("sample") for name in ("known.csv", "new.csv"))
     assert len(new) >= 24
     pd.testing.assert_frame_equal(new, known.loc[new.index])
+
+
+def test_a_search_tells_the_error_of_real_targets_as_the_positive_number_that_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    real_targets(tmp_path)
+    asked = (
+        "tune",
+        "ridge",
+        "people.csv",
+        "m.zarr",
+        "--label-columns",
+        "height,weight",
+        "--id",
+        "id",
+        "--ridge",
+        "0.1,1",
+    )
+    assert re.search(r": arrmse 0\.\d+ on 4 folds", run(*asked).stdout)
+    assert record(*asked, "--overwrite")["best"]["mean"] < 0  # a score: larger is better
 
 
 def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatch):
