@@ -51,6 +51,7 @@ from dmo.decoders import Scores
 from dmo.inputs import needs_of
 from dmo.kernels import RBF
 from dmo.linalg.linear import InaccurateSolve
+from dmo.methods.view_weights import _TargetSearch
 from dmo.parameters import places
 from dmo.selection import sweep
 from dmo.stores import StoreError
@@ -788,6 +789,24 @@ def kernels_by_hand(views, kernel):
     for X in views.values():
         d = ((X[:, None] - X[None]) ** 2).sum(axis=2)
         yield X @ X.T if kernel == "linear" else np.exp(-d / (2 * np.sqrt(d)[np.triu_indices(len(X), 1)].mean() ** 2))
+
+
+def test_a_move_of_weights_per_target_makes_the_target_more_likely():
+    """By the likelihood of a Gaussian process, whose scale is the best one."""
+    rng = np.random.default_rng(0)
+    rows = [rng.standard_normal((60, 4)) for _ in range(3)]
+    K = np.stack([np.exp(-np.square(x[:, None] - x).sum(axis=-1) / 8) for x in rows])
+    y = np.linalg.cholesky(K[1] + 0.1 * np.eye(60)) @ rng.standard_normal(60)
+
+    def likelihood(w):
+        A = np.tensordot(w, K, 1) + 0.1 * np.eye(60)
+        return -(60 * np.log(y @ np.linalg.solve(A, y)) + np.linalg.slogdet(A)[1]) / 2
+
+    before = np.full(3, 1 / 3)
+    search = _TargetSearch(K, y[:, None], False, before[None].copy(), np.array([0.1]), np.array([np.inf]))
+    after = search.moved(0)
+    assert likelihood(after) > likelihood(before) + 1
+    assert after.argmax() == 1
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
