@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 from dmo.blocks import Rows, Subset, crossed, presence
-from dmo.decide.decoders import Scores, as_decoder
+from dmo.decide.decoders import PlugIn, Scores, as_decoder
 from dmo.decide.rules import SET_METRICS
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
@@ -316,6 +316,14 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
             f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
         )
     return clone(estimator).set_params(decoder=metric) if Scores._takes(estimator.decoder) else estimator
+
+
+def names_rule(metric: str | Metric | None) -> bool:
+    """Whether the name of a metric is that of a decoder too, which ranks labels by what it expects of them."""
+    try:
+        return isinstance(metric, str) and isinstance(as_decoder(metric), PlugIn)
+    except UserError:
+        return False
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
