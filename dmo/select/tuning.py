@@ -55,13 +55,13 @@ from dmo.select.sweeps import (
     GRIDS,
     Metric,
     SweepResult,
+    compared,
     default_metric,
     making_sets,
     names_rule,
     searched_labels,
     settings,
     stratified_folds,
-    sweep,
     with_setting,
 )
 
@@ -72,6 +72,7 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _SIZES = (600, 1500, 5000)  # samples of the first round, the second and the others, at most
 _ROUGH = 1e-3  # relative duality gap at which machines are compared
 _STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
+_NEAR, _FAR = 0.5, 2.0  # deviations over folds: a setting that is so far below the best on the first fold sees no other
 _STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
 
 
@@ -175,7 +176,7 @@ class _Problem:
     rule: str | None = None  # the decoder that the metric names, where the estimator takes one and was given none
     chosen: np.ndarray | None = None
     table: list[dict[str, Any]] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)  # settings of other tables
+    tried: set[str] = field(default_factory=set)  # all settings, on however many samples
 
     @classmethod
     def of(
@@ -235,8 +236,9 @@ class _Problem:
             chosen = np.flatnonzero(part == 0)
         return replace(self, chosen=chosen, table=[])
 
-    def sweep(self, grids: Sequence[Grid]) -> dict[str, Any]:
-        """The best row of all settings so far, with those of the grids that are new."""
+    def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
+        """The best row of all settings so far, with those of the grids that are new. In a `race` the first fold leaves some
+        out: of inf all but those that lead, else those that are so many deviations below the best."""
         X, Y = self.X, self.Y
         if self.chosen is None and isinstance(X, Mapping):
             X = self.views
@@ -250,11 +252,16 @@ class _Problem:
             else:
                 X = part
             Y = _safe_indexing(Y, self.chosen)
+        exact = getattr(self.estimator, "approximation", None) in ("auto", "exact")  # low-rank fits share their passes
         failed: list[UserError] = []
         for grid in grids:
             try:
-                found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+                floor = None
+                if exact and race is not None and (np.isinf(race) or self.table):
+                    floor = -race if np.isinf(race) else self.best()["folds"][0] - race * self.best()["std"]
+                found, _ = compared(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, floor)
                 self.table += found.table
+                self.tried |= {str(setting) for setting in settings(grid)}
             except UserError as error:
                 failed.append(error)
         if not self.table:
@@ -268,7 +275,7 @@ class _Problem:
         if self.chosen is None:
             return self
         more = self.on(most)
-        more.sweep([_fixed(row) | {"ridge": _around(row["ridge"])} for row in rows])
+        more.sweep([_fixed(row) | {"ridge": _around(row["ridge"])} for row in rows], _NEAR)
         return more
 
     def kinds(self) -> list[dict[str, Any]]:
@@ -333,7 +340,7 @@ class _Problem:
             for setting in new:
                 width = tuple((key, value) for key, value in setting.items() if key != "ridge")
                 ridges.setdefault(width, []).append(setting["ridge"])
-            self.sweep([_fixed(fixed | dict(width)) | {"ridge": values} for width, values in ridges.items()])
+            self.sweep([_fixed(fixed | dict(width)) | {"ridge": values} for width, values in ridges.items()], _NEAR)
             alike = [other for other in self.table if _agrees(other, fixed) and other.keys() == row.keys()]
             best = max(alike, key=lambda other: other["mean"])
             if best is row or best["mean"] <= row["mean"]:
@@ -347,8 +354,7 @@ class _Problem:
         final = with_setting(self.estimator, params)
         final.fit(self.X, self.Y if self.real else targets(final, self.Y))
         name = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "metric")
-        tried = len(self.tried | {str(setting_of(row)) for row in self.table})
-        result = SweepResult(self.table, name, params, best["mean"], final, tried)
+        result = SweepResult(self.table, name, params, best["mean"], final, len(self.tried))
         final.tuning_ = result
         return result
 
@@ -387,14 +393,14 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if by_target:  # a search of its own, for the best kernel alone
         problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
     estimator, first = problem.estimator, problem.on(_SIZES[0])
-    first.sweep(_first_round(problem))
+    first.sweep(_first_round(problem), race=np.inf)
     if not by_target and _takes_products(problem):
         if isinstance(estimator, MultiViewRidge):
             for best in first.kinds()[:2]:
                 powers = _takes_powers(best.get("kernel", estimator.kernel), problem)
                 how = ["kernels", "product"] if powers else ["kernels"]
-                first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
-        first.sweep([_product(problem, first.best())])
+                first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}], race=np.inf)
+        first.sweep([_product(problem, first.best())], race=np.inf)
     kinds = first.kinds()
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
@@ -408,9 +414,9 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
     if not problem.real:
         decoded = {**chosen, **problem.decoders}
-        last.sweep([chosen | {"intercept": [False]}, decoded, decoded | {"center": [False]}])
+        last.sweep([chosen | {"intercept": [False]}, decoded, decoded | {"center": [False]}], _NEAR)
         last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
-    found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
+    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # its own settings are among them
     if by_target:
         last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
         found = next((row for row in last.table if "weights" in row), found)
@@ -418,7 +424,6 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
     kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
-    problem.tried = {str(setting_of(row)) for part in (first, middle, last) for row in part.table}
     log.info("tune: %d settings%s, each on %d folds", len(problem.tried), kind, problem.cv)
     return found
 
