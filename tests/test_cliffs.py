@@ -326,7 +326,7 @@ OTHERS = {
     "grids and rounds of a search": """
         fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
         select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
-        select.sweeps._LEAD select.tuning._FAR select.tuning._NEAR
+        select.tuning._FAR select.tuning._NEAR
         methods.view_weights._DRAWN methods.view_weights._MOVED methods.view_weights._MOST
         methods.view_weights._CONCENTRATIONS methods.view_weights._POWER
         methods.view_weights._JITTER methods.view_weights._REVIVED

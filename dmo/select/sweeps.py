@@ -57,7 +57,6 @@ from dmo.threads import in_threads, thread_count
 
 __all__ = ["sweep"]
 
-_LEAD = 4  # one of so many settings leads
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
 _VOTES = ("sharpness", "visual", "decoder")
 _POWERS = ("decoder__prior_power", "decoder__propensity", "decoder__standardize")
@@ -228,10 +227,10 @@ def compared(
     folds: int,
     metric: str | Metric | None,
     random_state: int | None,
-    floor: float | None = None,
+    floors: Sequence[float] | None = None,
 ) -> tuple[SweepResult, bool]:
-    """What is found, with the best setting not yet fitted, and whether it is of real outputs. With a `floor` those settings
-    alone see all folds that reach it on the first; where it is -inf, those that lead there."""
+    """What is found, with the best setting not yet fitted, and whether it is of real outputs. With `floors` those settings
+    alone see all folds that reach them by their mean over one fold and two; where they are -inf, those that lead there."""
     _check_grid(estimator, grid)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
@@ -261,10 +260,10 @@ def compared(
     last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         order = sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer))
-        heats = (1, folds) if floor is not None else (folds,)
+        heats = sorted({1, min(2, folds), folds} if floors is not None else {folds})
         for heat, (kind, number) in itertools.product(heats, order):
             if number == order[0][1]:
-                scores.race(heat, floor, failed)
+                scores.race(heat, floors, failed)
             if number in failed:
                 continue
             fixed = outer[number]
@@ -422,7 +421,8 @@ class _Scores:
     def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
-        self.left_out = np.zeros_like(self.known)
+        # what a race does not ask for, settings that have lost it, and the folds that it has come to
+        self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
         found = self._kept.load()
@@ -440,19 +440,20 @@ class _Scores:
         """Whether the score of an inner setting on a fold is still to be found."""
         return not (self.known | self.left_out)[self.outer, inner, fold]
 
-    def race(self, folds: int, floor: float | None, failed: Container[int]) -> None:
-        """Ask for the first folds of all settings; then for all folds of those that reach a floor, or of some and the best of
-        every outer one."""
-        self.left_out[:] = False
-        self.left_out[..., folds:] = True
-        if folds == self.known.shape[2] and floor is not None:
-            first = self.values[..., 0].copy()
-            first[[number in failed for number in range(len(first))]] = -np.inf
-            least: Any = floor
-            if np.isinf(floor):
-                leading = np.sort(first, axis=None)[-max(1, first.size // _LEAD)]
-                least = np.minimum(leading, first.max(axis=1, keepdims=True))
-            self.left_out[first < least] = True
+    def race(self, folds: int, floors: Sequence[float] | None, failed: Container[int]) -> None:
+        """Ask for some folds of those that reach a floor by the folds before, or of the better half, then the best quarter,
+        and the best of every outer setting."""
+        done = self.heat
+        if done and floors is not None:
+            means = self.values[..., :done].mean(axis=2)
+            means[self.lost | np.array([[number in failed] for number in range(len(means))])] = -np.inf
+            least: Any = floors[done - 1]
+            if np.isinf(least):
+                leading = np.sort(means, axis=None)[-max(2, -(-means.size // (2 * done))) :][0]
+                least = np.minimum(leading, means.max(axis=1, keepdims=True))
+            self.lost = (means < least) | np.isneginf(means)
+        self.heat, self.left_out[:], self.left_out[..., folds:] = folds, self.lost[..., None], True
+        if folds == self.known.shape[2]:
             self._advance(int((self.left_out & ~self.known).sum()))
 
     def put(self, inner: int, fold: int, score: float) -> None:

@@ -3,7 +3,8 @@
 A search goes on in rounds, each a sweep of `dmo.selection`: kernels and their widths, scales and few ridges, on some samples
 where there are many; then, on more of them, widths and ridges beside those of the best two kinds, as long as they get
 better, without an edge; then ridges on more still; then what decodes the scores. The estimator's own settings are among the
-settings of every search, so that none ends with a model that scores worse on its folds.
+settings of every search, so that none ends with a model that scores worse on its folds. Rounds are races: one fold, then two,
+leave out what cannot win, of a first round all but a quarter, later what is far below the best so far.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _SIZES = (600, 1500, 5000)  # samples of the first round, the second and the others, at most
 _ROUGH = 1e-3  # relative duality gap at which machines are compared
 _STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
-_NEAR, _FAR = 0.5, 2.0  # deviations over folds: a setting that is so far below the best on the first fold sees no other
+_NEAR, _FAR = 0.5, 2.0  # deviations over folds: a setting so far below the best on the first sees no other
 _STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
 
 
@@ -97,10 +98,12 @@ def tune(
         Labels or real outputs, as for its `fit`.
     grid : mapping of str to sequence, default=None
         Values by parameter, all of whose combinations are tried, and ridges, widths, C and balances beyond where the best
-        lies at an edge, and the estimator's own settings. None: kernels (its own, linear, and of dense rows that are
-        no histograms Laplacian), widths, scales of the columns, ridges, intercepts and what decodes scores.
+        lies at an edge, and the estimator's own settings. None: kernels (its own, linear, of dense rows that are no
+        histograms Laplacian, and of several views the product of their distances, with weights that labels or outputs
+        teach), widths, scales of the columns, ridges, intercepts and what decodes scores.
     metric : str or callable, default=None
-        See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`.
+        See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`. Where it
+        is the name of a decoder too, as "f1@5" is, that decoder is tried, unless the estimator came with one.
     cv : int, default=4
         Folds, in which every label has its share.
     random_state : int or None, default=0
@@ -199,6 +202,14 @@ class _Problem:
         return cls(estimator, X, Y, views, labels, real, metric, cv, random_state, str(metric) if ranks else None)
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether held-out scores that a decoder learns from come with the fits of a search: left out in closed form."""
+        model = self.estimator
+        exact = isinstance(model, MultiViewRidge) and model.approximation in ("auto", "exact")
+        whole = all(presence(source) is None for source in self.views.values()) and not np.isnan(self.labels).any()
+        return exact and whole and model.class_weight is None
+
+    @property
     def decoders(self) -> Grid:
         """What is tried in the place of plain scores."""
         return {"decoder": ["calibrated" if self.rule is None else self.rule]}
@@ -237,7 +248,7 @@ class _Problem:
         return replace(self, chosen=chosen, table=[])
 
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
-        """The best row of all settings so far, with those of the grids that are new. In a `race` the first fold leaves some
+        """The best row of all settings so far, with those of the grids that are new. In a `race` the first folds leave some
         out: of inf all but those that lead, else those that are so many deviations below the best."""
         X, Y = self.X, self.Y
         if self.chosen is None and isinstance(X, Mapping):
@@ -256,10 +267,10 @@ class _Problem:
         failed: list[UserError] = []
         for grid in grids:
             try:
-                floor = None
+                floors = None
                 if exact and race is not None and (np.isinf(race) or self.table):
-                    floor = -race if np.isinf(race) else self.best()["folds"][0] - race * self.best()["std"]
-                found, _ = compared(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, floor)
+                    floors = [-race if np.isinf(race) else self._behind(race, folds) for folds in (1, 2)]
+                found, _ = compared(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, floors)
                 self.table += found.table
                 self.tried |= {str(setting) for setting in settings(grid)}
             except UserError as error:
@@ -269,6 +280,11 @@ class _Problem:
         for reason in failed:
             warnings.warn(f"tune: settings are left out: {reason}", stacklevel=2)
         return self.best()
+
+    def _behind(self, deviations: float, folds: int) -> float:
+        """A mean over the first folds that is so many of its deviations below that of the best row."""
+        best = self.best()
+        return float(np.mean(best["folds"][:folds]) - deviations * best["std"] / np.sqrt(folds))
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
         """The same on more samples, with the settings of some rows and ridges beside them; itself where it has all."""
@@ -424,7 +440,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
     kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
-    log.info("tune: %d settings%s, each on %d folds", len(problem.tried), kind, problem.cv)
+    log.info("tune: %d settings%s, the leading ones on %d folds", len(problem.tried), kind, problem.cv)
     return found
 
 
@@ -453,7 +469,7 @@ def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
         distances, own = "auto", {"kernel": [ProductKernel(), ProductKernel(weights=learned)]}
     named = named_distances(distances, problem.views).values()
     scale = best["prepare__scale"] if set(named) == {"l2"} else estimator._prepare.scale
-    kept = {key: [best[key]] for key in ("intercept", "n_components", "balance") if key in best}
+    kept = {key: [best[key]] for key in ("intercept", "n_components", "balance", "decoder") if key in best}
     return own | kept | {"prepare__scale": [scale], "ridge": _RIDGES}
 
 
@@ -507,6 +523,10 @@ def _first_round(problem: _Problem) -> list[Grid]:
     grids: list[Grid] = []
     more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
+    if (
+        problem.rule is not None and problem.leaves_out
+    ):  # kernels that plain scores rank low may be the best under a rule
+        more = {**more, **problem.decoders}
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
