@@ -291,5 +291,5 @@ def test_scripts_import_only_names_that_dmo_has(folder):
             if (node.module or "").split(".")[0] == "dmo":
                 module = importlib.import_module(node.module)
                 for name in (alias.name for alias in node.names):
-                    found = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
-                    assert found, f"{script}: {node.module} has no {name}"
+                    submodule = hasattr(module, "__path__") and importlib.util.find_spec(f"{node.module}.{name}")
+                    assert hasattr(module, name) or submodule, f"{script}: {node.module} has no {name}"
