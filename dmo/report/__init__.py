@@ -10,26 +10,22 @@ from dmo.report.curves import (
 )
 from dmo.report.explorer import Samples
 from dmo.report.figures import (
-    annotated_samples,
     biplot,
-    embedding_2d,
     embedding_per_label,
     heat_map,
+    label_cooccurrence,
     loading_plot,
     precision_recall_per_label,
     score_curve,
 )
 from dmo.report.page import PageFigure, Table, write_report
-from dmo.report.samples import label_cooccurrence, thumbnail_map
 
 __all__ = [
     "PageFigure",
     "Samples",
     "Table",
-    "annotated_samples",
     "biplot",
     "calibration_curves",
-    "embedding_2d",
     "embedding_per_label",
     "heat_map",
     "label_cooccurrence",
@@ -41,6 +37,5 @@ __all__ = [
     "residuals",
     "score_curve",
     "threshold_curves",
-    "thumbnail_map",
     "write_report",
 ]

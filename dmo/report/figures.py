@@ -16,13 +16,10 @@ from dmo.errors import UserError
 from dmo.metrics import PrecisionRecall, precision_recall_curves
 from dmo.report.canvas import (
     BLUE,
-    COLORS,
     GRAY,
     HALO,
-    MARKERS,
     PALE,
     VERMILION,
-    WIDTH,
     clean,
     decimals_of,
     limits,
@@ -39,73 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
-
-
-def annotated_samples(
-    images: Sequence[np.ndarray] | np.ndarray,
-    true: Sequence[Sequence[str]],
-    predicted: Sequence[Sequence[str]],
-    columns: int = 2,
-) -> Figure:
-    """Images with their labels: those predicted and right, predicted and wrong, and missed.
-
-    Parameters
-    ----------
-    images : sequence of ndarray
-        n images, h x w (gray, dark is 0) or h x w x 3.
-    true : sequence of sequence of str
-        n lists of label names.
-    predicted : sequence of sequence of str
-        n lists of label names, in the order to show; at most 8 labels an image are listed.
-    columns : int, default=2
-        Images side by side.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, 5 inches wide.
-
-    Raises
-    ------
-    UserError
-        Where the lengths differ.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.report import annotated_samples
-    >>> figure = annotated_samples([np.zeros((8, 8))], true=[["sky", "sea"]], predicted=[["sky", "sun"]])
-    >>> figure.savefig("samples.png")
-    """
-    if not len(images) == len(true) == len(predicted) >= 1:
-        raise UserError(
-            f"annotated_samples: {len(images)} images, {len(true)} true and {len(predicted)} predicted label lists; "
-            "pass one list of each for every image"
-        )
-    lines = [_label_lines(t, p) for t, p in zip(true, predicted)]
-    step, cell = 0.185, WIDTH / columns
-    size = min(1.0, 0.42 * cell)
-    heights = [
-        max(size, step * max(map(len, lines[start : start + columns]))) + 0.16
-        for start in range(0, len(images), columns)
-    ]
-    figure = new_figure(sum(heights) + 0.34)
-    tall = figure.get_figheight()
-    for i, (image, marked) in enumerate(zip(images, lines)):
-        left, top = cell * (i % columns) + 0.06, tall - 0.06 - sum(heights[: i // columns])
-        ax = figure.add_axes((left / WIDTH, (top - size) / tall, size / WIDTH, size / tall))
-        smooth = "nearest" if max(np.shape(image)[:2]) < 100 else "antialiased"
-        ax.imshow(image, cmap="gray", interpolation=smooth)
-        ax.set(xticks=[], yticks=[], anchor="NW")
-        ax.spines[:].set_color(PALE)
-        for j, (sign, name, color) in enumerate(marked):
-            y = (top - 0.09 - step * j) / tall
-            for x, words in ((left + size + 0.1, sign), (left + size + 0.27, name)):
-                fitted = shorten(figure, words, left + cell - 0.1 - x, 10)
-                figure.text(x / WIDTH, y, fitted, color=color, size=10, va="center")
-    for x, words, color in ((0.06, "✓ right", BLUE), (1.0, "✗ wrong", VERMILION), (2.0, "○ missed", GRAY)):
-        figure.text(x / WIDTH, 0.12 / tall, words, color=color, size=10, va="center")
-    return figure
 
 
 def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most: int = 15) -> Figure:
@@ -188,62 +118,6 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
     else:  # the curve is high: below it, clear of the line of chance
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
-
-
-def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Figure:
-    """The first two components, one color and shape a class.
-
-    The ten largest classes are marked, the others drawn as gray dots.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, k)
-        Components, k >= 2.
-    labels : ndarray of int of shape (n,)
-        Class numbers 0..C-1, -1 for none.
-    names : sequence of str
-        C names.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, 5 inches wide.
-
-    Raises
-    ------
-    UserError
-        Where shapes or names do not fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.report import embedding_2d
-    >>> figure = embedding_2d(np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3, ["a", "b", "c"])
-    >>> figure.axes[0].get_xlabel()
-    'component 1'
-    """
-    Z, labels = two_columns("embedding_2d", Z), np.asarray(labels)
-    if labels.shape != (len(Z),) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= len(names):
-        raise UserError(
-            f"embedding_2d: labels must be {len(Z)} class numbers from -1 to {len(names) - 1}, got shape "
-            f"{labels.shape} of {labels.dtype}; for a 0/1 label matrix use embedding_per_label"
-        )
-    sizes = np.bincount(labels[labels >= 0], minlength=len(names))
-    picked = np.sort(np.argsort(-sizes, kind="stable")[: len(MARKERS)])
-    picked = picked[sizes[picked] > 0]
-    figure = new_figure(5.0, layout="constrained")
-    ax = clean(figure.add_subplot())
-    ax.set(xlabel="component 1", ylabel="component 2", xlim=limits(Z[:, 0]), ylim=limits(Z[:, 1]))
-    rest = ~np.isin(labels, picked)
-    ax.scatter(Z[rest, 0], Z[rest, 1], s=6, color=PALE, linewidths=0)
-    words = [shorten(figure, names[c], 1.0, 10) for c in picked]
-    for c, name, marker, color in zip(picked, words, MARKERS, itertools.cycle(COLORS)):
-        x, y = Z[labels == c].T
-        ax.scatter(x, y, s=16, color=color, marker=marker, alpha=0.75, linewidths=0, label=name)
-    name_at(ax, [np.median(Z[labels == c], axis=0) for c in picked], words)
-    columns = 5 if max(map(len, words), default=0) <= 7 else 3
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=10, markerscale=1.6)
-    return figure
 
 
 def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int = 10) -> Figure:
@@ -454,25 +328,104 @@ def heat_map(
             "with finite numbers, or NaN where nothing was measured"
         )
     figure = new_figure(0.9 + 0.34 * len(row_names), layout="constrained")
-    ax = figure.add_subplot(facecolor="#F3F4F6")
-    image = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto")
     across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
-    ax.set_xticks(range(len(across)), across, size=10, rotation=90 if len("".join(across)) > 40 else 0)
-    ax.set_yticks(range(len(down)), down, size=10)
+    ax = _color_table(figure, values, across, down, plain(value_title), 10)
     ax.set_xlabel(plain(column_title), size=10.5)
     ax.set_ylabel(plain(row_title), size=10.5)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
     if len(across) <= 10:
         _write_cells(ax, values)
     if mark:
         row, column = np.unravel_index(np.nanargmax(values), values.shape)
         frame = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)]) + (column, row)
         ax.plot(*frame.T, color=VERMILION, linewidth=2.5, clip_on=False, scalex=False, scaley=False)
-    bar = figure.colorbar(image, ax=ax, pad=0.02)
-    bar.set_label(plain(value_title), size=10.5)
-    bar.ax.spines[:].set_visible(False)
     return figure
+
+
+def _color_table(
+    figure: Figure,
+    values: np.ndarray,
+    across: Sequence[str],
+    down: Sequence[str],
+    title: str,
+    size: int,
+    **scale: float,
+) -> Axes:
+    """A table of numbers as colors with names of columns and rows, and the bar of these colors; gray where it is NaN."""
+    ax = figure.add_subplot(facecolor="#F3F4F6")
+    image = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto", **scale)
+    ax.set_xticks(range(len(across)), across, size=size, rotation=90 if len("".join(across)) > 40 else 0)
+    ax.set_yticks(range(len(down)), down, size=size)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    bar = figure.colorbar(image, ax=ax, pad=0.02)
+    bar.set_label(title, size=size + 0.5)
+    bar.ax.spines[:].set_visible(False)
+    return ax
+
+
+def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Figure:
+    """How often a label comes with another: the share of the samples of the row's label that carry the column's.
+
+    Parameters
+    ----------
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1.
+    label_names : sequence of str
+        L names.
+    most : int, default=20
+        The labels with most positives are shown, those that come together next to each other.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where names do not fit, or no label occurs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import label_cooccurrence
+    >>> figure = label_cooccurrence(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]]), ["sea", "boat", "fir"])
+    >>> sorted(text.get_text() for text in figure.axes[0].get_yticklabels())
+    ['boat', 'fir', 'sea']
+    """
+    Y = label_matrix("label_cooccurrence", Y, label_names)
+    counts = Y.sum(axis=0, dtype=np.int64)
+    picked = np.argsort(-counts, kind="stable")[:most]
+    picked = picked[counts[picked] > 0]
+    if not len(picked):
+        raise UserError("label_cooccurrence: no label occurs in Y; pass samples with labels")
+    shares = cooccurrence(Y[:, picked])
+    order = _seriate(shares)
+    shares, picked = shares[np.ix_(order, order)], picked[order]
+    np.fill_diagonal(shares, np.nan)
+    figure = new_figure(1.9 + 0.2 * len(picked), layout="constrained")
+    names = [shorten(figure, label_names[label], 1.2, 9) for label in picked]
+    _color_table(figure, shares, names, names, "share of the row's samples", 9, vmin=0, vmax=1)
+    return figure
+
+
+def cooccurrence(Y: np.ndarray) -> np.ndarray:
+    """Entry (a, b): of the samples with label a, the share that has b too; 0 where none has a. Y n x L, 0/1."""
+    together = Y.T.astype(np.float64) @ Y
+    counts = np.diag(together).copy()
+    return together / np.maximum(counts, 1)[:, None]
+
+
+def _seriate(shares: np.ndarray) -> np.ndarray:
+    """An order of the labels that puts those that come together side by side: leaves of average linkage."""
+    from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import squareform
+
+    if len(shares) < 3:
+        return np.arange(len(shares))
+    distance = 1 - (shares + shares.T) / 2
+    np.fill_diagonal(distance, 0)
+    return leaves_list(linkage(squareform(distance, checks=False), "average", optimal_ordering=True))
 
 
 def score_curve(
@@ -538,13 +491,6 @@ def _write_cells(ax: Axes, values: np.ndarray) -> None:
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
         color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # not the page's own colors
         ax.text(column, row, words, ha="center", va="center", size=9, color=color)
-
-
-def _label_lines(true: Sequence[str], predicted: Sequence[str], most: int = 8) -> list[tuple[str, str, str]]:
-    """(sign, name, color) for each label of a sample: the predicted ones as given, then the missed ones."""
-    lines = [("✓", name, BLUE) if name in true else ("✗", name, VERMILION) for name in predicted]
-    lines += [("○", name, GRAY) for name in true if name not in predicted]
-    return lines if len(lines) <= most else [*lines[: most - 1], ("", f"{len(lines) - most + 1} more", GRAY)]
 
 
 def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
