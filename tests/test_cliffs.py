@@ -246,7 +246,7 @@ OTHERS = {
         decide.probabilities._THRESHOLD_PRIOR
     """,
     "layout of pages, figures and messages": """
-        cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
+        cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.search.LABELS_SHOWN
         cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.curves._BINS report.curves._STEPS
         report.explorer.IMAGE_BYTES report.explorer.IMAGE_SIDE report.explorer.MOST_LABELS

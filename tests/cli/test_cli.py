@@ -1151,7 +1151,9 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     page = (folder / "report.html").read_text()
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
     drawn = {path.stem for path in folder.glob("*.png")}
-    assert drawn == {"co-occurrence", "precision-recall"}
+    assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
+    assert "data:image/png" in page  # the digits themselves
+    assert "Jaccard index" in page
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)
 
