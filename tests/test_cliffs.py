@@ -248,9 +248,9 @@ OTHERS = {
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.search.LABELS_SHOWN
-        cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.curves._BINS report.curves._STEPS
+        cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.explorer.IMAGE_BYTES report.explorer.IMAGE_SIDE report.explorer.MOST_LABELS
-        report.explorer.MOST_SAMPLES report.explorer.MOST_SCORES report.curves._DOTS
+        report.explorer.MOST_SAMPLES report.explorer.MOST_SCORES report.figures._DOTS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE

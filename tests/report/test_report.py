@@ -21,8 +21,7 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 from dmo import report
 from dmo.metrics import top_scores
 from dmo.report import explorer
-from dmo.report.curves import pooled_measures, reliability
-from dmo.report.figures import cooccurrence
+from dmo.report.figures import cooccurrence, pooled_measures, reliability
 
 HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
 
