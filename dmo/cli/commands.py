@@ -97,7 +97,7 @@ class LazyGroup(CommandFirst):
 @cache
 def command_of(entry: Lazy, program: str) -> Any:
     """The command of an entry, with the options that every run has; `program`: what it is called in a log."""
-    from dmo.cli.running import offer_run_options, offering  # what a stand-in does without
+    from dmo.cli.options import offer_run_options, offering  # what a stand-in does without
 
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):

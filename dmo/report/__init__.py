@@ -1,6 +1,5 @@
 """Images of data, scores and fits, and a self-contained HTML report."""
 
-from dmo.report.explorer import Samples
 from dmo.report.figures import (
     biplot,
     calibration_curves,
@@ -16,7 +15,7 @@ from dmo.report.figures import (
     score_curve,
     threshold_curves,
 )
-from dmo.report.page import PageFigure, Table, write_report
+from dmo.report.page import PageFigure, Samples, Table, write_report
 
 __all__ = [
     "PageFigure",

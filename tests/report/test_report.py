@@ -20,7 +20,7 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 
 from dmo import report
 from dmo.metrics import top_scores
-from dmo.report import explorer
+from dmo.report import page as pages
 from dmo.report.figures import cooccurrence, pooled_measures, reliability
 
 HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
@@ -344,7 +344,7 @@ def test_very_many_labels_are_named_but_not_all_searched():
 
 
 def test_images_stop_at_their_limit_and_the_page_says_so(monkeypatch):
-    monkeypatch.setattr(explorer, "IMAGE_BYTES", 2000)
+    monkeypatch.setattr(pages, "IMAGE_BYTES", 2000)
     pixels = np.random.default_rng(0).integers(0, 255, (16, 16), dtype=np.uint8)
     Y = np.eye(8)
     names, given = list("abcdefgh"), {"a": np.arange(8)[:, None]}
