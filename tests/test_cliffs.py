@@ -290,7 +290,7 @@ OTHERS = {
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
-        workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
+        workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,
     "tolerances, and steps up to one": """
         fit.view_neighbors._ZERO methods.landmark_ridge._DIGITS methods.landmark_ridge._WELL
