@@ -208,6 +208,7 @@ BLOCKS = {
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "inputs.outputs._BLOCK": lambda: sparse_labels(),
     "inputs.preparation._BLOCK": lambda: ridge(prepare="standard"),
+    "inputs.preparation._STRIP": lambda: ridge(prepare="standard"),
     "methods.shared_fits._STRIP": lambda: _swept(),
     "methods.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
     "fit.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),

@@ -34,8 +34,9 @@ class Places:
     def _seen(self, Z: np.ndarray) -> np.ndarray:
         """Directions in float64; 0 for rows at the mean."""
         found = np.asarray(Z, np.float64) - self.origin
-        lengths = np.linalg.norm(found, axis=-1, keepdims=True)
-        return np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0)
+        lengths = np.sqrt(np.einsum("...i,...i->...", found, found))[..., None]
+        found /= np.where(lengths > 0, lengths, 1.0)
+        return found
 
     def nearest(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Find the rows that are nearest to a query (p), and their cosines."""

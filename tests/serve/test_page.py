@@ -48,7 +48,10 @@ def test_ctrl_c_before_the_page_runs_ends_it_without_a_warning(capsys):
             signal.raise_signal(signal.SIGINT)
             return super().get_loop_factory()
 
-    server = uvicorn.Server(Interrupted(lambda *_: None, log_level="warning", lifespan="off", interface="asgi3"))
+    async def silent(scope, receive, send):
+        pass
+
+    server = uvicorn.Server(Interrupted(silent, log_level="warning", lifespan="off"))
     with _listening("127.0.0.1", 0) as listener, _until_interrupted(server):
         server.run([listener])
     assert capsys.readouterr().err == "stopped\n"
