@@ -52,7 +52,7 @@ def is_single_blas() -> bool:
 
 def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
     """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
-    threads = thread_count(n_threads)
+    threads = 1 if n <= least else thread_count(n_threads)  # to look for BLAS's takes longer than a row
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]

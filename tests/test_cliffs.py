@@ -214,6 +214,7 @@ BLOCKS = {
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "inputs.outputs._BLOCK": lambda: sparse_labels(),
     "inputs.preparation._BLOCK": lambda: ridge(prepare="standard"),
+    "inputs.preparation._STRIP": lambda: ridge(prepare="standard"),
     "methods.shared_fits._STRIP": lambda: _swept(),
     "methods.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
     "fit.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),
@@ -297,7 +298,7 @@ OTHERS = {
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
-        workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
+        workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,
     "tolerances, and steps up to one": """
         fit.view_neighbors._ZERO methods.landmark_ridge._DIGITS methods.landmark_ridge._WELL

@@ -70,10 +70,6 @@ def serve(
             if not _is_loopback(host):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
             address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
-            show({"address": address, "openapi": f"{address}openapi.json"})
-            say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
-            sys.stdout.flush()
-            wanted = sys.stdout.isatty() if browser is None else browser
             server = uvicorn.Server(
                 uvicorn.Config(
                     app,
@@ -90,10 +86,14 @@ def serve(
                     timeout_graceful_shutdown=_PATIENCE,
                 )
             )
-            with (
-                _opened(address) if wanted else nullcontext()
-            ):  # the socket listens already: the browser's request waits
-                _until_interrupted(server, listener)
+            with _until_interrupted(server):
+                show({"address": address, "openapi": f"{address}openapi.json"})
+                say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
+                sys.stdout.flush()
+                wanted = sys.stdout.isatty() if browser is None else browser
+                # the socket listens already: the browser's request waits
+                with _opened(address) if wanted else nullcontext():
+                    server.run([listener])
 
 
 @contextmanager
@@ -107,10 +107,12 @@ def _opened(address: str) -> Iterator[None]:
         yield
 
 
-def _until_interrupted(server: Any, listener: socket.socket) -> None:
-    """Serve until Ctrl-C, which ends well: that is how a page is closed."""
+@contextmanager
+def _until_interrupted(server: Any) -> Iterator[None]:
+    """Let Ctrl-C end the server, also before it runs, and end well: that is how a page is closed."""
     try:
-        server.run([listener])
+        with server.capture_signals():
+            yield
     except KeyboardInterrupt as stop:
         if type(stop) is not KeyboardInterrupt:  # SIGTERM: the exit code says so
             raise
