@@ -58,8 +58,7 @@ def serve(
     try:
         import uvicorn
 
-        from dmo.serve.app import make_app
-        from dmo.serve.guard import Limits, _Connection
+        from dmo.serve.app import Limits, _Connection, make_app
         from dmo.workflows.trial import open_trial
     except ImportError:
         raise ImportError(_CURE) from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.features import colors, points, textures
+from dmo.features import descriptors
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.features.words import Vocabulary
@@ -36,19 +36,19 @@ class SourceImage:
 
     @cached_property
     def gray(self) -> np.ndarray:
-        return colors.gray(self.image)
+        return descriptors.gray(self.image)
 
     @cached_property
     def dense_points(self) -> np.ndarray:
-        return points.dense_points(*self.image.shape[:2])
+        return descriptors.dense_points(*self.image.shape[:2])
 
     @cached_property
     def harris_points(self) -> np.ndarray:
-        return points.harris_points(self.gray)
+        return descriptors.harris_points(self.gray)
 
     @cached_property
     def hue_sums(self) -> np.ndarray:
-        return points.hue_sums(self.image)
+        return descriptors.hue_sums(self.image)
 
     def points(self, local: str) -> np.ndarray:
         """The points of a local descriptor: m x 3 (x, y, patch side)."""
@@ -58,8 +58,8 @@ class SourceImage:
         """The local descriptors of one kind of `LOCAL`: m x d float32."""
         at = self.points(local)
         if local.endswith("sift"):
-            return points.sift(self.gray, at)
-        return points.hue_histograms(self.image, at, self.hue_sums)
+            return descriptors.sift(self.gray, at)
+        return descriptors.hue_histograms(self.image, at, self.hue_sums)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _whole(function: Callable[[np.ndarray], np.ndarray], dimension: int, histogr
 
 
 def _color(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
-    dimension = bands * colors.BINS**3
+    dimension = bands * descriptors.BINS**3
     return Descriptor(lambda image, _: function(image.image, bands=bands), dimension, True, bands=bands)
 
 
@@ -117,7 +117,12 @@ def morp491(image: np.ndarray) -> np.ndarray:
     >>> morp491(np.zeros((32, 32, 3), np.uint8)).shape
     (491,)
     """
-    parts = (colors.correlogram, colors.color_moments, textures.wavelet_texture, colors.color_histogram)
+    parts = (
+        descriptors.correlogram,
+        descriptors.color_moments,
+        descriptors.wavelet_texture,
+        descriptors.color_histogram,
+    )
     return np.concatenate([part(image) for part in parts])
 
 
@@ -125,18 +130,22 @@ DESCRIPTORS: dict[str, Descriptor] = {
     **{
         name + suffix: _color(function, bands)
         for name, function in (
-            ("rgb", colors.rgb_histogram),
-            ("lab", colors.lab_histogram),
-            ("hsv", colors.hsv_histogram),
+            ("rgb", descriptors.rgb_histogram),
+            ("lab", descriptors.lab_histogram),
+            ("hsv", descriptors.hsv_histogram),
         )
-        for suffix, bands in (("", 1), ("_v3h1", colors.BANDS))
+        for suffix, bands in (("", 1), ("_v3h1", descriptors.BANDS))
     },
-    "gist": _whole(textures.gist, 512, False),
-    **{name + suffix: _words(name, bands) for name in LOCAL for suffix, bands in (("", 1), ("_v3h1", colors.BANDS))},
-    "correlogram": _whole(colors.correlogram, 256, False),
-    "moments": _whole(colors.color_moments, 9, False),
-    "wavelets": _whole(textures.wavelet_texture, 10, False),
-    "histogram216": _whole(colors.color_histogram, 216, True),
+    "gist": _whole(descriptors.gist, 512, False),
+    **{
+        name + suffix: _words(name, bands)
+        for name in LOCAL
+        for suffix, bands in (("", 1), ("_v3h1", descriptors.BANDS))
+    },
+    "correlogram": _whole(descriptors.correlogram, 256, False),
+    "moments": _whole(descriptors.color_moments, 9, False),
+    "wavelets": _whole(descriptors.wavelet_texture, 10, False),
+    "histogram216": _whole(descriptors.color_histogram, 216, True),
     "morp491": _whole(morp491, 491, False),
 }
 """Every view that can be computed from an image, by its name in a feature store."""

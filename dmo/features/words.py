@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.features.colors import band_histogram
+from dmo.features.descriptors import band_histogram
 from dmo.hashing import digest
 
 
