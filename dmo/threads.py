@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -115,12 +115,14 @@ def single_blas(threads: int | None = None) -> Iterator[None]:
         _threads.reset(token)
 
 
-def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+def product(A: Any, B: Any) -> Any:
     """Multiply matrices, rows of A shared out among threads.
 
     A (m, d); B (d, k) -> (m, k)
     """
     # The strips do not depend on the number of threads, nor does the result.
+    if not isinstance(A, np.ndarray):  # rows that live elsewhere, where their products are made
+        return A @ B
     m, k = len(A), B.shape[1]
     if m * k * len(B) < _LEAST_WORK:
         return np.asarray(A @ B)

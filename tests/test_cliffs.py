@@ -294,7 +294,7 @@ OTHERS = {
         kernels.base._KEPT
         graphs.search._PAIRS inputs.views._CHUNK inputs.views._READINGS inputs.views._SHARE
         threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
-        linalg.cg._SAVED linalg.cg._WORTH linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST
+        linalg.cg._SAVED linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST linalg.tiles._WORTH
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
