@@ -69,7 +69,8 @@ def serve(
         with _listening(host, port) as listener:
             if not _is_loopback(host):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
-            address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
+            shown = f"[{host}]" if ":" in host else host
+            address = f"http://{shown}:{listener.getsockname()[1]}/{token}/"
             show({"address": address, "openapi": f"{address}openapi.json"})
             say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
             sys.stdout.flush()
@@ -120,20 +121,12 @@ def _until_interrupted(server: Any, listener: socket.socket) -> None:
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens; UserError where the address is none of this machine, or the port is taken."""
     try:
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen()
-        except OSError:
-            listener.close()
-            raise
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(address, family=family)
     except OSError as error:
         raise UserError(
             f"cannot listen on {host}, port {port}: {error.strerror}; pass other --host or --port"
         ) from error
-    return listener
 
 
 def _is_loopback(host: str) -> bool:
@@ -141,7 +134,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
