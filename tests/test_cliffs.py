@@ -83,6 +83,12 @@ CLIFFS = {
         lambda: ridge(approximation=Exact("memory", "float32")),
         1e-5,
     ),
+    "kernels.base._DOUBLE": (
+        "float64 distances of all folds below, float32 above",
+        N,
+        lambda: swept(MultiViewRidge("laplacian", prepare="none"), {"ridge": [0.5]}),
+        1e-5,
+    ),
     "fit.exact._SMALL": ("float64 entries below, float32 above", N, lambda: ridge(), 1e-5),
     "methods.svr._DOUBLE": (
         "float64 kernels of regressions below, float32 above",
@@ -284,6 +290,7 @@ OTHERS = {
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
         fit.row_sums._SEGMENT fit.row_sums._TASKS fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
+        kernels.base._KEPT
         graphs.search._PAIRS inputs.views._CHUNK inputs.views._READINGS inputs.views._SHARE
         threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.cg._SAVED linalg.cg._WORTH linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST
@@ -309,7 +316,7 @@ OTHERS = {
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
         methods.landmark_ridge._SINGLE decide.rules._STEPS fit.ridge_solves._ENOUGH fit.ridge_solves._PRODUCTS
         methods.svr_admm._CHECK methods.svr_admm._MEMORY methods.llt_svr._TIE methods.llt_svr._TOLERANCE
-        methods.svr_admm._REPAIRS methods.tagprop._STEPS select.tuning._STEPS blocks.APART
+        methods.svr_admm._REPAIRS methods.view_weights._ROUNDING methods.tagprop._STEPS select.tuning._STEPS blocks.APART
         blocks.MOSTLY inputs.views._LARGEST
     """,
     "sizes above which a call is refused in a sentence": """
@@ -319,6 +326,7 @@ OTHERS = {
     "grids and rounds of a search": """
         fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
         select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
+        select.sweeps._LEAD select.tuning._FAR select.tuning._NEAR
         methods.view_weights._DRAWN methods.view_weights._MOVED methods.view_weights._MOST
         methods.view_weights._CONCENTRATIONS methods.view_weights._POWER
         methods.view_weights._JITTER methods.view_weights._REVIVED

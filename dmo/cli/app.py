@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "suggest": Lazy(
         "dmo.cli.suggest:suggest",
-        "List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones.",
+        "List samples (default: all but test samples) worth a look: uncertain, probably wrong, unlike the labeled ones.",
     ),
     "demo": Lazy(
         "dmo.cli.demo:demo",

@@ -305,6 +305,23 @@ class KeptRows(RowsOf):
             if current_client() is not None:  # whose workers may be the first to read
                 self.__dict__.update(kept=self._keep(self.until))
 
+    @classmethod
+    def held(cls, views: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Views that a search reads many times: those of a store in memory, where a share of it holds them."""
+        lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
+        size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
+        if current_client() is not None or size > _SHARE * psutil.virtual_memory().available:
+            return dict(views)
+        made = {key: cls(view, key) for key, view in lazy.items()}
+        for view in made.values():
+            view.__dict__.update(kept=rows(view.source), until=None)
+        return {**views, **made}
+
+    @property
+    def histogram(self) -> bool:
+        """Whether the source calls its rows histograms."""
+        return bool(getattr(numbered(self.source)[0], "histogram", False))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "lock": None, "until": None}
 
@@ -355,7 +372,7 @@ def _on_this_machine(client: Any) -> bool:
 
 def _written_finite(view: Rows) -> bool:
     """Whether NaN and infinity were refused before: when a store's rows were written, or where samples are missing."""
-    if isinstance(view, Subset):
+    if isinstance(view, (Subset, KeptRows)):
         return _written_finite(view.source)
     if isinstance(view, (DenseView, SparseView)):
         return not view.missing

@@ -505,6 +505,8 @@ class SweepResult:
         Its mean score.
     best_estimator : estimator
         A clone with that setting, fitted on all samples unless refit was False.
+    tried : int
+        How many settings were scored, those that a search left behind on fewer samples among them.
 
     Examples
     --------
@@ -518,6 +520,10 @@ class SweepResult:
     best_params: dict[str, Any]
     best_score: float
     best_estimator: Any
+    tried: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tried", self.tried or len(self.table))
 
     @property
     def best_params_(self) -> dict[str, Any]:
@@ -557,7 +563,8 @@ class SweepResult:
         """
         table = [{key: _plain(value) for key, value in row.items()} for row in self.table]
         best = {key: _plain(value) for key, value in self.best_params.items()}
-        return {"table": table, "metric": self.metric, "best_params": best, "best_score": self.best_score}
+        found = {"table": table, "metric": self.metric, "best_params": best, "best_score": self.best_score}
+        return found | {"tried": self.tried}
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any], estimator: Any) -> Self:
@@ -577,7 +584,8 @@ class SweepResult:
         """
         table = [{str(key): decode(value) for key, value in row.items()} for row in meta["table"]]
         best = {str(key): decode(value) for key, value in meta["best_params"].items()}
-        return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator)
+        tried = int(meta.get("tried", 0))  # which models of before do not say
+        return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator, tried)
 
 
 def _plain(value: Any) -> Any:

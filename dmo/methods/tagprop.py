@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -49,6 +50,13 @@ class Neighborhoods:
         """
         return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()], by_rank)
 
+    @cached_property
+    def _entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of every label of a neighbor: which pair of samples it belongs to, and its place among the n x L predictions."""
+        (n, k), L = self.distances.shape[1:], self.labels.shape[1]
+        pair = np.repeat(np.arange(n * k), np.diff(self.labels.indptr))
+        return pair, pair // k * L + self.labels.indices
+
     @property
     def start(self) -> np.ndarray:
         """Weights to begin with: nearer ones count more by distance, all the same by rank."""
@@ -73,10 +81,9 @@ class Neighborhoods:
 
         shares (n, k) -> (n, L)
         """
-        (n, k), L = shares.shape, self.labels.shape[1]
-        entries = np.diff(self.labels.indptr)
-        place = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1)) * L + self.labels.indices
-        return np.bincount(place, np.repeat(shares.ravel(), entries), n * L).reshape(n, L)
+        n, L = len(shares), self.labels.shape[1]
+        pair, place = self._entries
+        return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Work out the derivative of a function of the predictions by the weights.
@@ -84,10 +91,8 @@ class Neighborhoods:
         shares (n, k); slope (n, L) -> (V,)
         """
         n, k = shares.shape
-        entries = np.diff(self.labels.indptr)
-        sample = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1))
-        pair = np.repeat(np.arange(n * k), entries)
-        of_share = np.bincount(pair, slope[sample, self.labels.indices], n * k).reshape(n, k)
+        pair, place = self._entries
+        of_share = np.bincount(pair, slope.ravel()[place], n * k).reshape(n, k)
         of_exponent = shares * (of_share - (shares * of_share).sum(axis=1, keepdims=True))
         if self.by_rank:
             return of_exponent.sum(axis=0)

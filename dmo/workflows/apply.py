@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -51,6 +51,12 @@ class AppliedModel:
     def some(self, rows: slice | np.ndarray) -> dict[str, Rows]:
         """The views of some of the samples."""
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
+
+    def keep(self, rows: np.ndarray) -> AppliedModel:
+        """The same model with some of the samples."""
+        Y = None if self.Y is None else self.Y[rows]
+        views = {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
+        return replace(self, views=views, Y=Y, index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         """Label scores, or real values (m x L), of some of the samples."""
