@@ -317,11 +317,11 @@ OTHERS = {
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
         methods.landmark_ridge._SINGLE decide.rules._STEPS fit.ridge_solves._ENOUGH fit.ridge_solves._PRODUCTS
         methods.svr_admm._CHECK methods.svr_admm._MEMORY methods.llt_svr._TIE methods.llt_svr._TOLERANCE
-        methods.svr_problem._REPAIRS methods.view_weights._ROUNDING methods.tagprop._STEPS select.tuning._STEPS blocks.APART
+        methods.svr_admm._REPAIRS methods.view_weights._ROUNDING methods.tagprop._STEPS select.tuning._STEPS blocks.APART
         blocks.MOSTLY inputs.views._LARGEST
     """,
     "sizes above which a call is refused in a sentence": """
-        methods.mope._ALL methods.mope._SMALL graphs.weights._KENDALL labels.proximities.MOST_SETS
+        methods.mope._ALL methods.mope._SMALL graphs.adjacency._KENDALL labels.proximities.MOST_SETS
         methods.discriminant.PAIRS space._WIDEST
     """,
     "grids and rounds of a search": """

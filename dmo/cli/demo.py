@@ -87,6 +87,7 @@ def demo(
         page = workflows.report_page.page_of(
             run, judged, features, out / "report.html", "dmo demo: handwritten digits", lead=LEAD, more=[search]
         )
+    assert applied.Y is not None  # digits have labels
     found = {}
     for name, each in zip(models, judged):
         right = each.scores[:, :N_DIGITS].argmax(axis=1) == applied.Y[:, :N_DIGITS].argmax(axis=1)

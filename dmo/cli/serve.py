@@ -69,7 +69,8 @@ def serve(
         with _listening(host, port) as listener:
             if not _is_loopback(host):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
-            address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
+            shown = f"[{host}]" if ":" in host else host
+            address = f"http://{shown}:{listener.getsockname()[1]}/{token}/"
             server = uvicorn.Server(
                 uvicorn.Config(
                     app,
@@ -122,20 +123,12 @@ def _until_interrupted(server: Any) -> Iterator[None]:
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens; UserError where the address is none of this machine, or the port is taken."""
     try:
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen()
-        except OSError:
-            listener.close()
-            raise
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(address, family=family)
     except OSError as error:
         raise UserError(
             f"cannot listen on {host}, port {port}: {error.strerror}; pass other --host or --port"
         ) from error
-    return listener
 
 
 def _is_loopback(host: str) -> bool:
@@ -143,7 +136,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

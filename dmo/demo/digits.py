@@ -40,7 +40,7 @@ def _loaded() -> Any:
 
 def digit_image(name: str) -> np.ndarray:
     """The 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_source`, by its id."""
-    return np.uint8(255 * (1 - _loaded().images[int(name.rpartition(" ")[2])] / 16))
+    return (255 * (1 - _loaded().images[int(name.rpartition(" ")[2])] / 16)).astype(np.uint8)
 
 
 def digits() -> Digits:

@@ -19,8 +19,7 @@ from dmo.features.embedding import Embedding
 from dmo.features.extraction import Extraction, Extractor, extract, learn_vocabularies
 from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing, list_images
-from dmo.features.sets import DESCRIPTORS, SETS, Recipe, morp491
-from dmo.features.words import Vocabulary, learn_vocabulary
+from dmo.features.sets import DESCRIPTORS, SETS, Recipe, Vocabulary, learn_vocabulary, morp491
 
 __all__ = [
     "DESCRIPTORS",

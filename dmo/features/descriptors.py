@@ -57,16 +57,6 @@ def rgb_codes(image: np.ndarray, bins: int = BINS) -> np.ndarray:
     return (steps[..., 0] * bins + steps[..., 1]) * bins + steps[..., 2]
 
 
-def lab_codes(channels: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The cell of every pixel among bins^3 cells of L in 0..100, a and b in -128..128."""
-    return _codes(channels, (0, -128, -128), (100, 128, 128), bins)
-
-
-def hsv_codes(channels: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The cell of every pixel among bins^3 cells of hue, saturation and value."""
-    return _codes(channels, (0, 0, 0), (360, 1, 1), bins)
-
-
 def _histogram(codes: np.ndarray, bins: int, bands: int) -> np.ndarray:
     height = codes.shape[0]
     return band_histogram(codes, bins**3, np.arange(height)[:, None], height, bands)
@@ -131,7 +121,7 @@ def lab_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.nda
     >>> lab_histogram(np.zeros((32, 32, 3), np.uint8)).shape
     (1728,)
     """
-    return _histogram(lab_codes(lab(image), bins), bins, bands)
+    return _histogram(_codes(lab(image), (0, -128, -128), (100, 128, 128), bins), bins, bands)
 
 
 def hsv_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
@@ -162,7 +152,7 @@ def hsv_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.nda
     >>> hsv_histogram(np.zeros((32, 32, 3), np.uint8), bands=3).shape
     (5184,)
     """
-    return _histogram(hsv_codes(hsv(image), bins), bins, bands)
+    return _histogram(_codes(hsv(image), (0, 0, 0), (360, 1, 1), bins), bins, bands)
 
 
 def color_histogram(image: np.ndarray) -> np.ndarray:
@@ -321,7 +311,8 @@ def gist(image: np.ndarray) -> np.ndarray:
 def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
     """Mean magnitudes of one scale's responses, orientations x 4 x 4, at the centers of `reduction` x `reduction` pixels."""
     size = len(spectrum)
-    kept = low_frequencies(size, reduction)
+    half = size // reduction // 2
+    kept = np.r_[0:half, size - half : size]  # the frequencies that an image 1/`reduction` as wide has
     filters = gabor_filters(size)[scale * 8 : scale * 8 + ORIENTATIONS[scale]]
     to_center = np.exp(1j * np.pi * (reduction - 1) * scipy.fft.fftfreq(size)[kept]).astype(np.complex64)
     centered = spectrum[np.ix_(kept, kept)] * to_center[:, None] * to_center
@@ -331,12 +322,6 @@ def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
     step = side // GIST_BLOCKS
     inner = responses[:, pad : pad + side, pad : pad + side]
     return inner.reshape(len(filters), GIST_BLOCKS, step, GIST_BLOCKS, step).mean(axis=(2, 4))
-
-
-def low_frequencies(size: int, reduction: int) -> np.ndarray:
-    """The places, in the order of the Fourier transform, of the frequencies that an image 1/`reduction` as wide has."""
-    half = size // reduction // 2
-    return np.r_[0:half, size - half : size]
 
 
 def prefilter(image: np.ndarray, cycles: float = 4.0, pad: int = 8) -> np.ndarray:
@@ -455,15 +440,17 @@ def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
     >>> np.abs(harris_points(gray)[:4, :2] - 31.5).min() > 8  # the corners of the square
     np.True_
     """
+    cv2 = need_library("cv2")
     image = gray.astype(np.float32)
     corners = [_cornerness(image, sigma) for sigma in SIGMAS]
-    laplacians = np.stack([_laplacian(image, sigma) for sigma in SIGMAS])
+    laplacians = np.stack([sigma**2 * np.abs(cv2.Laplacian(_smooth(image, sigma), cv2.CV_32F)) for sigma in SIGMAS])
     larger = np.ones(laplacians.shape, dtype=bool)
     larger[1:] &= laplacians[1:] >= laplacians[:-1]
     larger[:-1] &= laplacians[:-1] >= laplacians[1:]
     found, strength = [], []
     for k, (corner, sigma) in enumerate(zip(corners, SIGMAS)):
-        y, x = np.nonzero(_peaks(corner) & (corner > LEAST_CORNER) & larger[k])
+        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # the largest of their neighborhoods
+        y, x = np.nonzero(peaks & (corner > LEAST_CORNER) & larger[k])
         found.append(np.column_stack([x, y, np.full(len(x), PATCH_PER_SIGMA * sigma)]))
         strength.append(corner[y, x])
     points, weights = np.concatenate(found).astype(np.float32), np.concatenate(strength)
@@ -483,16 +470,6 @@ def _cornerness(image: np.ndarray, sigma: float) -> np.ndarray:
     dx, dy = (cv2.Scharr(smooth, cv2.CV_32F, *d, scale=fine / 32) for d in ((1, 0), (0, 1)))
     xx, yy, xy = (_smooth(part, sigma) for part in (dx * dx, dy * dy, dx * dy))
     return xx * yy - xy * xy - 0.05 * (xx + yy) ** 2
-
-
-def _laplacian(image: np.ndarray, sigma: float) -> np.ndarray:
-    cv2 = need_library("cv2")
-    return sigma**2 * np.abs(cv2.Laplacian(_smooth(image, sigma), cv2.CV_32F))
-
-
-def _peaks(values: np.ndarray) -> np.ndarray:
-    """Whether a pixel is the largest of its 3 x 3 neighborhood."""
-    return values >= need_library("cv2").dilate(values, np.ones((3, 3), np.uint8))
 
 
 def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ from dmo.inputs import (
     COUNT,
     NOT_NEGATIVE,
     POSITIVE,
+    SEED,
     SHARE,
     Named,
     Need,
@@ -618,6 +619,8 @@ class Estimator(Named, Persistent, Parametrized):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}
+    _common: ClassVar[dict[str, Need]] = {"random_state": SEED, "tol": POSITIVE, "max_iter": COUNT}
+    """What parameters of these names must be in every class that has them."""
     approximation: Any = _NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
 
@@ -626,9 +629,6 @@ class Estimator(Named, Persistent, Parametrized):
         for base in cls.__mro__:  # parts that are no estimators by themselves have words too
             if base.__module__.startswith("dmo.methods"):
                 fill_docstrings(base)
-        init = vars(cls).get("__init__")
-        if init is not None:
-            cls.__init__ = _knowing(cls, init)  # type: ignore[method-assign]
 
     def set_params(self, **given: Any) -> Self:
         """Set parameters, those of its objects too ("graph__n_neighbors"), where a name may stand for the object.
@@ -696,14 +696,3 @@ class Estimator(Named, Persistent, Parametrized):
                 )
                 for view, scale in meta["scales"].items()
             }
-
-
-def _knowing(kind: type, init: Callable[..., None]) -> Callable[..., None]:
-    """The `__init__` of a class, which says of a parameter which it has not where that is now, or which one may be meant."""
-
-    @functools.wraps(init)
-    def wrapper(self: Estimator, *given: Any, **named: Any) -> None:
-        refuse_unknown(kind, named)
-        init(self, *given, **named)
-
-    return wrapper

@@ -13,7 +13,7 @@ Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +26,7 @@ from dmo.blocks import Rows
 from dmo.inputs import FLAG, Need, Prepare, Scales, one_of
 from dmo.methods.base import Decoder
 from dmo.methods.jec import DistanceAnnotator
+from dmo.parameters import parametrized
 
 _EPSILON = 1e-4  # a label that no neighbor carries has this probability: its logarithm stays finite
 _STEPS = 100
@@ -165,6 +166,7 @@ def _minimize(
     )
 
 
+@parametrized
 class TagProp(DistanceAnnotator):
     """Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.
 
@@ -214,24 +216,14 @@ class TagProp(DistanceAnnotator):
         "weighting": one_of("distance", "rank"),
     }
 
-    def __init__(
-        self,
-        distances: str | Mapping[str, str] = "auto",
-        *,
-        n_neighbors: int = 200,
-        weighting: Literal["distance", "rank"] = "distance",
-        sigma: bool = True,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.distances = distances
-        self.n_neighbors = n_neighbors
-        self.weighting = weighting
-        self.sigma = sigma
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    distances: str | Mapping[str, str] = "auto"
+    _: KW_ONLY
+    n_neighbors: int = 200
+    weighting: Literal["distance", "rank"] = "distance"
+    sigma: bool = True
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)

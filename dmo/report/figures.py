@@ -349,7 +349,7 @@ def _color_table(
     down: Sequence[str],
     title: str,
     size: int,
-    **scale: float,
+    **scale: Any,
 ) -> Axes:
     """A table of numbers as colors with names of columns and rows, and the bar of these colors; gray where it is NaN."""
     ax = figure.add_subplot(facecolor="#F3F4F6")

@@ -6,13 +6,13 @@ be searched; the page's policy allows those, by their hashes, and no other.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "{http://www.w3.org/1999/xlink}href"
 _THEME = {
-    BLUE.lower(): "--blue-mark",
-    VERMILION.lower(): "--vermilion",
-    GRAY.lower(): "--soft",
-    PALE.lower(): "--line",
-    "#000000": "--ink",
-    "#222222": "--ink",
-    "#ffffff": "--card",
+    BLUE.lower(): "var(--blue-mark)",
+    VERMILION.lower(): "var(--vermilion)",
+    GRAY.lower(): "var(--soft)",
+    PALE.lower(): "var(--line)",
+    "#000000": "var(--ink)",
+    "#222222": "var(--ink)",
+    "#ffffff": "var(--card)",
 }
 """What the page's color scheme decides; other colors stand out on light and dark paper alike."""
 
@@ -86,13 +86,9 @@ def _attributes(given: dict[str, str], name: str) -> dict[str, str]:
             key, value = "href", f"#{name}-{value[1:]}" if value.startswith("#") else value
         elif key == "style":
             value = re.sub(r"(font: [^;']*?px) [^;]*", r"\1 system-ui, sans-serif", value)
-            value = re.sub(r"#[0-9a-f]{6}", lambda color: _themed(color.group()), value)
+            value = re.sub(r"#[0-9a-f]{6}", lambda color: _THEME.get(color.group(), color.group()), value)
         found[key] = value.replace("url(#", f"url(#{name}-") if key in ("clip-path", "style") else value
     return found
-
-
-def _themed(color: str) -> str:
-    return f"var({_THEME[color]})" if color in _THEME else color
 
 
 MOST_SAMPLES, MOST_SCORES, MOST_LABELS = 20_000, 2**21, 1000
@@ -206,7 +202,7 @@ class Samples:
                 "ids": [self.ids[i] for i in shown],
                 "names": [self.names[j] for j in kept],
                 "searched": len(searched),
-                "scores": base64.b64encode(steps.tobytes()).decode(),
+                "scores": b64encode(steps.tobytes()).decode(),
                 "low": low,
                 "high": high,
                 "score": self.score,
@@ -293,7 +289,7 @@ def _data_uri(image: np.ndarray) -> str:
     small = max(picture.size) <= 64
     picture.thumbnail((IMAGE_SIDE, IMAGE_SIDE))
     picture.save(buffer, "PNG" if small else "WEBP", quality=75)
-    return f"data:image/{'png' if small else 'webp'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return f"data:image/{'png' if small else 'webp'};base64,{b64encode(buffer.getvalue()).decode()}"
 
 
 @dataclass(frozen=True)
@@ -423,7 +419,7 @@ def write_report(
             ],
             explored=any(isinstance(part, Samples) for part in parts),
             scripts=scripts,
-            policy=" ".join(f"'{_hash(script)}'" for script in scripts),
+            policy=" ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts),
         )
     )
     images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
@@ -439,10 +435,6 @@ def _scripts(parts: Sequence[Part]) -> list[Markup]:
     loader = _environment().loader
     assert loader is not None
     return [Markup(loader.get_source(_environment(), name)[0]) for name in names]
-
-
-def _hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _kind(part: Part) -> str:
