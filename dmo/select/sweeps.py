@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 from dmo.blocks import Rows, Subset, crossed, presence
-from dmo.decide.decoders import Scores, as_decoder
+from dmo.decide.decoders import PlugIn, Scores, as_decoder
 from dmo.decide.rules import SET_METRICS
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
@@ -36,7 +36,7 @@ from dmo.inputs import (
     per_view,
     sample_count,
 )
-from dmo.inputs.outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs, hierarchy_of
 from dmo.kernels import rescaled
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.memory import Memory, remembered, remembering
@@ -315,7 +315,9 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
         raise UserError(
             f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
         )
-    return clone(estimator).set_params(decoder=metric) if Scores._takes(estimator.decoder) else estimator
+    tree = hierarchy_of(estimator)
+    sets = metric if tree is None else PlugIn(str(metric), hierarchy=tree)
+    return clone(estimator).set_params(decoder=sets) if Scores._takes(estimator.decoder) else estimator
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows, spread
+from dmo.decide.decoders import Calibration
 from dmo.errors import UserError
 from dmo.inputs import (
     Inputs,
@@ -33,6 +34,7 @@ from dmo.inputs import (
     prepare_views,
     sample_count,
 )
+from dmo.inputs.outputs import hierarchy_of
 from dmo.inputs.preparation import scalable
 from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
@@ -390,7 +392,8 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if isinstance(estimator, KGHA):
         chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
     if not problem.real:
-        calibrated = chosen | {"decoder": ["calibrated"]}
+        tree = hierarchy_of(estimator)
+        calibrated = chosen | {"decoder": ["calibrated" if tree is None else Calibration(hierarchy=tree)]}
         last.sweep([chosen | {"intercept": [False]}, calibrated, calibrated | {"center": [False]}])
         last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
     found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
