@@ -187,6 +187,10 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
             own[part.parameter] = values[part.parameter]
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
+        elif inner:
+            held = part.kind._named(own[part.parameter])  # a sibling, which may have some of them
+            if shared := {name: value for name, value in inner.items() if name in vars(held)}:
+                own[part.parameter] = held.set_params(**shared)
     return own
 
 

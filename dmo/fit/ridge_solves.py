@@ -30,7 +30,7 @@ from dmo.inputs import (
     with_class_weights,
     with_label_weights,
 )
-from dmo.inputs.outputs import read_real
+from dmo.inputs.outputs import hierarchy_of, read_real
 from dmo.labels.label_kernels import label_directions
 from dmo.linalg.linear import Equilibrated, positive_solve
 from dmo.linalg.tall import LinearMap
@@ -364,6 +364,7 @@ def read_labels(
         "a decoder": estimator._decoder is not None,
         "standardize": bool(estimator._by_scores.standardize),
         "class_weight": estimator.class_weight is not None,
+        "a hierarchy": hierarchy_of(estimator) is not None,
     } | dict(dense)
     if isinstance(y, LabelRows) and given is None and estimator.targets != "real" and not any(asked.values()):
         return cast(np.ndarray, check_stored_labels(estimator, y, n)), LabelGaps.of(None, given, names, n, passive)

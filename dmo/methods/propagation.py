@@ -226,7 +226,7 @@ class LabelPropagation(Annotator):
     one_view = True
     _takes_unknown_classes = True
     _prepare = Part(Prepare, scale="auto", impute=None)
-    _by_scores = Part(Scores, "decoder", label_sets=True)
+    _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _graph = Part(Graph, **GAUSSIAN)
     _needs: ClassVar[dict[str, Need]] = {
         "smoothness": POSITIVE,

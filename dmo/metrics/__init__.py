@@ -15,6 +15,7 @@ from dmo.metrics.annotation import (
     auc_macro,
     auc_micro,
     auc_scores,
+    f1_hierarchical,
     f1_macro,
     f1_micro,
     f1_scores,
@@ -23,6 +24,7 @@ from dmo.metrics.annotation import (
     set_scores,
     top_label_sets,
     top_n_accuracy,
+    with_ancestors,
 )
 from dmo.metrics.named import Metric, metric_of, rated
 from dmo.metrics.ranking import (
@@ -51,6 +53,7 @@ __all__ = [
     "auc_macro",
     "auc_micro",
     "auc_scores",
+    "f1_hierarchical",
     "f1_macro",
     "f1_micro",
     "f1_scores",
@@ -66,4 +69,5 @@ __all__ = [
     "top_label_sets",
     "top_n_accuracy",
     "top_scores",
+    "with_ancestors",
 ]

@@ -36,7 +36,7 @@ from dmo.inputs import (
     per_view,
     sample_count,
 )
-from dmo.inputs.outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs, hierarchy_of
 from dmo.kernels import rescaled
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.memory import Memory, remembered, remembering
@@ -327,7 +327,9 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
         raise UserError(
             f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
         )
-    return clone(estimator).set_params(decoder=metric) if Scores._takes(estimator.decoder) else estimator
+    tree = hierarchy_of(estimator)
+    sets = metric if tree is None else PlugIn(str(metric), hierarchy=tree)
+    return clone(estimator).set_params(decoder=sets) if Scores._takes(estimator.decoder) else estimator
 
 
 def names_rule(metric: str | Metric | None) -> bool:

@@ -22,7 +22,7 @@ from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows, spread
-from dmo.decide.decoders import Scores
+from dmo.decide.decoders import Calibration, PlugIn, Scores
 from dmo.errors import UserError
 from dmo.fit.engine import is_exact, reasoned_engine
 from dmo.fit.view_neighbors import named_distances
@@ -37,6 +37,7 @@ from dmo.inputs import (
     prepare_views,
     sample_count,
 )
+from dmo.inputs.outputs import hierarchy_of
 from dmo.inputs.preparation import scalable
 from dmo.inputs.views import KeptRows
 from dmo.kernels import Linear, parse, rescaled
@@ -212,6 +213,11 @@ class _Problem:
     @property
     def decoders(self) -> Grid:
         """What is tried in the place of plain scores."""
+        tree = hierarchy_of(self.estimator)
+        if tree is not None:
+            return {
+                "decoder": [Calibration(hierarchy=tree) if self.rule is None else PlugIn(self.rule, hierarchy=tree)]
+            }
         return {"decoder": ["calibrated" if self.rule is None else self.rule]}
 
     def held(self, grid: Grid) -> Grid:

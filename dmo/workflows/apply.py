@@ -19,6 +19,7 @@ from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
+from dmo.metrics import with_ancestors
 from dmo.workflows.program import Session
 
 ALL = "all"
@@ -185,7 +186,7 @@ _VERBS = {"transform": "transform samples", SCORES: "score labels"}
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
-    """The labels of the samples, if they are the labels that the model scores."""
+    """The labels of the samples, if they are the labels that the model scores; in a hierarchy with their ancestors."""
     scored = applied.label_names()
     if applied.Y is None:
         raise stores.StoreError(f"{features} has no labels to compare with; ingest them, or use dmo annotate")
@@ -201,7 +202,8 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
             f"{features}: label {first} is {names[first]!r}, the model has {known[first]!r} there; "
             f"pass a store with the same labels in the same order"
         )
-    return applied.Y
+    pairs = getattr(applied.model, "ancestors_", None)
+    return applied.Y if pairs is None else with_ancestors(applied.Y, pairs)
 
 
 def label_names(model: Any) -> list[str]:

@@ -36,7 +36,7 @@ from dmo.decoders import Scores
 from dmo.errors import visible
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import label_scores
-from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
+from dmo.metrics import annotation_scores, auc_scores, f1_hierarchical, top_label_sets, top_scores
 from dmo.parameters import flat, parts_of
 from dmo.parameters import places as flat_names
 from dmo.persistence import load
@@ -1274,3 +1274,22 @@ def test_a_store_without_labels_is_told_by_its_name(tmp_path):
     said = run("fit", "ridge", store, model, code=2).stderr
     assert f"{store} has no labels, from which MultiViewRidge learns; name them" in " ".join(said.split())
     run("fit", "embedding", store, model)
+
+
+@pytest.mark.parametrize("decoder", [(), ("--decoder", "f1-micro")])
+def test_a_hierarchy_of_labels_is_a_file_that_fit_reads_and_evaluate_judges_by(work, data, tmp_path, decoder):
+    tree, out = tmp_path / "tree.csv", tmp_path / "m.zarr"
+    tree.write_text(f"parent,child\n{NAMES[5]},{NAMES[0]}\n{NAMES[4]},{NAMES[5]}\n")
+    run("fit", "ridge", work / "f.zarr", out, "--hierarchy", tree, *decoder)
+    model = dmo.load(str(out))
+    assert sorted(model.ancestors_.tolist()) == [[0, 4], [0, 5], [5, 4]]
+    views, Y = held_out(data)
+    sets = model.predict(views)
+    assert (sets[:, 0] <= sets[:, 5]).all()
+    assert (sets[:, 5] <= sets[:, 4]).all()
+    truth = Y.copy()
+    truth[:, 5] |= Y[:, 0]
+    truth[:, 4] |= truth[:, 5]
+    found = record("evaluate", out, work / "f.zarr")
+    assert found["f1_micro"] == pytest.approx(f1_score(truth, sets, average="micro"))
+    assert found["f1_micro"] == pytest.approx(f1_hierarchical(Y, sets, model.ancestors_))
