@@ -21,7 +21,7 @@ from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import open_csv, read_names
 from dmo.formats.files import DataError, dense, existing, sha256, suffix
 from dmo.formats.frames import CLASS_NAMES, FRAMES, question
-from dmo.formats.labels import Kind, label_matrix
+from dmo.formats.labels import Kind, checked_numbers, label_matrix
 from dmo.formats.tables import Table, cell_views, open_table, questions, shared_rows
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
@@ -312,8 +312,8 @@ def _labels(tables: Mapping[str, Table], labels: Any) -> tuple[np.ndarray | None
         if other.label_names != table.label_names or np.any(other.Y != table.Y):
             raise DataError(f"views {first!r} and {view!r} have different labels in their files, expected the same")
     assert table.Y is not None
-    real = not (np.isin(table.Y, (0, 1)) | np.isnan(table.Y)).all()
-    return table.Y, table.label_names, "targets" if real else "classes" if table.classes else "labels"
+    Y, real = checked_numbers(first, table.Y, table.label_names)
+    return Y, table.label_names, "targets" if real else "classes" if table.classes else "labels"
 
 
 def _same_counts(tables: Mapping[str, Table]) -> dict[str, int]:
