@@ -258,7 +258,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Rule and label sets; of very many labels, whose directions V (L x q) the space has seen, the rule alone."""
         self.decoding_ = None
         if V is not None:
-            self.decoder_ = self.decoder_ @ V.T
+            self.decoder_: np.ndarray = self.decoder_ @ V.T
         if self._by_scores.standardize and held_out is None:
             rows = gaps.labeled
             loo, counts = out_of_fold_scores(self, views, Y, gaps)[0][rows], gaps.decided(rows, Y.shape[1])
@@ -301,7 +301,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         most = k if solved else max(k, _class_directions(Y[counts > 0]))
         choose = None if most == k else partial(self._turn, fitted, counts, k)
         X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], most, start, choose)
-        self.decoder_: np.ndarray = decoder(labels.coefficients(X))
+        self.decoder_ = decoder(labels.coefficients(X))
         loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
         return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
 
