@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 import scipy.sparse
 from threadpoolctl import threadpool_limits
 
@@ -25,7 +24,7 @@ from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, tile_rows
-from dmo.memory import compared, memory
+from dmo.memory import compared, free_memory, memory
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
@@ -174,7 +173,7 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
         return engine.storage, ""
     client = current_client()
     entries, factors = exact_bytes(n, views, itemsize)
-    available = psutil.virtual_memory().available
+    available = free_memory()
     if client is None:
         choice: Storage = "memory" if entries + factors <= 0.7 * available else "recomputed"
     else:
@@ -230,7 +229,7 @@ def _built(
     weights: np.ndarray | None,
 ) -> FittedKernel:
     rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (  # as float64, with a copy to work on
-        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= psutil.virtual_memory().available / 2
+        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= free_memory() / 2
     )
     if is_linear(kernel) and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
