@@ -24,7 +24,7 @@ from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, tile_rows
-from dmo.memory import available, compared, memory
+from dmo.memory import compared, free_memory, memory
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
@@ -173,7 +173,7 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
         return engine.storage, ""
     client = current_client()
     entries, factors = exact_bytes(n, views, itemsize)
-    free = available()
+    free = free_memory()
     if client is None:
         choice: Storage = "memory" if entries + factors <= 0.7 * free else "recomputed"
     else:
@@ -229,7 +229,7 @@ def _built(
     weights: np.ndarray | None,
 ) -> FittedKernel:
     rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (  # as float64, with a copy to work on
-        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= available() / 2
+        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= free_memory() / 2
     )
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if is_linear(kernel) and wide and compared() is not None and storage == "memory":

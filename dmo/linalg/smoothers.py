@@ -13,7 +13,7 @@ from dmo.linalg.factors import DenseFactor
 from dmo.linalg.linear import FactorSystem, Solver, warn_of_leverage
 from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
-from dmo.memory import available
+from dmo.memory import free_memory
 
 _KNOWN = 5  # blocks whose solutions are kept: as many as the basis of an eigenvalue search has
 _SHARE = 32  # of the free memory that they may take, in each of several views
@@ -52,7 +52,7 @@ class Smoother:
                 stacklevel=2,
             )
         if self.iterative:
-            room = 2 * _KNOWN * B.nbytes <= available() / _SHARE
+            room = 2 * _KNOWN * B.nbytes <= free_memory() / _SHARE
             self._known = [*self._known[1 - _KNOWN :], (B, solution.value)] if room else [(B, solution.value)]
         return solution.value
 

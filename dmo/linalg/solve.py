@@ -39,7 +39,7 @@ from dmo.linalg.linear import (
 )
 from dmo.linalg.operators import Centered, Congruent, Dense, Operator, Scaled
 from dmo.linalg.tall import Factor
-from dmo.memory import available
+from dmo.memory import free_memory
 
 _PROBE_EVERY = 1024
 """Columns between two probes. The first solve with a factor is always probed; what the factorization lost, later ones
@@ -227,6 +227,11 @@ def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
     return out
 
 
+_LEADING, _FEW = 128, 32
+"""Columns that are taken out of a matrix before it is factorized in float32: of real views of 4000 samples and a ridge of .1,
+1, 32 and 128 leave residuals of 1e-5, 1e-6 to 2e-6 and 8e-7. The few where solutions are refined anyhow, or cheaply."""
+
+
 class MixedSolver(CholeskySolver):
     """A float32 Cholesky factorization, every solution refined to the tolerance against its float64 residual."""
 
@@ -257,10 +262,12 @@ class MixedSolver(CholeskySolver):
     method = "mixed"
     _refinements = 8
 
-    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
+    def __init__(
+        self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None, rank: int = _LEADING
+    ):
         _Direct.__init__(self, A, ridge, tol)
         self._put_last(last)
-        self._lead = _leading(A)
+        self._lead = _leading(A, rank)
         try:
             self._factor = self._factorized(np.float32)
             self._correct()
@@ -337,17 +344,14 @@ class MixedSolver(CholeskySolver):
 
 _LOOSE = 1e-3
 """Relative residual of an inverse whose diagonal decides label sets alone: their thresholds are known to a tenth at best."""
-_LEADING = 128
-"""Columns that are taken out of a matrix before it is factorized in float32: of real views of 4000 samples and a ridge of .1,
-1, 32 and 128 leave residuals of 1e-5, 1e-6 to 2e-6 and 8e-7."""
 
 
-def _leading(A: Operator) -> np.ndarray:
+def _leading(A: Operator, rank: int) -> np.ndarray:
     """F (n x r, float64) with A - F F' positive semidefinite and small; of no columns where A is not semidefinite."""
     # A S (S'A S)^-1 S'A for the span S of pivots' columns: one product more, and a third of the residual that these
     # columns themselves leave.
     try:
-        basis = NystromPreconditioner.of(A, min(_LEADING, A.n // 32), 0).basis
+        basis = NystromPreconditioner.of(A, min(rank, A.n // 32), 0).basis
     except np.linalg.LinAlgError:
         return np.zeros((A.n, 0))
     image = (A @ basis).astype(np.float64)
@@ -463,23 +467,28 @@ def factorize(
     if method == "direct":
         method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
-        direct = _direct_method(A, ridge, columns, tol)
+        direct, rank = _direct_method(A, ridge, columns, tol), default_rank(A.n)
+        saved = 0.0
+        if direct is not None and columns is not None:
+            # a preconditioner that takes as long as the factor is none to judge by: an eighth of its columns is
+            rank = rank if _saved(A, columns, direct, rank) >= 10 else rank // 8
+            saved = _saved(A, columns, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
             method = "woodbury"
         elif direct is None:
             method = "cg"
-        elif columns is None or _saved(A, columns, direct) < 10:
+        elif saved < 10:
             method = direct
         else:
-            preconditioner = preconditioner or NystromPreconditioner.of(A, default_rank(A.n), random_state)
-            method = "cg" if preconditioner.products(ridge, tol) < _saved(A, columns, direct) else direct
+            preconditioner = preconditioner or NystromPreconditioner.of(A, rank, random_state)
+            method = "cg" if preconditioner.products(ridge, tol) < saved else direct
         log.info("solve: %s for %d x %d, ridge %g, %s right-hand sides", method, A.n, A.n, ridge, columns or "many")
     if method == "woodbury":
         return WoodburySolver(A, ridge, factor, tol)
     if method == "cholesky":
         return CholeskySolver(A, ridge, tol, last)
     if method == "mixed":
-        return MixedSolver(A, ridge, tol, last)
+        return MixedSolver(A, ridge, tol, last, _rank(columns, _is_refined(A, ridge, tol)))
     if method == "cg":
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
@@ -494,37 +503,47 @@ def small_side_fits(factor: Factor) -> bool:
 
 def _memory() -> float:
     """Bytes that a factor may take: half of what is free."""
-    return available() / 2
+    return free_memory() / 2
 
 
 def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:
     """The Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
     size, memory = float(A.n) * A.n, _memory()
-    trace = float(A.diagonal().sum(dtype=np.float64))
-    fine = A.dtype == np.float32 and ridge >= 1e-7 * trace
-    # where what a float32 factor loses is within the tolerance a column costs half of what it costs a float64 one, else
-    # twice as much: two solves and a product in float64
-    refined = ridge * tol < 1e-7 * trace / A.n
+    fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
+    refined = fine and _is_refined(A, ridge, tol)
     worth = fine and not (refined and columns is None) and _spared(A.n, columns or 0, refined) > 0
     if fine and (8 * size > memory >= 4 * size or worth):
         return "mixed"
     return "cholesky" if 8 * size <= memory else None
 
 
+def _is_refined(A: Operator, ridge: float, tol: float) -> bool:
+    """Whether what a float32 factor loses, the largest rank taken out, is above the tolerance."""
+    return ridge * tol < 1e-7 * float(A.diagonal().mean(dtype=np.float64))
+
+
+def _rank(columns: int | None, refined: bool) -> int:
+    """Columns that are taken out: to refine some solutions costs less than to take out many."""
+    return _FEW if refined or (columns is not None and columns <= _LEADING) else _LEADING
+
+
 def _spared(n: int, columns: int, refined: bool) -> float:
     """What a float32 factor spares beside a float64 one, in products with a column in float32."""
-    # n^3 / 6 multiplications in the one and n^3 / 3, in this unit, in the other; taking the leading part out costs as
-    # much as 300 columns.
-    return n / 6 - 300 + (-2 * columns if refined else columns)
+    # n^3 / 6 multiplications in the one and n^3 / 3, in this unit, in the other. Taking the leading part out costs 2.5
+    # columns for each of its own. A solution costs half of one by a float64 factor; a refined one twice as much, by two
+    # solves and a product in float64, of few columns as much as of 32.
+    rank = _rank(columns or None, refined)
+    return n / 6 - 2.5 * rank + (columns if rank == _LEADING else -2 * max(32, columns))
 
 
-def _saved(A: Operator, columns: int, direct: str) -> float:
-    """Products A @ B (B: n x columns) that a Cholesky factor costs, less those that a preconditioner does."""
+def _saved(A: Operator, columns: int, direct: str, rank: int) -> float:
+    """Products A @ B (B: n x columns) that a Cholesky factor costs, less those that a preconditioner of a rank does."""
     # In one precision n / (6 k): n^3 / 6 multiplications against n^2 k. Products with fewer than 32 columns take as
-    # long as with 32: they wait for memory. A float32 factor takes half the time, and two float64 products.
+    # long as with 32: they wait for memory. A float32 factor takes half the time, and two float64 products. The
+    # preconditioner of rank r takes 4.5 n r^2: its columns, their basis in float64, and a small eigenproblem.
     k = max(32, columns)
     double = 8.0 / A.dtype.itemsize
     factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (
         2.0 * double if direct == "mixed" else 0.0
     )
-    return factor - 2.0 * default_rank(A.n) ** 2 / (A.n * k)
+    return factor - 4.5 * rank**2 / (A.n * k)

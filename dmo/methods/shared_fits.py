@@ -30,7 +30,7 @@ from dmo.kernels.composite import is_pairwise
 from dmo.lowrank.approximations import Nystrom
 from dmo.lowrank.many_bandwidths import ManyBandwidths, exponents_of
 from dmo.lowrank.nystrom import NystromMap
-from dmo.memory import Memory, available, remembered, remembering
+from dmo.memory import Memory, free_memory, remembered, remembering
 from dmo.methods.homogeneity_maps import decoder, nested_decoder
 from dmo.persistence import encode
 from dmo.threads import in_threads, thread_count
@@ -239,7 +239,7 @@ class _Folds:
             old = prepare_views(probe, self.training(number), reset=True)
             held = {name: Subset(source, test) for name, source in self.sources.items()}
             new = prepare_views(probe, held, reset=False)
-            if model.is_exact and 8 * size < available():  # prepared once, not at every reading
+            if model.is_exact and 8 * size < free_memory():  # prepared once, not at every reading
                 old.update({view: part[:] for view, part in old.items() if isinstance(part, PreparedRows)})
                 new.update({view: part[:] for view, part in new.items() if isinstance(part, PreparedRows)})
             return old, new
