@@ -139,7 +139,7 @@ def test_real_targets_are_scored_as_by_scikit_learn():
 
 
 def test_real_targets_in_blocks_of_rows(monkeypatch):
-    monkeypatch.setattr(metrics.regression, "_BLOCK", 11)
+    monkeypatch.setattr(metrics.ranking, "_BLOCK", 11)
     rng = np.random.default_rng(1)
     Y, P = rng.normal(size=(2, 70, 3))
     assert metrics.regression_scores(Y, P).r2 == pytest.approx(sk.r2_score(Y, P))

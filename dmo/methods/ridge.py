@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -45,7 +45,6 @@ from dmo.inputs import (
     FLAG,
     POSITIVE,
     POSITIVES,
-    SEED,
     Need,
     Prepare,
     SampleWeights,
@@ -90,6 +89,7 @@ from dmo.methods.view_weights import (
     target_weights,
     view_weights,
 )
+from dmo.parameters import parametrized
 from dmo.progress import stage
 from dmo.threads import single_blas
 
@@ -140,6 +140,7 @@ def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callab
     return values if mean is None else lambda: values() + mean
 
 
+@parametrized
 class MultiViewRidge(Incremental, Annotator):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
@@ -228,49 +229,31 @@ class MultiViewRidge(Incremental, Annotator):
     """
 
     _centers = True
-    _given_by_target: tuple[np.ndarray, np.ndarray] | None = None  # weights and ridges that another fit has found
+    _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
         "intercept": FLAG,
-        "random_state": SEED,
         "gamma": POSITIVE,
         "targets": one_of("auto", "labels", "real"),
         "class_weight": CLASS_WEIGHT,
     }
 
-    def __init__(
-        self,
-        kernel: KernelSpecs | Literal["product"] = "rbf",
-        *,
-        ridge: LabelRidges = 1e-2,
-        combine: Literal["predictions", "kernels", "product"] = "predictions",
-        weights: Weights | Literal["per-target"] = None,
-        center: bool = True,
-        intercept: bool = False,
-        distances: str | Mapping[str, str] = "auto",
-        gamma: float = 2.0,
-        decoder: Decoder = None,
-        approximation: Engine = "auto",
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-        targets: Targets = "auto",
-        class_weight: ClassWeight = None,
-    ):
-        self.kernel = kernel
-        self.ridge = ridge
-        self.combine = combine
-        self.weights = weights
-        self.center = center
-        self.intercept = intercept
-        self.distances = distances
-        self.gamma = gamma
-        self.decoder = decoder
-        self.approximation = approximation
-        self.random_state = random_state
-        self.prepare = prepare
-        self.targets = targets
-        self.class_weight = class_weight
+    kernel: KernelSpecs | Literal["product"] = "rbf"
+    _: KW_ONLY
+    ridge: LabelRidges = 1e-2
+    combine: Literal["predictions", "kernels", "product"] = "predictions"
+    weights: Weights | Literal["per-target"] = None
+    center: bool = True
+    intercept: bool = False
+    distances: str | Mapping[str, str] = "auto"
+    gamma: float = 2.0
+    decoder: Decoder = None
+    approximation: Engine = "auto"
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
+    targets: Targets = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the regressions.

@@ -19,7 +19,7 @@ which is 1 where that is stationary (Zhou, Hu, Zhou, Lange 2019, equation 5, has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from dmo.inputs import NOT_NEGATIVE, per_view
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Dense
 from dmo.linalg.solve import Spectrum
+from dmo.memory import Memory, remembered
 from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 
 
@@ -273,12 +274,19 @@ def view_weights(
     views = list(near.kernels)
     if not learns(given):
         return given_weights(given, views)
-    if given == "alignment":
-        learned = aligned_weights(near.blocks(near.sources), Y)
-    else:
+
+    def learned() -> np.ndarray:
+        if given == "alignment":
+            return aligned_weights(near.blocks(near.sources), Y)
         k = min(NEIGHBORS, len(Y) - 1)
-        learned = fit_tagprop(Neighborhoods.of(*near.nearest(near.sources, k, same=True), Y), Y).weights
-    return given_weights(learned.tolist() if learned.any() else None, views)
+        return fit_tagprop(Neighborhoods.of(*near.nearest(near.sources, k, same=True), Y), Y).weights
+
+    def key(memory: Memory) -> Hashable:
+        rows = tuple((view, memory.name(source)) for view, source in near.sources.items())
+        return "weights", given, tuple(near.kernels.items()), rows, memory.name(Y)
+
+    found = remembered(learned, 8.0 * len(views), key)
+    return given_weights(found.tolist() if found.any() else None, views)
 
 
 def product_kernel(distances: Mapping[str, str], weights: Mapping[str, float], gamma: float) -> MultiKernel:

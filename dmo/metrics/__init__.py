@@ -27,8 +27,16 @@ from dmo.metrics.annotation import (
     with_ancestors,
 )
 from dmo.metrics.named import Metric, metric_of, rated
-from dmo.metrics.ranking import RankingScores, TopScores, inverse_propensities, ranking_scores, suitable_top, top_scores
-from dmo.metrics.regression import RegressionScores, regression_scores
+from dmo.metrics.ranking import (
+    RankingScores,
+    RegressionScores,
+    TopScores,
+    inverse_propensities,
+    ranking_scores,
+    regression_scores,
+    suitable_top,
+    top_scores,
+)
 
 __all__ = [
     "AUCScores",

@@ -26,7 +26,7 @@ import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
 from dmo.cli import estimator_options, signatures
-from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED
+from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
@@ -996,7 +996,7 @@ def test_every_public_name_is_there_and_listed():
         dmo.KGAH  # noqa: B018
 
 
-FITTED = {kind: name for name, (kind, _) in ESTIMATORS.items()}
+FITTED = {kind: name for name, kind in ESTIMATORS.items()}
 
 
 @pytest.mark.parametrize("kind", dmo.methods.__all__)
@@ -1070,7 +1070,7 @@ def nameless(tmp_path_factory):
 @pytest.mark.parametrize("method", SCORERS)
 def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp_path, method):
     folder, X, Y = nameless
-    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
+    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method])
     run("fit", method, store, model)
     scores = kind().fit(X.astype(np.float32), Y).decision_function(X)
     assert record("evaluate", model, store)["auc_macro"] == pytest.approx(auc_scores(Y, scores).macro, abs=1e-3)
@@ -1084,7 +1084,7 @@ def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp
 @pytest.mark.parametrize("method", ["homogeneityanalysis", "mope", "mesd", "embedding", "multisetcca"])
 def test_every_model_with_a_space_transforms(nameless, tmp_path, method):
     folder, X, Y = nameless
-    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
+    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method])
     run("fit", method, store, model)
     run("transform", model, store, tmp_path / "z.zarr", "--block", 16)
     expected = kind().fit({"x": X.astype(np.float32)}, Y).transform({"x": X.astype(np.float32)})
@@ -1099,18 +1099,18 @@ def test_a_model_of_one_array_is_applied_to_a_store_of_one_view(nameless, tmp_pa
     np.testing.assert_allclose(stores.open_results(tmp_path / "z.zarr")[:], fitted.transform(X), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_the_table_of_estimators_says_what_their_docstrings_say(name):
-    kind, text = ESTIMATORS[name]
-    assert text == inspect.getdoc(getattr(dmo, kind)).partition("\n")[0]
+def test_the_help_of_fit_says_of_estimators_what_their_docstrings_say():
+    said = fit.info.cls(name="fit").commands
+    assert {name: found.help for name, found in said.items()} == {
+        name: inspect.getdoc(getattr(dmo, kind)).partition("\n")[0] for name, kind in ESTIMATORS.items()
+    }
 
 
 @pytest.mark.parametrize(("names", "command"), [(TUNED, tune_command), (ESTIMATORS, plan_command)])
 def test_estimators_are_tuned_and_planned_with_options_of_their_own_names(names, command):
     for name in names:
-        kind, _ = ESTIMATORS[name]
-        found = set(inspect.signature(command(kind)).parameters)
-        options = set(options_of(kind))
+        found = set(inspect.signature(command(ESTIMATORS[name])).parameters)
+        options = set(options_of(ESTIMATORS[name]))
         assert (options if command is tune_command else {"kernel"} & options) <= found
 
 
@@ -1151,7 +1151,9 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     page = (folder / "report.html").read_text()
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
     drawn = {path.stem for path in folder.glob("*.png")}
-    assert drawn == {"co-occurrence", "precision-recall"}
+    assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
+    assert "data:image/png" in page  # the digits themselves
+    assert "Jaccard index" in page
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)
 
