@@ -196,6 +196,16 @@ def view_weights(case: Case) -> Pair:
     return case.says(found, views(case.later)), case.says(case.fit(missing), views(case.later)), 1e-6
 
 
+@concern("weights per target")
+def target_weights(case: Case) -> Pair:
+    case.of_predictions()
+    case.kind(weights="per-target")
+    found = case.fit(model=case.model(weights="per-target"))
+    weights, own = dict(zip("ab", found.target_weights_[1], strict=True)), float(found.target_ridges_[1])
+    one = case.fit(model=case.model(weights=weights, ridge=own, combine="kernels"))
+    return case.says(found)[:, 1], case.says(one)[:, 1], 1e-4
+
+
 @concern("class weights")
 def class_weights(case: Case) -> Pair:
     y = np.where(data()["signal"][:N, 0] > 0.8, "rare", "often")
