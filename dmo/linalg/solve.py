@@ -464,15 +464,16 @@ def factorize(
         method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
         direct = _direct_method(A, ridge, columns, tol)
+        asked = (columns or 0) + (0 if last is None else len(last))  # whose entries are solved for without a factor
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
             method = "woodbury"
         elif direct is None:
             method = "cg"
-        elif columns is None or _saved(A, columns, direct) < 10:
+        elif columns is None or _saved(A, asked, direct) < 10:
             method = direct
         else:
             preconditioner = preconditioner or NystromPreconditioner.of(A, default_rank(A.n), random_state)
-            method = "cg" if preconditioner.products(ridge, tol) < _saved(A, columns, direct) else direct
+            method = "cg" if preconditioner.products(ridge, tol) < _saved(A, asked, direct) else direct
         log.info("solve: %s for %d x %d, ridge %g, %s right-hand sides", method, A.n, A.n, ridge, columns or "many")
     if method == "woodbury":
         return WoodburySolver(A, ridge, factor, tol)
