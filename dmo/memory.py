@@ -29,6 +29,7 @@ class Memory:
     """Results by what they follow from; those that nobody has asked for longest make room."""
 
     room: float  # bytes
+    free: float = 0.0  # bytes of the machine, at the beginning
     _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
     _last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
@@ -83,7 +84,10 @@ _compared: ContextVar[float | None] = ContextVar("dmo_compared", default=None)
 @contextmanager
 def remembering(factorizations: float | None = None) -> Iterator[Memory]:
     """Keep what `remembered` makes until the outermost such block ends; `factorizations`: see `compared`."""
-    own = _memory.get() or Memory(psutil.virtual_memory().available / _SHARE)
+    own = _memory.get()
+    if own is None:
+        free = float(psutil.virtual_memory().available)
+        own = Memory(free / _SHARE, free)
     tokens = _memory.set(own), _compared.set(factorizations)
     try:
         yield own
@@ -95,6 +99,12 @@ def remembering(factorizations: float | None = None) -> Iterator[Memory]:
 def compared() -> float | None:
     """Of fits whose scores are only compared, factorizations that a kernel will take; None of all others."""
     return _compared.get()
+
+
+def available() -> float:
+    """Free bytes of this machine; inside of `remembering` those that there were at its beginning."""
+    own = _memory.get()
+    return float(psutil.virtual_memory().available) if own is None else own.free
 
 
 def memory() -> Memory | None:

@@ -107,7 +107,7 @@ OPTIONS = {
 """The engines from a shell."""
 
 
-COMMANDS = {estimator: command for command, (estimator, _) in NAMED.items()}
+COMMANDS = {estimator: command for command, estimator in NAMED.items()}
 
 
 class Case:

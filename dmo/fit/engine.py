@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import psutil
 import scipy.linalg
 
 from dmo.blocks import Rows, row_blocks, rows
@@ -26,6 +25,7 @@ from dmo.linalg.linear import warn_of_leverage
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.sampling import MOST_ROWS
+from dmo.memory import available
 from dmo.progress import stage
 from dmo.threads import in_threads, thread_count
 
@@ -72,7 +72,7 @@ def exact_or_best(what: str, needed: float, share: float) -> Any:
 
 
 def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
-    free = psutil.virtual_memory().available
+    free = available()
     sizes = f"{what} take {amount(needed)}, {amount(free)} are free"
     if needed <= share * free:
         return "exact", f"exact ({sizes})"
@@ -213,7 +213,7 @@ def fit_maps(
 
     # of every view in work: its rows as they are read and as they are prepared, its columns
     largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
-    threads = int(np.clip(_SAMPLES * psutil.virtual_memory().available / (4.0 * largest), 1, thread_count()))
+    threads = int(np.clip(_SAMPLES * available() / (4.0 * largest), 1, thread_count()))
     return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
 
 

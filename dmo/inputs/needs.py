@@ -183,7 +183,8 @@ def check_parameter(name: str, value: object, need: Need) -> Any:
 
 def needs_of(kind: Any) -> dict[str, Need]:
     """Parameter -> what it must be, of an estimator and its objects ("graph__tau"); the class may need other than they do."""
-    found: dict[str, Need] = {}
+    own, common = kind._get_param_names(), getattr(kind, "_common", {})
+    found: dict[str, Need] = {name: common[name] for name in own if name in common}
     for part in parts_of(kind):
         needs = part.kind._needs
         found |= {f"{part.parameter}__{name}": needs[name] for name in part.own if name in needs}

@@ -48,12 +48,14 @@ class Prepared:
     values: Matrix
     norms: np.ndarray
     origin: int
+    part_of: blocks.Subset | None = None  # the rows of others that they are, whose distances are known to a sweep
 
     def __len__(self) -> int:
         return int(self.norms.shape[0])
 
     def __getitem__(self, where: slice | np.ndarray) -> Prepared:
-        return replace(self, values=self.values[where, :], norms=self.norms[where])
+        part = None if self.part_of is None else blocks.Subset(self.part_of.source, self.part_of.index[where])
+        return replace(self, values=self.values[where, :], norms=self.norms[where], part_of=part)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import psutil
 import scipy.linalg
 
 from dmo.blocks import row_blocks
@@ -40,6 +39,7 @@ from dmo.linalg.linear import (
 )
 from dmo.linalg.operators import Centered, Congruent, Dense, Operator, Scaled
 from dmo.linalg.tall import Factor
+from dmo.memory import available
 
 _PROBE_EVERY = 1024
 """Columns between two probes. The first solve with a factor is always probed; what the factorization lost, later ones
@@ -495,7 +495,7 @@ def small_side_fits(factor: Factor) -> bool:
 
 def _memory() -> float:
     """Bytes that a factor may take: half of what is free."""
-    return psutil.virtual_memory().available / 2
+    return available() / 2
 
 
 def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:

@@ -39,7 +39,7 @@ from dmo.inputs import (
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.lowrank import FeatureMap
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
-from dmo.metrics import rated, top_label_sets
+from dmo.metrics import rated, top_label_sets, with_ancestors
 from dmo.parameters import Part
 from dmo.persistence import load, with_prefix, without_prefix
 
@@ -499,8 +499,11 @@ class Annotator(Estimator):
     def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
         """Labels given (m x L), 0/1: of classes one."""
         if top is None and self._learned_sets:
-            return self.decoding_.sets(self._calibrated(scores))  # type: ignore[union-attr]
-        return top_label_sets(self._ranked(scores), self.most_labels(top))
+            sets = self.decoding_.sets(self._calibrated(scores))  # type: ignore[union-attr]
+        else:
+            sets = top_label_sets(self._ranked(scores), self.most_labels(top))
+        pairs = getattr(self, "ancestors_", None)
+        return sets if top is not None or pairs is None else with_ancestors(sets, pairs)
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
         """Outputs of m samples (m x L, or m) in the units of the fit."""

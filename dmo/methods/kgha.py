@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -52,7 +53,7 @@ from dmo.methods.incremental import Incremental, Statistics
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
 
@@ -70,6 +71,7 @@ def _class_directions(Y: np.ndarray) -> int:
     return label_rank(Y) if single else 0
 
 
+@parametrized
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
@@ -155,7 +157,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     _centers = True
     _product = Part(ProductKernel, "kernel")
-    decoder_: np.ndarray
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
@@ -165,38 +166,21 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "class_weight": CLASS_WEIGHT,
     }
 
-    def __init__(
-        self,
-        kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf",
-        *,
-        balance: float = 1e-2,
-        ridge: Ridges = 1e-1,
-        n_components: int | float = 0.8,
-        center: bool = True,
-        intercept: bool = False,
-        decoder: Decoder = None,
-        approximation: Engine = "auto",
-        label_ridge: float | None = None,
-        solver: Solver | Literal["krylov", "als"] = "krylov",
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-        targets: Targets = "auto",
-        class_weight: ClassWeight = None,
-    ):
-        self.kernel = kernel
-        self.balance = balance
-        self.ridge = ridge
-        self.n_components = n_components
-        self.center = center
-        self.intercept = intercept
-        self.decoder = decoder
-        self.approximation = approximation
-        self.label_ridge = label_ridge
-        self.solver = solver
-        self.random_state = random_state
-        self.prepare = prepare
-        self.targets = targets
-        self.class_weight = class_weight
+    kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
+    _: KW_ONLY
+    balance: float = 1e-2
+    ridge: Ridges = 1e-1
+    n_components: int | float = 0.8
+    center: bool = True
+    intercept: bool = False
+    decoder: Decoder = None
+    approximation: Engine = "auto"
+    label_ridge: float | None = None
+    solver: Solver | Literal["krylov", "als"] = "krylov"
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
+    targets: Targets = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the space and its decoder.
@@ -320,7 +304,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         most = k if solved else max(k, _class_directions(Y[counts > 0]))
         choose = None if most == k else partial(self._turn, fitted, counts, k)
         X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], most, start, choose)
-        self.decoder_ = decoder(labels.coefficients(X))
+        self.decoder_: np.ndarray = decoder(labels.coefficients(X))
         loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
         return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
 

@@ -14,10 +14,9 @@ import scipy
 from dmo.blocks import Subset, row_numbers
 from dmo.errors import UserError
 from dmo.stores import _writer
-from dmo.stores._arrays import CODECS, DenseArray, SparseArray
+from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
 from dmo.stores._folder import Folder, StoreError
 from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
-from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import (
     Blocks,
     Stored,

@@ -21,6 +21,8 @@ from dmo.formats.files import suffix
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import LabelRows, Preparation, preparing
+from dmo.inputs.outputs import hierarchy_of
+from dmo.labels.hierarchy import by_column
 from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
@@ -174,6 +176,9 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
             "made: dmo ingest files --labels FILE or --label-columns NAMES, dmo extract --labels folders or FILE"
         )
     _check_gaps(estimator, training)
+    tree = hierarchy_of(estimator)
+    if tree is not None and training.store.label_names is not None:
+        estimator.set_params(decoder__hierarchy=by_column(tree, training.store.label_names))
     said = [f"{type(estimator).__name__} on {training.samples}"]
     if "kernel" in known:
         kernels = with_auto_kernels(estimator.kernel, training)

@@ -126,8 +126,8 @@ def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsiz
 
 
 def tile_peak(n: int, columns: int, kernels: int) -> int:
-    """Bytes of this process beside tiles: blocks of n x columns, and the preconditioner of every kernel."""
-    return tall_bytes(n, columns) + basis_bytes(n) * (kernels + 3)  # what one is made of, and its way to the workers
+    """Bytes of this process beside tiles: blocks of n x columns, and preconditioners of so many kernels that it holds."""
+    return tall_bytes(n, columns) + basis_bytes(n) * (kernels and kernels + 1)  # and the columns that one is made of
 
 
 def basis_bytes(n: int) -> int:
@@ -175,7 +175,7 @@ def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
     found = ["1 or more" if stored else str(workers), amount(worker)]
     found.append(amount(2 * n * (n + block) * views) if stored else "-")
     name = "exact, " + ("stored" if stored else "resident")
-    return [str(n), name, amount(DRIVER + tile_peak(n, labels, views)), *found, *graph.cells()]
+    return [str(n), name, amount(DRIVER + tile_peak(n, labels, 0)), *found, *graph.cells()]
 
 
 def markdown(lines: list[list[str]]) -> str:
@@ -299,7 +299,7 @@ def _exact_plan(
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
-    resident, peak = storage == "resident", tile_peak(n, columns, held)
+    resident, peak = storage == "resident", tile_peak(n, columns, held if client is None else 0)
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
     one = product_bytes(n, block, columns, threads, False)
     kept = product_bytes(n, block, columns, threads, True) - one

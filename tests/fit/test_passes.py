@@ -24,7 +24,7 @@ from dmo.fit.krylov import ShiftedRows
 from dmo.fit.moments import Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.inputs import LabelRows, outputs
-from dmo.stores import _arrays, _views, features
+from dmo.stores import _arrays, features
 from dmo.stores.checkpoints import checkpoints
 
 N, CHUNK = 2600, 300  # neither 300 nor 256 rows divide the other; more rows than kernels in float64 take
@@ -75,7 +75,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Readings]:
         return sample(array, entries, index)
 
     monkeypatch.setattr(_arrays.DenseArray, "read", counted)
-    monkeypatch.setattr(_views, "sample_rows", counted_sample)
+    monkeypatch.setattr(_arrays, "sample_rows", counted_sample)
     monkeypatch.setattr(row_sums, "BLOCK", 256)
     return found
 

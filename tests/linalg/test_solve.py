@@ -366,7 +366,7 @@ def chosen(A: Operator, ridge: float = 0.1, memory: float | None = None, **how: 
     """The method that "auto" takes where a factor may have `memory` bytes."""
     with pytest.MonkeyPatch.context() as patch:
         if memory is not None:
-            patch.setattr("dmo.linalg.solve.psutil.virtual_memory", lambda: SimpleNamespace(available=2 * memory))
+            patch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2 * memory))
         return factorize(A, ridge, **how).method
 
 
