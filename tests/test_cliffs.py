@@ -290,14 +290,16 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
-        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
+        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.row_sums._LIGHT fit.ridge_solves._KEPT
+        methods.shared_fits._MEMORY memory._SHARE
         kernels.base._KEPT
         graphs.search._PAIRS inputs.views._CHUNK inputs.views._READINGS inputs.views._SHARE
         threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
         linalg.cg._SAVED linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST linalg.tiles._WORTH
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
-        workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
+        workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK workflows.plan.DRIVER
+        workflows.plan._TASK_SECONDS workflows.plan._PRODUCT_SECONDS linalg.tiles.MOST_TASKS
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,
     "tolerances, and steps up to one": """

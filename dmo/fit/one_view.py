@@ -13,7 +13,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, sampled
 from dmo.cluster import current_client
-from dmo.errors import UserError, amount
+from dmo.errors import TooFewSamples, UserError, amount
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
 from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.fit.krylov import ShiftedRows, Subspace, SubspaceCoordinates
@@ -76,7 +76,7 @@ def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarr
     if wanted is None:
         return np.arange(n)
     if wanted > n:
-        raise UserError(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
+        raise TooFewSamples(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import left_out_scores
 from dmo.fit.functions import Expansion, FactorExpansion, shifted
 from dmo.fit.moments import LABELS, Moments, label_groups
@@ -256,7 +256,7 @@ class LabelGaps:
         own = {view: weight if passive else weight * labels for view, weight in given.views.items()}
         for view, weight in own.items():
             if not weight.any():
-                raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
+                raise TooFewSamples(f"view {view!r} has no sample with a known label; leave the view out")
         some = None if known is None or known[labels].all() else known
         return cls(SampleWeights(own, given.labels * labels, entries, given.before), some)
 

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from dmo.blocks import Block, RowsOf, Subset, iterate, row_blocks, rows
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
 from dmo.inputs.needs import Named
@@ -80,13 +80,15 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
     else:
         known = np.ones(n, bool)
     if not known.any():
-        raise UserError("no sample has a label; pass labels for some of them")
+        raise TooFewSamples("no sample has a label; pass labels for some of them")
     if isinstance(values, list):
         part = _from_sets(estimator, values, True, False, None)
     elif values.ndim == 1:
         if not known.all() and len(set(values[known].tolist())) == 1:
             alone = values[known].tolist()[0]
-            raise UserError(f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on")
+            raise TooFewSamples(
+                f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on"
+            )
         part = _from_classes(estimator, values[known], True, False, None)
     else:
         part = _from_matrix(estimator, values[known], names, True, False, np.flatnonzero(known))
@@ -163,7 +165,7 @@ def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> Label
     """
     _check_rows(len(y), n)
     if not y.sum(0, bool).any():
-        raise UserError("no sample has a label; pass labels for some of them")
+        raise TooFewSamples("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(y.shape[1]), True, None)
     estimator.label_dtype_ = _type_name(y.dtype)
     return y
@@ -192,7 +194,7 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     Y = Y.astype(np.uint8)
     Y.eliminate_zeros()
     if not Y.nnz:
-        raise UserError("no sample has a label; pass labels for some of them")
+        raise TooFewSamples("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(Y.shape[1]), True, None)
     estimator.label_dtype_ = "uint8"
     return Y
@@ -275,7 +277,7 @@ def check_label_factor(
         if known is not None:
             nowhere = np.flatnonzero(~known.any(axis=0))
             if nowhere.size:
-                raise UserError(f"output {nowhere[0]} is unknown in all samples; leave it out")
+                raise TooFewSamples(f"output {nowhere[0]} is unknown in all samples; leave it out")
             counts = known if weights is None else known * weights[:, None]
             factor = np.where(known, factor, (counts * factor).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-300))
         return label_factor(kernel, factor), known
@@ -388,7 +390,7 @@ def _from_sets(
         if unknown:
             raise UserError(f"y has label {unknown[0]!r}, which is none of classes={vocabulary}")
         if not found:
-            raise UserError("no sample has a label; pass labels for some of them")
+            raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
     else:
         if not hasattr(estimator, "label_names_"):
@@ -435,7 +437,7 @@ def _from_matrix(
     L = Y.shape[1]
     if reset:
         if not Y.any():
-            raise UserError("no sample has a label; pass labels for some of them")
+            raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":
             estimator.label_dtype_ = _type_name(given)
@@ -605,7 +607,7 @@ class RealOutputs:
         unknown = np.isnan(Y)
         nowhere = unknown.all(axis=0)
         if nowhere.any():
-            raise UserError(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
+            raise TooFewSamples(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
         if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
         elif weights is None:  # without the copies that the others take

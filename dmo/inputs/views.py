@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
 from dmo.cluster import current_client
-from dmo.errors import UserError, amount
+from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing
@@ -491,7 +491,7 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
                 f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
             )
     if reset and n < 2:
-        raise UserError(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
+        raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
 
 
 def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:

@@ -81,7 +81,7 @@ def warn_of_leverage(left: np.ndarray) -> None:
 class Solution:
     """What a solver found."""
 
-    value: np.ndarray  # X, of the shape of the right-hand side
+    value: Any  # X, of the shape and the home of the right-hand side
     iterations: int
     residuals: np.ndarray | None  # (k,): |B - (A + c I) X| / |B| per column, true ones in float64; None if unchecked
     converged: bool  # whether all of them are at most the tolerance

@@ -8,6 +8,7 @@ parts. No task is pinned to a worker; a lost worker costs its tiles again and no
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,6 +28,8 @@ from dmo.threads import in_threads
 Pair = tuple[int, int]
 T = TypeVar("T")
 _LEAST = 256  # rows of a tile from which its product with a block takes longer than what is done for it
+MOST_TASKS = 100_000
+"""Tasks of a product that a scheduler has time for, and tiles that this process keeps in order."""
 _WORTH = 1 << 20  # numbers of a tall block from which a search on the workers pays
 _RUNS = 8  # shares of a product in this process, more than that many threads have nothing to do
 
@@ -75,8 +78,33 @@ def row_parts(n: int, block: int, count: int) -> list[slice]:
 
 def touched_parts(group: list[Pair], block: int, parts: list[slice]) -> list[int]:
     """The numbers of the parts of the rows that a group of tiles multiplies."""
-    rows = {i * block for pair in group for i in pair}
-    return [at for at, part in enumerate(parts) if any(part.start <= row < part.stop for row in rows)]
+    rows = sorted({i * block for pair in group for i in pair})
+    return np.unique(np.searchsorted([part.start for part in parts], rows, side="right") - 1).tolist()
+
+
+def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
+    """Count the groups of tiles, and the tasks of a product on that many worker threads: groups, parts of rows, their sums."""
+    strips = -(-n // block)
+    tiles = strips * (strips + 1) // 2
+    if tiles > MOST_TASKS:
+        needed = -(-n // int((2 * MOST_TASKS) ** 0.5))
+        raise UserError(
+            f"{n} x {n} numbers are {tiles} tiles of {block} rows, at most {MOST_TASKS} are kept in order; take "
+            f"Exact(block={1 << needed.bit_length()})"
+        )
+    groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
+    touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
+    tasks = len(groups) + int(touched.sum())
+    for level in touched.tolist():
+        while level > 1:
+            tasks += level // FAN_IN + (level % FAN_IN > 1)
+            level = -(-level // FAN_IN)
+    if tasks > MOST_TASKS:
+        raise UserError(
+            f"a product with {n} x {n} tiles on {threads} worker threads takes {tasks} tasks, a scheduler has time for "
+            f"{MOST_TASKS}; connect to fewer workers"
+        )
+    return len(groups), tasks
 
 
 def product_bytes(
@@ -223,6 +251,8 @@ class Tiles(Operator):
         kept = self.resident and self._kept is not None
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
+        if self.client is not None:
+            product_tasks(self.n, self.source.block, threads)  # refuses too many
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
         threads_of = [worker for worker, count in workers.items() for _ in range(count)]
@@ -352,8 +382,13 @@ class Tiles(Operator):
         """Where row blocks live that this operator multiplies."""
         self._deal()
         if self._home is None:
-            parts = row_parts(self.n, self.source.block, self._threads)
-            self._home = Home(self.client, parts, self._places(parts), self._forget)
+            parts, own = row_parts(self.n, self.source.block, self._threads), weakref.ref(self)
+
+            def lost() -> None:  # which holds no tiles: in a circle they would stay on workers after their last use
+                if (tiles := own()) is not None:
+                    tiles._forget()
+
+            self._home = Home(self.client, parts, self._places(parts), lost)
         return self._home
 
     def _places(self, parts: list[slice]) -> list[str]:

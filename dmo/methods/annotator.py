@@ -23,7 +23,7 @@ from dmo.decide.decoders import Calibration, FittedDecoder, Later, Scores, as_de
 from dmo.decide.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
 from dmo.decide.rules import promised
 from dmo.decide.score_rule import ScoreRule, unseen_last
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.inputs import (
     Prepare,
@@ -332,14 +332,8 @@ class Annotator(Estimator):
         if decoder is None and self._skips_sets:
             return
         rows = np.arange(len(Y)) if rows is None else rows
-        rows = rows if gaps is None else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
-        try:
-            found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
-        except UserError as error:
-            if decoder is not None:
-                raise
-            log.info("no label sets are learned: %s", error)
-            return  # a part of the samples is too small for the parameters
+        rows = rows if gaps is None or gaps.complete else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
+        found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
         if found is not None:
             rows, held = found
             counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
@@ -570,7 +564,8 @@ def _learned_aside(
 ) -> FittedDecoder | None:
     try:
         ranking = [rule(held_out()[0])]
-    except UserError:  # a part of the samples is too small for the parameters
+    except TooFewSamples as error:
+        log.info("no label sets are learned: %s", error)
         return None
     return Calibration().learn_aside(ranking, Y, rule.seen, classes, counts)
 

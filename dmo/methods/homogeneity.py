@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
 from dmo.fit.exact import choose_storage, exact_engine
 from dmo.fit.fitted_views import FittedView, fit_view
@@ -404,7 +404,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         indicators = self._indicators(X[used])
         freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
         if not 1 <= self.n_components <= freedom:
-            raise UserError(
+            raise TooFewSamples(
                 f"n_components = {self.n_components}, but {n} samples in "
                 f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
             )

@@ -14,7 +14,7 @@ import scipy.sparse
 from dmo.blocks import Rows
 from dmo.decide.out_of_fold import out_of_fold_scores
 from dmo.decide.probabilities import mean_and_deviation, row_counts
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
 from dmo.fit.exact import Exact
 from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, fit_view
@@ -26,6 +26,7 @@ from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
+    LabelRows,
     Need,
     Prepare,
     Scales,
@@ -237,13 +238,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.__dict__.pop("pass_", None)
         return Y, gaps
 
-    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[np.ndarray, int]:
+    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[Any, int]:
         """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
         if is_product(self.kernel) and not self.is_exact:
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        labels = self._complete_labels(views, T, gaps)
+        labels: Any = self._complete_labels(views, T, gaps)
+        if isinstance(labels, LabelRows) and self.center and not self.is_exact:
+            return labels, 0  # counted when their moments are there, of which it is the rank
         used = labels if gaps.complete else labels[gaps.weights.labels > 0]
         return labels, self._count_components(T.shape[1], label_rank(used), len(T))
 
@@ -315,6 +318,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         n_folds = FOLDS if self._by_scores.standardize and gaps.complete else 1
         with single_blas():
             read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
+            k = k or self._count_components(Y.shape[1], read.rotated.bases[LABELS].shape[1], len(Y))
             return self._learn_rows(read, k)
 
     def _fit_pass(self, done: LowRankPass) -> None:
@@ -424,7 +428,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Count the components for labels of a rank; warns where they are more than that."""
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:
-            raise UserError(
+            raise TooFewSamples(
                 "the labels are the same in all samples, and without centering their scores would be rounding divided by "
                 "rounding; pass labels that differ, or center=True"
             )

@@ -10,7 +10,7 @@ import psutil
 from sklearn.neighbors import NearestNeighbors
 
 from dmo.blocks import row_blocks
-from dmo.errors import UserError, amount
+from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs import Need, Prepare, Scales, at_least, check_parameter, one_of
 from dmo.methods.base import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr import OutputSVR
@@ -237,7 +237,7 @@ class LLTSVR(OutputSVR):
             return None, None
         kappa = check_parameter("n_neighbors", self.n_neighbors, at_least(2))
         if kappa > n:
-            raise UserError(
+            raise TooFewSamples(
                 f"n_neighbors = {kappa}, but there are {n} samples; pass n_neighbors <= {n}, or frame='identity'"
             )
         frames = neighborhood_frames(Y, int(kappa), self.neighbors, weights)

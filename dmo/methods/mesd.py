@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
     COUNT,
     FLAG,
@@ -155,7 +155,7 @@ class MESD(DecodingProjection):
         weights = check_row_weights(sample_weight, n)
         classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
         if classes < 2 and not self.multilabel_ and self.method == "fda":
-            raise UserError("method 'fda' parts classes, and y has one class; pass samples of two at least")
+            raise TooFewSamples("method 'fda' parts classes, and y has one class; pass samples of two at least")
         if self.method == "fda" and classes > 1:  # the means of so many span one direction less
             k = self._fewer("n_components", k, classes - 1)
         if weights is not None and (self.weighted or self.method not in SCATTERS):

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import Tags
 
 from dmo.blocks import rows
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, ends, laplacian, local_scales, neighbors, root_mean_square, weigh
 from dmo.inputs import (
@@ -416,7 +416,7 @@ class MOPE(DecodingProjection):
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, n_landmarks = X.shape[0], self.n_landmarks
         if n_landmarks is None or n_landmarks > n:
-            raise UserError(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
+            raise TooFewSamples(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
         if self.constraint == "coefficients":
             raise UserError(
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"

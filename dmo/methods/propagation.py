@@ -26,7 +26,7 @@ from dmo.blocks import Rows, iterate, rows
 from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import FEW_ROWS, LEAST
 from dmo.decide.score_rule import ScoreRule
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.graphs import adjacency, laplacian, local_scales, nearest, neighbors, weigh
@@ -123,7 +123,7 @@ def _check_reached(W: csr_array, known: np.ndarray) -> None:
     reached = np.bincount(member, weights=known, minlength=count) > 0
     if not reached.all():
         sizes = np.bincount(member)[~reached]
-        raise UserError(
+        raise TooFewSamples(
             f"{len(sizes)} of the graph's {count} components have no sample with known labels ({sizes.sum()} samples); "
             f"raise n_neighbors, label one sample of each, or take method 'ml-lgc' or 'smse2'"
         )

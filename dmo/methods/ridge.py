@@ -288,7 +288,7 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_weights(views, Y)
         self.approximation_ = self._choose_engine(views, Y)
         fit = self._engine(views, Y, gaps)
-        Y = Y if fit == self._fit_moments else np.asarray(Y)
+        Y = np.asarray(Y) if fit == self._fit_exact else Y
         left_out = fit(views, Y, gaps)
         self._conclude(views, Y, gaps, left_out)
         return self
@@ -559,6 +559,7 @@ class MultiViewRidge(Incremental, Annotator):
                     self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
                     if left.how == "left out":
                         scores = _raised(mean, view.left_out(full, dual, some, part))
+                    del view  # its kernel goes before the next one is made
                 if left.how == "left out":
                     left.add(share, weights[left.rows] > 0, scores)
                 advance(1)

@@ -78,7 +78,7 @@ MEANINGS = {
     "objective": "Value of the objective.",
     "out": "What was written.",
     "path": "The store.",
-    "plans": "Engine -> bytes of `kernel`, `factor`, `model`, this one (`peak`), a `worker`; `storage`, `reason`, `graph`.",
+    "plans": "Engine -> bytes: `kernel`, `factor`, `model`, this process (`peak`, `held` without a fit), `worker`; and more.",
     "problems": "What is wrong, in sentences.",
     "provenance": "Where it comes from: `parents`, `parameters`, `seed`, and the `dmo` that wrote it.",
     "query": "What was searched with.",

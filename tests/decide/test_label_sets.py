@@ -290,6 +290,34 @@ def test_a_fit_that_learns_no_probabilities_says_so(problem):
         MultiViewRidge("linear", decoder=Scores(label_sets=False)).fit(X, Y).predict_proba(new)
 
 
+def test_only_too_few_samples_keep_a_fit_from_learning_label_sets_and_other_errors_are_told(problem, monkeypatch):
+    X, Y, *_ = problem
+    few = KGHA("rbf", n_components=8).fit(X[:9], np.eye(9))  # folds have eight samples at most, so seven components
+    assert few.decoding_ is None
+
+    def unreadable(*_):
+        raise UserError("a chunk is damaged; restore it")
+
+    monkeypatch.setattr(out_of_fold, "_scored", unreadable)
+    with pytest.raises(UserError, match="a chunk is damaged"):
+        MultiViewRidge("rbf", decoder=None, approximation=Nystrom(rank=5), prepare="standard").fit(X, Y).predict(X[:2])
+    monkeypatch.setattr(out_of_fold, "_read", unreadable)
+    with pytest.raises(UserError, match="a chunk is damaged"):
+        KGHA("rbf").fit(X, Y)
+
+
+def test_of_very_many_rows_some_are_dealt_out_to_learn_label_sets_from(problem, monkeypatch):
+    X, Y, *_ = problem
+    dealt = []
+    for name, value in (("PASSED_ROWS", 8), ("_RUN", 1), ("FEW_ROWS", 10)):
+        monkeypatch.setattr(out_of_fold, name, value)
+    monkeypatch.setattr(
+        out_of_fold, "stratified_folds", lambda Y, *given: dealt.append(len(Y)) or stratified_folds(Y, *given)
+    )
+    assert KGHA("rbf", ridge=1.0).fit(X, Y).decoding_ is not None
+    assert dealt == [128]
+
+
 def test_a_column_of_text_is_a_vector_of_classes():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]

@@ -1,6 +1,7 @@
 """The estimators' contract: scikit-learn's checks, containers, models on disk, and the sentence each bad input gets."""
 
 import re
+import weakref
 from functools import cache, partial
 
 import dask.array as da
@@ -47,11 +48,13 @@ from dmo import (
     TraceEmbedding,
     TwoPassKNN,
 )
+from dmo.cluster import connect
 from dmo.decoders import Scores
 from dmo.fit.moments import Moments
 from dmo.inputs import needs_of
 from dmo.kernels import RBF
 from dmo.linalg.linear import InaccurateSolve
+from dmo.methods.ridge import fit_view
 from dmo.methods.view_weights import KernelSearch, MomentSearch
 from dmo.parameters import places
 from dmo.selection import sweep
@@ -986,3 +989,18 @@ def test_a_search_with_weights_per_target_searches_kernels_first(approximation, 
     by_target = [row["mean"] for row in model.tuning_.table if row.get("weights") == "per-target"]
     assert [model.tuning_.best_score] == by_target
     assert by_target[0] > max(row["mean"] for row in model.tuning_.table if "weights" not in row)
+
+
+def test_a_ridge_holds_the_tiles_of_one_view_at_a_time(client, monkeypatch):
+    made = []
+
+    def fitted(*given, **named):
+        assert not any(operator() for operator in made)
+        view = fit_view(*given, **named)
+        made.append(weakref.ref(view.built.operator))
+        return view
+
+    monkeypatch.setattr("dmo.methods.ridge.fit_view", fitted)
+    with connect(client):
+        MultiViewRidge(approximation=Exact("resident", block=20)).fit(VIEWS | {"edge": VIEWS["hue"] ** 2}, LABELS)
+    assert len(made) == 3
