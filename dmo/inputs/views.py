@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import psutil
@@ -197,7 +197,7 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     return array
 
 
-def _is_plain(X: Any) -> bool:
+def _is_plain(X: Any) -> TypeGuard[np.ndarray]:
     """Rows that scikit-learn's checks leave as they are: of a single row they take longer than its product."""
     return type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf"
 

@@ -308,8 +308,8 @@ def compared(
     for number, reason in sorted(failed.items()):
         warnings.warn(f"sweep: {outer[number]} is left out: {reason}", stacklevel=2)
     scores.finish()
-    order = {key: i for i, key in enumerate(grid)}
-    table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
+    place = {key: i for i, key in enumerate(grid)}
+    table = [dict(sorted(row.items(), key=lambda item: place.get(item[0], len(place)))) for row in table]
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     if not table:  # none reached the floor
         return SweepResult(table, name, {}, -np.inf, estimator), real
