@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, sampled
+from dmo.blocks import Rows, row_blocks, rows, sampled
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
@@ -65,6 +65,7 @@ def _similarities(
     """To some of the samples, or to all."""
     fitted = MultiKernel.of(view, similarity.fit(source, random_state))
     landmarks = similarity.part(source, _landmarks(source.shape[0], n_landmarks, random_state))
+    landmarks = landmarks if similarity.pairwise else rows(landmarks)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)

@@ -121,7 +121,7 @@ def gram_matrix(
     ((3, 3), 1.333)
     """
     kernel = parse(kernel)
-    unread = kernel.pairwise or (isinstance(X, blocks.Subset) and kernel.part(X) is X)
+    unread = kernel.pairwise or (isinstance(X, blocks.Subset) and isinstance(kernel.part(X), blocks.Subset))
     return kernel.gram(X if unread else rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)
 
 

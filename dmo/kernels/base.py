@@ -520,9 +520,12 @@ class BandwidthKernel(RowKernel):
         return p, self._resolved(p, K, index, n_threads)
 
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
-        if isinstance(X, blocks.Subset) and memory() is not None:  # told apart by its numbers, and read when it must be
-            return X if where is None else blocks.Subset(X.source, X.index[where])
-        return super().part(X, where)
+        if memory() is None:
+            return super().part(X, where)
+        source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
+        return blocks.Subset(
+            source, index if where is None else index[where]
+        )  # told apart by numbers, read when it must be
 
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
         """Pair values of x and y from those of all rows that both are parts of; None where there are none."""

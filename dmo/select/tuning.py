@@ -161,7 +161,7 @@ def search(
                 if isinstance(estimator, MultiViewRidge) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
-    return problem.finished(found)
+        return problem.finished(found)  # distances of the last round serve this fit too
 
 
 @dataclass
