@@ -260,9 +260,8 @@ class FactorSystem:
         """W by the primal side, and the relative error of F W that is left before its last correction."""
         F = self._beside(B)
         W = small.solve(F.t_dot(B))
-        if (
-            isinstance(B, np.ndarray) and B.shape[1] > PROBES
-        ):  # sums of columns of one length tell what their products would
+        if isinstance(B, np.ndarray) and B.shape[1] > PROBES:
+            # sums of columns of one length tell what their products would
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES))
             length = np.linalg.norm(B, axis=0)
             signs *= np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
