@@ -363,7 +363,8 @@ OTHERS = {
         methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
         formats.labels._CLASSES kernels.rows.SPARSE_BELOW
-        threads._LEAST_WORK linalg.solve._LOOSE linalg.solve._LEADING linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN
+        threads._LEAST_WORK linalg.solve._LOOSE
+        linalg.solve._LEADING linalg.solve._FEW linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN
         lowrank.meka._SPARSE_WIDTH methods.trace_solvers.DENSE methods.trace_solvers.FACTORED
         methods.quadratic_forms._FULL methods.landmark_ridge._PER_LABEL
     """,
