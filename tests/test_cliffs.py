@@ -299,6 +299,7 @@ OTHERS = {
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK workflows.plan.DRIVER
+        workflows.plan._MADE
         workflows.plan._TASK_SECONDS workflows.plan._PRODUCT_SECONDS linalg.tiles.MOST_TASKS
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,

@@ -53,8 +53,8 @@ _TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
 LARGEST = 4 << 30
 """Bytes of the largest worker that is asked for."""
 MOST_WORKERS = 4096
-_TALL = 6
-"""Blocks of one column a label that this process holds beside kernels."""
+_TALL, _MADE = 6, 4
+"""Blocks of one column a label that this process holds beside kernels; copies of a preconditioner while workers make one."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsiz
 
 
 def tile_peak(n: int, columns: int, kernels: int) -> int:
-    """Bytes of this process beside tiles: blocks of n x columns, and preconditioners of so many kernels that it holds."""
-    return tall_bytes(n, columns) + basis_bytes(n) * (kernels and kernels + 1)  # and the columns that one is made of
+    """Bytes of this process beside tiles: blocks of n x columns, preconditioners, and the columns that one is made of."""
+    return tall_bytes(n, columns) + basis_bytes(n) * (kernels + 1)
 
 
 def basis_bytes(n: int) -> int:
@@ -168,14 +168,14 @@ def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
         block = Exact().block if stored else tile_rows(n, workers, Exact().block)
         one = product_bytes(n, block, labels, [1] * workers, False)
         kept = product_bytes(n, block, labels, [1] * workers, True) - one  # each view has its tiles
-        worker = WORKER + one + (0 if stored else views * kept) + basis_bytes(n) * (views + 1) // workers
+        worker = WORKER + one + (0 if stored else views * kept) + basis_bytes(n) * (views + _MADE) // workers
         if worker <= LARGEST or stored:
             break
     graph = tile_graph(n, block, workers, views, 1, labels, not stored)
     found = ["1 or more" if stored else str(workers), amount(worker)]
     found.append(amount(2 * n * (n + block) * views) if stored else "-")
     name = "exact, " + ("stored" if stored else "resident")
-    return [str(n), name, amount(DRIVER + tile_peak(n, labels, 0)), *found, *graph.cells()]
+    return [str(n), name, amount(DRIVER + tile_peak(n, labels, 1)), *found, *graph.cells()]
 
 
 def markdown(lines: list[list[str]]) -> str:
@@ -299,7 +299,7 @@ def _exact_plan(
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
-    resident, peak = storage == "resident", tile_peak(n, columns, held if client is None else 0)
+    resident, peak = storage == "resident", tile_peak(n, columns, held if client is None else 1)
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
     one = product_bytes(n, block, columns, threads, False)
     kept = product_bytes(n, block, columns, threads, True) - one
@@ -311,7 +311,7 @@ def _exact_plan(
     reason = _with_useful(
         reason, useful_threads(n, engine.block, columns, sum(threads), storage == "stored"), sum(threads)
     )
-    work += basis_bytes(n) * (held + 1) // len(threads)
+    work += basis_bytes(n) * (held + _MADE) // len(threads)
     return Plan("exact", storage, tiles, peak, model, peak, reason, work, graph)
 
 
