@@ -142,6 +142,8 @@ class Subset:
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
+        kept = getattr(source, "kept", None)  # of rows that are read many times
+        source = source if kept is None else kept
         if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
             return source[picked]
         return _gather(source, picked)
@@ -313,6 +315,8 @@ def rows(source: Rows, where: slice | None = None) -> Block:
 
     source (n, d)
     """
+    if where is None and type(source) in (np.ndarray, scipy.sparse.csr_array):
+        return source  # the same object has one name in a memory
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)

@@ -23,6 +23,10 @@ class UserError(ValueError):
     """
 
 
+class TooFewSamples(UserError):
+    """What is asked for needs more samples, or labels of more of them: a part of all may lack what all of them have."""
+
+
 def visible(text: str) -> str:
     """Text of files that others wrote, with control characters, changes of direction and what is no character as
     escapes.

@@ -38,6 +38,8 @@ def fingerprint(source: Rows) -> str:
 
 
 def _contents(source: Rows) -> str | None:
+    if getattr(source, "kept", None) is not None:  # rows of another source that were read
+        return _contents(source.source)  # type: ignore[attr-defined]
     if not isinstance(source, Subset):
         return getattr(source, "contents", None)
     inner = _contents(source.source)

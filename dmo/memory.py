@@ -95,7 +95,9 @@ _compared: ContextVar[float | None] = ContextVar("dmo_compared", default=None)
 @contextmanager
 def remembering(factorizations: float | None = None) -> Iterator[Memory]:
     """Keep what `remembered` makes until the outermost such block ends; `factorizations`: see `compared`."""
-    own = _memory.get() or Memory(psutil.virtual_memory().available / _SHARE)
+    own = _memory.get()
+    if own is None:
+        own = Memory(free_memory() / _SHARE)
     tokens = _memory.set(own), _compared.set(factorizations)
     try:
         yield own

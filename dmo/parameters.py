@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cache
-from typing import Any, ClassVar, Self
+from functools import cache, wraps
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from dmo.errors import UserError
+
+Kind = TypeVar("Kind")
 
 
 class Parametrized(BaseEstimator):
@@ -138,6 +140,26 @@ def places(kind: type) -> dict[str, str]:
     return {name: place for name, place in found.items() if name not in own or place.startswith(f"{name}__")}
 
 
+@dataclass_transform(eq_default=False)
+def parametrized(kind: type[Kind]) -> type[Kind]:
+    """Make the annotated names of an estimator's class its parameters, which `__init__` keeps as they are given."""
+    made = dataclass(eq=False, repr=False)(kind)
+    for parameter in fields(made):  # type: ignore[arg-type]
+        if parameter.name in vars(made):  # its default, which would hide a descriptor of a base class
+            delattr(made, parameter.name)
+    # what treats dataclasses apart (digests, dask's tokens, saving) would take the parameters for all that a model holds
+    del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
+    init = made.__init__  # type: ignore[misc]
+
+    @wraps(init)
+    def knowing(self: Any, *given: Any, **named: Any) -> None:
+        refuse_unknown(made, named)
+        init(self, *given, **named)
+
+    made.__init__ = knowing  # type: ignore[method-assign, misc]
+    return made
+
+
 def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
     """Say where parameters that a class has not (any more) are now, or which one may be meant."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
@@ -165,6 +187,10 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
             own[part.parameter] = values[part.parameter]
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
+        elif inner:
+            held = part.kind._named(own[part.parameter])  # a sibling, which may have some of them
+            if shared := {name: value for name, value in inner.items() if name in vars(held)}:
+                own[part.parameter] = held.set_params(**shared)
     return own
 
 

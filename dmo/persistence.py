@@ -137,7 +137,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
         if hasattr(model, key):
             meta[key] = getattr(model, key)
-    for key in ("classes_", "feature_names_in_"):
+    for key in ("classes_", "feature_names_in_", "ancestors_"):
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
             arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
@@ -157,7 +157,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
     for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
         if key in fitted:
             setattr(model, key, fitted.pop(key))
-    for key in ("classes_", "feature_names_in_"):
+    for key in ("classes_", "feature_names_in_", "ancestors_"):
         if key in arrays:
             setattr(model, key, arrays[key])
     model._restore_prepared(arrays, fitted)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -52,7 +52,7 @@ def is_single_blas() -> bool:
 
 def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
     """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
-    threads = thread_count(n_threads)
+    threads = 1 if n <= least else thread_count(n_threads)  # to look for BLAS's takes longer than a row
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -115,12 +115,14 @@ def single_blas(threads: int | None = None) -> Iterator[None]:
         _threads.reset(token)
 
 
-def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+def product(A: Any, B: Any) -> Any:
     """Multiply matrices, rows of A shared out among threads.
 
     A (m, d); B (d, k) -> (m, k)
     """
     # The strips do not depend on the number of threads, nor does the result.
+    if not isinstance(A, np.ndarray):  # rows that live elsewhere, where their products are made
+        return A @ B
     m, k = len(A), B.shape[1]
     if m * k * len(B) < _LEAST_WORK:
         return np.asarray(A @ B)

@@ -83,6 +83,12 @@ CLIFFS = {
         lambda: ridge(approximation=Exact("memory", "float32")),
         1e-5,
     ),
+    "kernels.base._DOUBLE": (
+        "float64 distances of all folds below, float32 above",
+        N,
+        lambda: swept(MultiViewRidge("laplacian", prepare="none"), {"ridge": [0.5]}),
+        1e-5,
+    ),
     "fit.exact._SMALL": ("float64 entries below, float32 above", N, lambda: ridge(), 1e-5),
     "methods.svr._DOUBLE": (
         "float64 kernels of regressions below, float32 above",
@@ -208,6 +214,7 @@ BLOCKS = {
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "inputs.outputs._BLOCK": lambda: sparse_labels(),
     "inputs.preparation._BLOCK": lambda: ridge(prepare="standard"),
+    "inputs.preparation._STRIP": lambda: ridge(prepare="standard"),
     "methods.shared_fits._STRIP": lambda: _swept(),
     "methods.propagation._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
     "fit.view_neighbors.QUERIES": lambda: ridge(combine="product", weights="tagprop"),
@@ -229,12 +236,12 @@ BLOCKS = {
 # all other numbers, by why they are no line of the tables above
 OTHERS = {
     "coefficients of a formula or a description": """
-        demo.digits.N_TRAIN demo.digits._ATTRIBUTES methods.svr._RIDGE features.colors.BANDS
-        features.colors.BINS features.colors.DISTANCES features.embedding.DEVIATION features.embedding.MEAN
-        features.embedding.SIDE features.images.LEAST features.images.SIDE features.points.HUES
-        features.points.LEAST_CORNER features.points.MAX_CORNERS features.points.PATCHES
-        features.points.PATCH_PER_SIGMA features.textures.GIST_BLOCKS features.textures.GIST_PAD
-        features.textures.GIST_SIDE features.textures.ORIENTATIONS features.textures._REDUCTIONS
+        demo.digits.N_TRAIN demo.digits._ATTRIBUTES methods.svr._RIDGE features.descriptors.BANDS
+        features.descriptors.BINS features.descriptors.DISTANCES features.embedding.DEVIATION features.embedding.MEAN
+        features.embedding.SIDE features.images.LEAST features.images.SIDE features.descriptors.HUES
+        features.descriptors.LEAST_CORNER features.descriptors.MAX_CORNERS features.descriptors.PATCHES
+        features.descriptors.PATCH_PER_SIGMA features.descriptors.GIST_BLOCKS features.descriptors.GIST_PAD
+        features.descriptors.GIST_SIDE features.descriptors.ORIENTATIONS features.descriptors._REDUCTIONS
         kernels.loops.WIDTH kernels.loops._B0 kernels.loops._B1 kernels.loops._B10 kernels.loops._B11
         kernels.loops._B2 kernels.loops._B3 kernels.loops._B4 kernels.loops._B5 kernels.loops._B6 kernels.loops._B7
         kernels.loops._B8 kernels.loops._B9 kernels.loops._ROUND64 lowrank.meka._LOCAL
@@ -246,11 +253,11 @@ OTHERS = {
         decide.probabilities._THRESHOLD_PRIOR
     """,
     "layout of pages, figures and messages": """
-        cli.apply._SHOWN cli.demo.BLOCK cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
+        cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.search.LABELS_SHOWN
-        cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.curves._BINS report.curves._STEPS
-        report.explorer.IMAGE_BYTES report.explorer.IMAGE_SIDE report.explorer.MOST_LABELS
-        report.explorer.MOST_SAMPLES report.explorer.MOST_SCORES report.samples.THUMBNAIL report.curves._DOTS
+        cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
+        report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
+        report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
@@ -264,10 +271,10 @@ OTHERS = {
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
         formats.delimited._CELLS formats.delimited._BYTES datasets.ingest_files._ROWS
         formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
-        formats.frames._LEVELS formats.frames._SOME formats.matlab5.COMPLEX formats.matlab5.COMPRESSED formats.matlab5.ENOUGH
-        formats.matlab5.HEADER formats.matlab5.MATRIX formats.matlab5.ROWS_PER_BYTE formats.matlab73.HEADER
-        formats.matlab73.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
-        serve.guard.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
+        formats.frames._LEVELS formats.frames._SOME formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
+        formats.matlab.HEADER formats.matlab.MATRIX formats.matlab.ROWS_PER_BYTE formats.matlab.USERBLOCK
+        formats.matlab.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
+        serve.app.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
     """,
     "seconds, tries and shares of time": """
@@ -283,14 +290,17 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
-        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.ridge_solves._KEPT methods.shared_fits._MEMORY memory._SHARE
+        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.row_sums._LIGHT fit.ridge_solves._KEPT
+        methods.shared_fits._MEMORY memory._SHARE
+        kernels.base._KEPT
         graphs.search._PAIRS inputs.views._CHUNK inputs.views._READINGS inputs.views._SHARE
         threads._KEPT threads._STRIPS threads._TRIMMED linalg.smoothers._SHARE linalg.solve._PRODUCTS
-        linalg.cg._SAVED linalg.cg._WORTH linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST
+        linalg.cg._SAVED linalg.rows.FAN_IN linalg.rows._SMALL linalg.tiles._LEAST linalg.tiles._WORTH
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
-        workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK
-        workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS
+        workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK workflows.plan.DRIVER
+        workflows.plan._TASK_SECONDS workflows.plan._PRODUCT_SECONDS linalg.tiles.MOST_TASKS
+        workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,
     "tolerances, and steps up to one": """
         fit.view_neighbors._ZERO methods.landmark_ridge._DIGITS methods.landmark_ridge._WELL
@@ -309,16 +319,17 @@ OTHERS = {
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
         methods.landmark_ridge._SINGLE decide.rules._STEPS fit.ridge_solves._ENOUGH fit.ridge_solves._PRODUCTS
         methods.svr_admm._CHECK methods.svr_admm._MEMORY methods.llt_svr._TIE methods.llt_svr._TOLERANCE
-        methods.svr_problem._REPAIRS methods.tagprop._STEPS select.tuning._STEPS blocks.APART
+        methods.svr_admm._REPAIRS methods.view_weights._ROUNDING methods.tagprop._STEPS select.tuning._STEPS blocks.APART
         blocks.MOSTLY inputs.views._LARGEST
     """,
     "sizes above which a call is refused in a sentence": """
-        methods.mope._ALL methods.mope._SMALL graphs.weights._KENDALL labels.proximities.MOST_SETS
+        methods.mope._ALL methods.mope._SMALL graphs.adjacency._KENDALL labels.proximities.MOST_SETS
         methods.discriminant.PAIRS space._WIDEST
     """,
     "grids and rounds of a search": """
         fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
         select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
+        select.tuning._FAR select.tuning._NEAR
         methods.view_weights._DRAWN methods.view_weights._MOVED methods.view_weights._MOST
         methods.view_weights._CONCENTRATIONS methods.view_weights._POWER
         methods.view_weights._JITTER methods.view_weights._REVIVED
@@ -332,7 +343,7 @@ OTHERS = {
         kernels.composite._DIAGONAL kernels.portable._ENTRIES
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
-        methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.regression._BLOCK workflows.apply.BLOCK
+        methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.ranking._BLOCK workflows.apply.BLOCK
         workflows.apply.MANY
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,

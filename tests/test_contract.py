@@ -107,7 +107,7 @@ OPTIONS = {
 """The engines from a shell."""
 
 
-COMMANDS = {estimator: command for command, (estimator, _) in NAMED.items()}
+COMMANDS = {estimator: command for command, estimator in NAMED.items()}
 
 
 class Case:
@@ -194,6 +194,16 @@ def view_weights(case: Case) -> Pair:
     found = case.fit(views(case.X), sample_weight={"a": 1.0 * ~lacking, "b": np.ones(N)})
     missing = views(case.X) | {"a": np.where(lacking[:, None], np.nan, views(case.X)["a"])}
     return case.says(found, views(case.later)), case.says(case.fit(missing), views(case.later)), 1e-6
+
+
+@concern("weights per target")
+def target_weights(case: Case) -> Pair:
+    case.of_predictions()
+    case.kind(weights="per-target")
+    found = case.fit(model=case.model(weights="per-target"))
+    weights, own = dict(zip("ab", found.target_weights_[1], strict=True)), float(found.target_ridges_[1])
+    one = case.fit(model=case.model(weights=weights, ridge=own, combine="kernels"))
+    return case.says(found)[:, 1], case.says(one)[:, 1], 1e-4
 
 
 @concern("class weights")

@@ -81,6 +81,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "ridge kernels": (dmo.MultiViewRidge, both, {"combine": "kernels", "intercept": True}),
     "ridge product": (dmo.MultiViewRidge, both, {"kernel": "product", "weights": "tagprop"}),
     "ridge decoder": (dmo.MultiViewRidge, both, {"decoder": "probabilities"}),
+    "ridge by target": (dmo.MultiViewRidge, both, {"weights": "per-target"}),
     "MORP": (dmo.MORP, one, {"n_components": 3}),
     "MORP direct": (dmo.MORP, one, {"n_components": 3, "form": "direct"}),
     "MLSI": (dmo.MLSI, one, {"n_components": 3}),

@@ -103,6 +103,26 @@ def test_samples_without_a_known_label_count_for_no_figure_of_sets(problem):
             assert getattr(found, name) == pytest.approx(value, rel=1e-12), name
 
 
+def test_hierarchical_f1_counts_labels_and_ancestors_of_sets():
+    rng = np.random.default_rng(0)
+    parent = {1: 0, 2: 0, 3: 1, 4: 1, 5: 2, 7: 6}
+    above = {j: {parent[j], parent.get(parent[j], parent[j])} for j in parent}
+    pairs = np.array([(j, a) for j, own in above.items() for a in own])
+    Y, P = (rng.random((2, 60, 9)) < 0.2).astype(np.uint8)
+
+    def whole(row):
+        return set(np.flatnonzero(row)).union(*(above.get(j, set()) for j in np.flatnonzero(row)))
+
+    both = [(whole(y), whole(p)) for y, p in zip(Y, P, strict=True)]
+    expected = 2 * sum(len(y & p) for y, p in both) / sum(len(y) + len(p) for y, p in both)
+    assert metrics.f1_hierarchical(Y, P, pairs) == pytest.approx(expected, rel=1e-12)
+    unknown = np.where(rng.random(Y.shape) < 0.3, np.nan, Y)
+    found = metrics.with_ancestors(unknown, pairs)
+    for row, told in zip(unknown, found, strict=True):
+        there = whole(row == 1)
+        assert all(told[j] == 1 if j in there else np.array_equal(told[j], row[j], equal_nan=True) for j in range(9))
+
+
 def test_real_targets_are_scored_as_by_scikit_learn():
     rng = np.random.default_rng(0)
     Y = rng.normal(size=(70, 3)) * [1, 10, 100] + 5
@@ -119,7 +139,7 @@ def test_real_targets_are_scored_as_by_scikit_learn():
 
 
 def test_real_targets_in_blocks_of_rows(monkeypatch):
-    monkeypatch.setattr(metrics.regression, "_BLOCK", 11)
+    monkeypatch.setattr(metrics.ranking, "_BLOCK", 11)
     rng = np.random.default_rng(1)
     Y, P = rng.normal(size=(2, 70, 3))
     assert metrics.regression_scores(Y, P).r2 == pytest.approx(sk.r2_score(Y, P))

@@ -1,5 +1,6 @@
 """Parameters that are objects: nested ones, names that stand for them, those of earlier versions."""
 
+import dataclasses
 import inspect
 from typing import Any
 
@@ -182,6 +183,12 @@ def test_models_of_versions_without_objects_are_read(name: str) -> None:
     assert {key: getattr(found, key) for key in wanted} == wanted
     np.testing.assert_array_equal(found.predict(X), model.predict(X)) if name != "TraceEmbedding" else None
     assert placed(type(model), model.get_params(deep=False)) == model.get_params(deep=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_reads_the_fields_of_dataclasses_alone_takes_no_estimator_for_one(kind: Any) -> None:
+    assert not dataclasses.is_dataclass(kind)  # dask's tokens of two fits would be equal
+    assert not {"approximation", "decoder", "random_state"} & vars(kind).keys()
 
 
 def test_the_names_of_parameters_are_read_once_for_a_class_and_anew_for_another(monkeypatch: Any) -> None:

@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "suggest": Lazy(
         "dmo.cli.suggest:suggest",
-        "List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones.",
+        "List samples (default: all but test samples) worth a look: uncertain, probably wrong, unlike the labeled ones.",
     ),
     "demo": Lazy(
         "dmo.cli.demo:demo",
@@ -77,73 +77,12 @@ COMMANDS = {
     ),
 }
 ESTIMATORS = {
-    "ridge": (
-        "MultiViewRidge",
-        'Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".',
-    ),
-    "kgha": (
-        "KGHA",
-        "Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.",
-    ),
-    "lltsvr": (
-        "LLTSVR",
-        "Support vector regression on the output manifold: the loss is taken in the local frame of every output.",
-    ),
-    "coupledsvr": (
-        "CoupledSVR",
-        "Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.",
-    ),
-    "fasttag": (
-        "FastTag",
-        "Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.",
-    ),
-    "neighborvotes": (
-        "NeighborVotes",
-        "Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.",
-    ),
-    "tagprop": (
-        "TagProp",
-        "Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.",
-    ),
-    "twopassknn": (
-        "TwoPassKNN",
-        "Two-pass nearest neighbors (2PKNN): the nearest with every label, then the labels of these, weighted by distance.",
-    ),
-    "jec": (
-        "JEC",
-        "Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.",
-    ),
-    "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
-    "multisetcca": (
-        "MultiSetCCA",
-        "Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).",
-    ),
-    "morp": (
-        "MORP",
-        "Multi-output regularized projection: a few features that keep the inputs and predict all outputs.",
-    ),
-    "mlsi": (
-        "MLSI",
-        "Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.",
-    ),
-    "embedding": (
-        "TraceEmbedding",
-        "A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.",
-    ),
-    "mope": (
-        "MOPE",
-        "Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.",
-    ),
-    "mesd": (
-        "MESD",
-        "Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.",
-    ),
-    "homogeneityanalysis": (
-        "HomogeneityAnalysis",
-        "Homogeneity analysis: one space for the samples and the categories of J categorical columns.",
-    ),
+    **{"ridge": "MultiViewRidge", "kgha": "KGHA", "lltsvr": "LLTSVR", "coupledsvr": "CoupledSVR", "fasttag": "FastTag"},
+    **{"neighborvotes": "NeighborVotes", "tagprop": "TagProp", "twopassknn": "TwoPassKNN", "jec": "JEC"},
+    **{"labelpropagation": "LabelPropagation", "multisetcca": "MultiSetCCA", "morp": "MORP", "mlsi": "MLSI"},
+    **{"embedding": "TraceEmbedding", "mope": "MOPE", "mesd": "MESD", "homogeneityanalysis": "HomogeneityAnalysis"},
 }
-"""Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
+"""Names for the shell: that of the class in lower case, but for two long ones."""
 TUNED = (
     *("ridge", "kgha", "morp", "mlsi", "mope", "mesd", "embedding", "lltsvr", "coupledsvr"),
     *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
@@ -151,7 +90,7 @@ TUNED = (
 
 
 def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:
-    return {name: Lazy(target, ESTIMATORS[name][1], ESTIMATORS[name][0]) for name in names}
+    return {name: Lazy(target, estimator=ESTIMATORS[name]) for name in names}
 
 
 fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.fit:fit_command", ESTIMATORS))

@@ -18,11 +18,18 @@ from dmo.errors import meant
 @dataclass(frozen=True)
 class Lazy:
     """A command to be: `target` is MODULE:NAME of a function (or of a group), or with `estimator` of what makes one
-    for this class; `help` is the first sentence of its docstring."""
+    for this class; `help` is the first sentence of the function's docstring."""
 
     target: str
-    help: str
+    help: str = ""
     estimator: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The help, which is found for estimators as their options are."""
+        from dmo.cli.estimator_options import surfaces
+
+        return self.help if self.estimator is None else surfaces()[self.estimator].text
 
     def load(self) -> Any:
         """The function, or the group."""
@@ -76,7 +83,7 @@ class LazyGroup(CommandFirst):
         super().__init__(**given)
         panels = {name: panel for panel, names in PANELS.items() for name in names}
         self.commands = {
-            name: TyperCommand(name, help=entry.help, rich_help_panel=panels.get(name))
+            name: TyperCommand(name, help=entry.text, rich_help_panel=panels.get(name))
             for name, entry in self.entries.items()
         }
 
@@ -90,7 +97,7 @@ class LazyGroup(CommandFirst):
 @cache
 def command_of(entry: Lazy, program: str) -> Any:
     """The command of an entry, with the options that every run has; `program`: what it is called in a log."""
-    from dmo.cli.running import offer_run_options, offering  # what a stand-in does without
+    from dmo.cli.options import offer_run_options, offering  # what a stand-in does without
 
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):

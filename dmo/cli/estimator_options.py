@@ -180,11 +180,8 @@ def engine(kind: str, name: str | None, given: Mapping[str, str]) -> Any:
     if chosen not in able:
         if name not in (None, "auto") or not able:
             has = ", ".join(o.flag for o in options_of(ENGINES[chosen]).values()) if chosen in ENGINES else "no options"
-            raise UserError(f"--approximation {chosen} does not take {_flags(given)}; it has {has}")
+            lacks = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+            raise UserError(f"--approximation {chosen} does not take {lacks}; it has {has}")
         chosen = able[0]
     known = options_of(ENGINES[chosen])
     return getattr(dmo, ENGINES[chosen])(**{key: known[key].parse(text) for key, text in given.items()})
-
-
-def _flags(names: Any) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

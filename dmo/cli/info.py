@@ -135,9 +135,8 @@ def _model(found: Mapping[str, Any]) -> Rows:
     fitted = meta.get("fitted", {})
     if "tuning" in fitted:
         found_by = fitted["tuning"]
-        rows.append(
-            ("tuned", f"{found_by['metric']} {found_by['best_score']:.4f}, best of {len(found_by['table'])} settings")
-        )
+        tried = found_by.get("tried") or len(found_by["table"])
+        rows.append(("tuned", f"{found_by['metric']} {found_by['best_score']:.4f}, best of {tried} settings"))
     rows += [(f"view {name}", f"{width} features") for name, width in fitted.get("view_widths_", {}).items()]
     if fitted.get("label_names_"):
         rows.append(("labels", f"{len(fitted['label_names_'])}: {_short(fitted['label_names_'])}"))

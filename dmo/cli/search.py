@@ -10,7 +10,7 @@ import typer
 from dmo.cli.options import Features, Model, Split
 from dmo.cli.session import grid, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, SCORES, learned_values, open_applied, rows_of
+from dmo.workflows.apply import ALL, SCORES, learned_values, open_applied
 from dmo.workflows.program import session
 
 LABELS_SHOWN = 5
@@ -24,18 +24,47 @@ def search(
     labels: Annotated[str | None, typer.Option(help="Labels to search for, comma-separated: 'sky, water'.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Samples to find.")] = 10,
     split: Split = None,
+    view_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VIEW=NUMBER", help="How much a view counts, times what it does; of --image and --sample."
+        ),
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            help="Result store that keeps where the samples are, for further searches; it is made where it is missing, and "
+            "anew where the model, the samples or the weights of views are others."
+        ),
+    ] = None,
 ) -> None:
     """Find the samples of a store (default: all) that are nearest to an image, a sample, or labels."""
     if sum(query is not None for query in (image, sample, labels)) != 1:
         raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
+    weights = dict(_weight(entry) for entry in view_weight or ())
+    if labels is not None and weights:
+        raise UserError("--view-weight: labels are searched by their scores; pass it with --image or --sample")
     with session() as run:
         applied = open_applied(model, features, split, ALL, SCORES)
-        from dmo.workflows.search import answering, best, found_rows, learned_space, of_image, of_sample, similar
+        from dmo.workflows.search import (
+            Places,
+            all_rows,
+            answering,
+            best,
+            found_rows,
+            of_image,
+            of_sample,
+            space,
+            weighted,
+        )
 
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:
             numbers = _label_numbers(labels, applied.label_names())
-            values = answering(rows_of(applied, applied.scores), numbers)
+            scores = all_rows(run, applied, "scores", applied.scores, index, (model, features))
+            values = answering(scores, numbers)
+            near = best(values, top)
+            values = values[near]
             record["labels"] = [applied.label_names()[number] for number in numbers]
         else:
             query = of_image(model, str(image)) if image is not None else of_sample(applied, str(sample))
@@ -45,10 +74,22 @@ def search(
                 record["values"] = dict(zip(applied.label_names(), scores.tolist(), strict=True))
             else:
                 record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]
-            values = similar(learned_space(applied, None), learned_space(applied, query)[0])
-        record["found"] = found_rows(applied, values, best(values, top))
+            applied = weighted(applied, weights) if weights else applied
+            kind, place = space(applied)
+            places = Places(all_rows(run, applied, kind, place, index, (model, features)))
+            near, values = places.nearest(place(query)[0], top)
+        record["found"] = found_rows(applied, near, values)
         record |= run.costs()
     _show(record)
+
+
+def _weight(entry: str) -> tuple[str, float]:
+    """A view and its weight."""
+    view, _, number = entry.partition("=")
+    try:
+        return view, float(number)
+    except ValueError:
+        raise UserError(f"--view-weight {entry!r}: write VIEW=NUMBER, such as hue=0.5") from None
 
 
 def _label_numbers(given: str, names: list[str]) -> list[int]:

@@ -58,8 +58,7 @@ def serve(
     try:
         import uvicorn
 
-        from dmo.serve.app import make_app
-        from dmo.serve.guard import Limits, _Connection
+        from dmo.serve.app import Limits, _Connection, make_app
         from dmo.workflows.trial import open_trial
     except ImportError:
         raise ImportError(_CURE) from None
@@ -70,11 +69,8 @@ def serve(
         with _listening(host, port) as listener:
             if not _is_loopback(host):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
-            address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
-            show({"address": address, "openapi": f"{address}openapi.json"})
-            say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
-            sys.stdout.flush()
-            wanted = sys.stdout.isatty() if browser is None else browser
+            shown = f"[{host}]" if ":" in host else host
+            address = f"http://{shown}:{listener.getsockname()[1]}/{token}/"
             server = uvicorn.Server(
                 uvicorn.Config(
                     app,
@@ -91,10 +87,14 @@ def serve(
                     timeout_graceful_shutdown=_PATIENCE,
                 )
             )
-            with (
-                _opened(address) if wanted else nullcontext()
-            ):  # the socket listens already: the browser's request waits
-                _until_interrupted(server, listener)
+            with _until_interrupted(server):
+                show({"address": address, "openapi": f"{address}openapi.json"})
+                say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
+                sys.stdout.flush()
+                wanted = sys.stdout.isatty() if browser is None else browser
+                # the socket listens already: the browser's request waits
+                with _opened(address) if wanted else nullcontext():
+                    server.run([listener])
 
 
 @contextmanager
@@ -108,10 +108,12 @@ def _opened(address: str) -> Iterator[None]:
         yield
 
 
-def _until_interrupted(server: Any, listener: socket.socket) -> None:
-    """Serve until Ctrl-C, which ends well: that is how a page is closed."""
+@contextmanager
+def _until_interrupted(server: Any) -> Iterator[None]:
+    """Let Ctrl-C end the server, also before it runs, and end well: that is how a page is closed."""
     try:
-        server.run([listener])
+        with server.capture_signals():
+            yield
     except KeyboardInterrupt as stop:
         if type(stop) is not KeyboardInterrupt:  # SIGTERM: the exit code says so
             raise
@@ -121,20 +123,12 @@ def _until_interrupted(server: Any, listener: socket.socket) -> None:
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens; UserError where the address is none of this machine, or the port is taken."""
     try:
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen()
-        except OSError:
-            listener.close()
-            raise
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(address, family=family)
     except OSError as error:
         raise UserError(
             f"cannot listen on {host}, port {port}: {error.strerror}; pass other --host or --port"
         ) from error
-    return listener
 
 
 def _is_loopback(host: str) -> bool:
@@ -142,7 +136,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

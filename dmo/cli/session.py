@@ -19,7 +19,7 @@ WIDTH = 110
 def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", line: str = "") -> None:
     """The result on standard output: `record` as JSON, or `line`, or where there is none `rows` (name, value) as a table."""
     if run_options().json:
-        print(json.dumps(record, indent=1, allow_nan=False))
+        print(json.dumps(record, indent=1, allow_nan=False, default=repr))
     if run_options().json or (line and run_options().quiet) or not (line or rows):
         return
     if line:

@@ -14,7 +14,7 @@ from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
 from dmo.workflows.program import free, session
-from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, suggestions
+from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, open_suggested, suggestions
 
 
 def suggest(
@@ -29,7 +29,7 @@ def suggest(
     split: Split = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones."""
+    """List samples (default: all but test samples) worth a look: uncertain, probably wrong, unlike the labeled ones."""
     kinds = [part.strip() for part in kind.split(",") if part.strip()]
     unknown = [part for part in kinds if part not in KINDS]
     if unknown or not kinds:
@@ -37,7 +37,7 @@ def suggest(
     if out is not None and out.suffix not in (".json", ".csv"):
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
     with session() as run:
-        applied = open_applied(model, features, split, ALL, SCORES)
+        applied = open_suggested(model, features, split)
         found = suggestions(applied, count, kinds, workflows.answers.kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.suffix == ".csv" else as_label_studio(found, prefix, model)

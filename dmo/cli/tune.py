@@ -89,7 +89,7 @@ def tune_command(name: str) -> Callable[..., None]:
             )
             record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": result.metric}
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
-            record |= {"table": result.table, **run.costs()}
+            record |= {"tried": result.tried, "table": result.table, **run.costs()}
             if report is not None:
                 curve = workflows.tuning.learning_curve(result, training, folds, getattr(estimator, "random_state", 0))
                 record["report"] = workflows.tuning.write_sweep(result, title, report, curve)
@@ -157,7 +157,7 @@ def _table(result: workflows.tuning.SweepResult) -> None:
     rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]
     cells = [[f"{row.get(key, '-')}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
     shown = [key.rpartition("__")[2] for key in keys]
-    grid(f"the best {len(rows)} of {len(result.table)} settings", [*shown, result.metric, "std over folds"], cells)
+    grid(f"the best {len(rows)} of {result.tried} settings", [*shown, result.metric, "std over folds"], cells)
 
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
@@ -166,7 +166,7 @@ def _parts(record: Mapping[str, Any]) -> list[str]:
 
     mean, metric = record["best"]["mean"], record["metric"]
     shown = -mean if metric in ERRORS else mean  # errors count as negative where the largest is the best
-    score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {len(record['table'])}"
+    score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {record['tried']}"
     return [f"{score} settings: {_said(record['best'])}", *record.get("report", [])[:1]]
 
 
@@ -177,7 +177,7 @@ def _said(best: Mapping[str, Any]) -> str:
 
 
 def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [("settings", f"{len(record['table'])} x {record['folds']} folds"), ("best", _said(record["best"]))]
+    rows = [("settings", f"{record['tried']} on {record['folds']} folds"), ("best", _said(record["best"]))]
     rows += [(record["metric"], f"{record['best']['mean']:.4f}")]
     rows += [("report", path) for path in record.get("report", [])]
     return [*rows, *cost_rows(record), ("model", record["model"])]

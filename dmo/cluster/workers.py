@@ -160,16 +160,13 @@ def submit_each(
     client: Any, function: Any, calls: Sequence[Sequence[Any]], name: str = "", places: Sequence[str] = ()
 ) -> list[Any]:
     """The same for several lists of arguments; `places` are workers to prefer, where they are there."""
+    from dask import annotate
+
     name = name or getattr(function, "func", function).__name__
     # A group by itself: tasks of a large group that depend on few others go to any worker, whatever lies where. But not
     # one for each task: the scheduler looks at all groups whenever a task ends.
     group = f"{name.strip('_')}-{uuid.uuid4().hex}"
     keys = [(group, number) for number in range(len(calls))]
-    if places:
-        return [
-            client.submit(
-                run_task, function, list(call), key=key, pure=False, workers=[place], allow_other_workers=True
-            )
-            for call, key, place in zip(calls, keys, places, strict=True)
-        ]
-    return list(client.map(run_task, [function] * len(calls), list(map(list, calls)), key=keys, pure=False))
+    wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}
+    with annotate(**wanted):
+        return list(client.map(run_task, [function] * len(calls), list(map(list, calls)), key=keys, pure=False))

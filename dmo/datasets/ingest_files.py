@@ -21,7 +21,7 @@ from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import open_csv, read_names
 from dmo.formats.files import DataError, dense, existing, sha256, suffix
 from dmo.formats.frames import CLASS_NAMES, FRAMES, question
-from dmo.formats.labels import Kind, label_matrix
+from dmo.formats.labels import Kind, checked_numbers, label_matrix
 from dmo.formats.tables import Table, cell_views, open_table, questions, shared_rows
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
@@ -125,13 +125,15 @@ def ingest_files(
         return samples.write(store, block=block, overwrite=overwrite, **about)
     columns = _label_columns(labels)
     tables = {
-        view: open_table(view, _by_split(files), columns if _is_arff(files) else None, labels is None, read=read)
+        view: open_table(
+            view, _by_split(files), columns if _all_end(files, ".arff") else None, labels is None, read=read
+        )
         for view, files in views.items()
     }
     if labels is not None and columns is None:
         tables[LABELS] = open_table(LABELS, _by_split(labels), of_labels=True, read=read)  # type: ignore[arg-type]
     if labels is None and not any(table.Y is not None for table in tables.values()):
-        for files in filter(_is_arff, views.values()):
+        for files in (files for files in views.values() if _all_end(files, ".arff")):
             raise UserError(
                 f"{next(iter(_by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
                 "(--labels FILE.xml), their names or number (--label-columns 6: the first six, -6: the last), or 0 for none"
@@ -141,7 +143,7 @@ def ingest_files(
         named = [question(name) for name in headers if name.strip().lower() in CLASS_NAMES]
         for note in [*named[:1], *questions(views)]:
             log.warning("%s", note)
-    matlab = [name for name in tables if all(map(_is_matlab, _by_split(everything[name]).values()))]  # type: ignore[arg-type]
+    matlab = [name for name in tables if _all_end(everything[name], ".mat")]
     vector = [LABELS] if LABELS in tables and 1 in tables[LABELS].X.shape else []
     _turn(tables, {*matlab, *vector})
     counts = _same_counts(tables)
@@ -165,7 +167,7 @@ def _tables(files: Mapping[str, Any], labels: Any, read: dict[str, np.ndarray]) 
     """Whether something is a table of more than numbers, or a folder of documents: then all is read whole; `read` takes the
     tables of numbers that this read.
     """
-    if isinstance(labels, list | tuple) and not all(map(_is_arff, files.values())):
+    if isinstance(labels, list | tuple) and not all(_all_end(one, ".arff") for one in files.values()):
         return True
     for spec in (str(spec) for value in files.values() for spec in _by_split(value).values()):
         ending = suffix(spec.partition("::")[0])
@@ -198,10 +200,6 @@ def _plain(path: str, read: dict[str, np.ndarray]) -> bool:
     if found:
         read[path] = np.concatenate(found)
     return True
-
-
-def _is_matlab(spec: Any) -> bool:
-    return suffix(str(spec).partition("::")[0]) == ".mat"
 
 
 def _turn(tables: dict[str, Table], may: Collection[str]) -> None:
@@ -314,8 +312,8 @@ def _labels(tables: Mapping[str, Table], labels: Any) -> tuple[np.ndarray | None
         if other.label_names != table.label_names or np.any(other.Y != table.Y):
             raise DataError(f"views {first!r} and {view!r} have different labels in their files, expected the same")
     assert table.Y is not None
-    real = not (np.isin(table.Y, (0, 1)) | np.isnan(table.Y)).all()
-    return table.Y, table.label_names, "targets" if real else "classes" if table.classes else "labels"
+    Y, real = checked_numbers(first, table.Y, table.label_names)
+    return Y, table.label_names, "targets" if real else "classes" if table.classes else "labels"
 
 
 def _same_counts(tables: Mapping[str, Table]) -> dict[str, int]:
@@ -334,8 +332,9 @@ def _by_split(files: Files) -> Mapping[str, str | Path]:
     return files if isinstance(files, Mapping) else {ALL: files}
 
 
-def _is_arff(files: Files) -> bool:
-    return all(suffix(path) == ".arff" for path in _by_split(files).values())
+def _all_end(files: Any, ending: str) -> bool:
+    """Whether all files of a view, PATH or PATH::ARRAY, are of the format with this ending."""
+    return all(suffix(str(spec).partition("::")[0]) == ending for spec in _by_split(files).values())
 
 
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:

@@ -145,6 +145,11 @@ class Calibration(ParameterObject):
     The fewer positives a label has, the more of its probability comes from the shared one, see
     `dmo.decide.probabilities`. Labels are ranked by their probabilities.
 
+    Parameters
+    ----------
+    hierarchy : str, dict of str to str or list of str, or None, default=None
+        As of `Scores`.
+
     Examples
     --------
     >>> import numpy as np
@@ -156,6 +161,8 @@ class Calibration(ParameterObject):
     >>> bool((fitted.sets([held_out]) == Y).mean() > 0.9)
     True
     """
+
+    hierarchy: str | dict[str, Any] | None = None
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities and thresholds from held-out scores.
@@ -221,6 +228,11 @@ class Calibration(ParameterObject):
 class PooledCalibration(ParameterObject):
     """Probabilities of labels by one logistic regression that all labels share; labels are ranked by them.
 
+    Parameters
+    ----------
+    hierarchy : str, dict of str to str or list of str, or None, default=None
+        As of `Scores`.
+
     Examples
     --------
     >>> import numpy as np
@@ -232,6 +244,8 @@ class PooledCalibration(ParameterObject):
     >>> bool(abs(p.mean() - Y.mean()) < 1e-4)
     True
     """
+
+    hierarchy: str | dict[str, Any] | None = None
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities from held-out scores.
@@ -270,6 +284,8 @@ class PlugIn(ParameterObject):
         labels given to a sample that is right, where a sample that is given none counts as right.
     size : int, default=500
         Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
+    hierarchy : str, dict of str to str or list of str, or None, default=None
+        As of `Scores`. Ancestors keep a promise of recall; a promise of precision is refused.
 
     Notes
     -----
@@ -298,6 +314,7 @@ class PlugIn(ParameterObject):
 
     metric: str = "f1@5"
     size: int = 500
+    hierarchy: str | dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -317,6 +334,8 @@ class PlugIn(ParameterObject):
             names = ", ".join([*(f"'{name}@k'" for name in known), *(f"'{name}'" for name in SET_METRICS)])
             names += ", " + ", ".join(f"'{name}>=0.9'" for name in PROMISES)
             raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
+        if self.hierarchy is not None and (promised(self.metric) or ("", 0.0))[0].startswith("precision"):
+            raise UserError("PlugIn: ancestors may break a promise of precision; promise recall, or give no hierarchy")
         if not COUNT.holds(self.size):
             raise UserError(f"PlugIn: size = {self.size!r}; needed is a number of samples, such as 500")
 
@@ -375,7 +394,7 @@ class Scores(ParameterObject):
     """The scores themselves: they rank labels where no decoder is learned, which is what None stands for.
 
     score / frequency^prior_power / propensity, of standardized scores, see `dmo.decide.score_rule.ScoreRule`. Of the
-    estimators other than `KGHA` and `MultiViewRidge` all take `label_sets` alone.
+    estimators other than `KGHA` and `MultiViewRidge` all take `label_sets` and `hierarchy` alone.
 
     Parameters
     ----------
@@ -390,6 +409,10 @@ class Scores(ParameterObject):
     label_sets : bool, default=True
         Learn which labels `predict` gives, and `predict_proba`, from held-out scores of training samples: the page of the
         estimator says from which. False: `predict` gives every sample as many labels as a training sample has on average.
+    hierarchy : str, dict of str to str or list of str, or None, default=None
+        CSV file of parent,child, or the parent or parents of every child, by the names of the labels (of a matrix without
+        names the numbers of its columns). A sample that has a label, in fit or by `predict` without `top`, has its
+        ancestors too; of lists of labels they become labels.
 
     Examples
     --------
@@ -400,12 +423,16 @@ class Scores(ParameterObject):
     >>> model = KGHA(decoder=Scores(prior_power=0.25, label_sets=False)).fit(X, Y)
     >>> model.set_params(decoder__prior_power=0.5).fit(X, Y).rule_.prior_power
     0.5
+    >>> sets = KGHA(decoder=Scores(hierarchy={"1": "0", "2": "1"})).fit(X, Y).predict(X)
+    >>> bool((sets[:, 2] <= sets[:, 1]).all() and (sets[:, 1] <= sets[:, 0]).all())
+    True
     """
 
     prior_power: float = 0.0
     standardize: float = 0.0
     propensity: bool = False
     label_sets: bool = True
+    hierarchy: str | dict[str, Any] | None = None
 
     _needs: ClassVar[Mapping[str, Need]] = {
         "prior_power": SHARE,

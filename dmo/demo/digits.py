@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,8 @@ LABEL_NAMES = (
 _ATTRIBUTES = ((0, 2, 4, 6, 8), (0, 1, 2, 3, 4), (0, 6, 8, 9), (1, 4, 7))
 """The digits that carry each of the last four labels; "straight strokes": drawn without a curve."""
 N_TRAIN = 1200
+DIGITS = "digits"
+"""What the attributes of a store of them call the data set."""
 
 
 class Digits(NamedTuple):
@@ -28,6 +31,18 @@ class Digits(NamedTuple):
     images: np.ndarray
 
 
+@cache
+def _loaded() -> Any:
+    from sklearn.datasets import load_digits  # half a second to import
+
+    return load_digits()
+
+
+def digit_image(name: str) -> np.ndarray:
+    """The 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_source`, by its id."""
+    return (255 * (1 - _loaded().images[int(name.rpartition(" ")[2])] / 16)).astype(np.uint8)
+
+
 def digits() -> Digits:
     """Load the handwritten digits inside scikit-learn, without network or files; the same arrays at every call."""
     # Views: "pixels" (64 gray values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
@@ -38,9 +53,7 @@ def digits() -> Digits:
     # %).
     #
     # Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
-    from sklearn.datasets import load_digits  # half a second to import
-
-    data = load_digits()
+    data = _loaded()
     ink = (data.images / 16.0).astype(np.float32)
     digit = data.target
     attributes = [np.isin(digit, members) for members in _ATTRIBUTES]
@@ -108,7 +121,7 @@ def digits_source(n_train: int = N_TRAIN) -> Source:
     data = digits()
     rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
     counts = {split: int((data.split[rows] == split).sum()) for split in ("train", "test")}
-    attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
+    attributes = {"dataset": DIGITS, "title": "Handwritten digits that ship inside scikit-learn"}
     views: dict[str, Rows] = {name: X[rows] for name, X in data.views.items()}
     ids = [f"digit {i}" for i in rows]
     return Source(views, data.Y[rows], data.label_names, ids, counts, attributes=attributes)

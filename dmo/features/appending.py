@@ -133,5 +133,6 @@ def _in_order(listing: Listing, old: FeatureStore) -> Sequence[int]:
 def _check_alike(listing: Listing, old: FeatureStore) -> None:
     for what, there, now in (("labels", old.labels, listing.labels), ("splits", old.split, listing.split)):
         if (there is None) != (now is None):
-            has, cure = ("no", "leave them out") if there is None else ("", "pass them for all images")
-            raise UserError(f"{old.url} has {has + ' ' if has else ''}{what}, the images to append differ; {cure}")
+            has = "no " if there is None else ""
+            cure = "pass --labels and --test-share as when it was made"
+            raise UserError(f"{old.url} has {has}{what}, the images to append differ; {cure}")

@@ -22,8 +22,7 @@ from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.features.images import UnreadableImage, image_digest, need_library, read_image
 from dmo.features.listing import Listing
-from dmo.features.sets import Recipe, SourceImage
-from dmo.features.words import Vocabulary, learn_vocabulary
+from dmo.features.sets import Recipe, SourceImage, Vocabulary, learn_vocabulary
 from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
 from dmo.progress import stage

@@ -142,7 +142,7 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
         Where the images lie.
     labels : path-like, default=None
         A .csv or .json file; or "folders": the names of the folders an image lies in, but a first folder named train, test,
-        val or validation is its split; None: no labels.
+        val or validation is its split. They are classes where every image lies in one. None: no labels.
 
     Returns
     -------
@@ -211,7 +211,8 @@ def _labels(where: str, given: Sequence[Any]) -> tuple[np.ndarray, list[str], Ki
     if kind != "labels":
         return Y, names, kind
     carried = [j for j in sorted(range(len(names)), key=names.__getitem__) if Y[:, j].any()]
-    return Y[:, carried], [names[j] for j in carried], kind
+    one_each = where == FOLDERS and len(carried) > 1 and all(len(folders) == 1 for folders in given)
+    return Y[:, carried], [names[j] for j in carried], "classes" if one_each else kind
 
 
 def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:

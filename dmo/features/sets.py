@@ -1,4 +1,4 @@
-"""Descriptors by name, the named sets, and the recipe that makes the same rows from new images."""
+"""Descriptors by name, the named sets, visual words, and the recipe that makes the same rows from new images."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.features import colors, points, textures
+from dmo.features import descriptors
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
-from dmo.features.words import Vocabulary
 from dmo.hashing import digest
 
 LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
@@ -36,19 +35,19 @@ class SourceImage:
 
     @cached_property
     def gray(self) -> np.ndarray:
-        return colors.gray(self.image)
+        return descriptors.gray(self.image)
 
     @cached_property
     def dense_points(self) -> np.ndarray:
-        return points.dense_points(*self.image.shape[:2])
+        return descriptors.dense_points(*self.image.shape[:2])
 
     @cached_property
     def harris_points(self) -> np.ndarray:
-        return points.harris_points(self.gray)
+        return descriptors.harris_points(self.gray)
 
     @cached_property
     def hue_sums(self) -> np.ndarray:
-        return points.hue_sums(self.image)
+        return descriptors.hue_sums(self.image)
 
     def points(self, local: str) -> np.ndarray:
         """The points of a local descriptor: m x 3 (x, y, patch side)."""
@@ -58,8 +57,8 @@ class SourceImage:
         """The local descriptors of one kind of `LOCAL`: m x d float32."""
         at = self.points(local)
         if local.endswith("sift"):
-            return points.sift(self.gray, at)
-        return points.hue_histograms(self.image, at, self.hue_sums)
+            return descriptors.sift(self.gray, at)
+        return descriptors.hue_histograms(self.image, at, self.hue_sums)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def _whole(function: Callable[[np.ndarray], np.ndarray], dimension: int, histogr
 
 
 def _color(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
-    dimension = bands * colors.BINS**3
+    dimension = bands * descriptors.BINS**3
     return Descriptor(lambda image, _: function(image.image, bands=bands), dimension, True, bands=bands)
 
 
@@ -117,7 +116,12 @@ def morp491(image: np.ndarray) -> np.ndarray:
     >>> morp491(np.zeros((32, 32, 3), np.uint8)).shape
     (491,)
     """
-    parts = (colors.correlogram, colors.color_moments, textures.wavelet_texture, colors.color_histogram)
+    parts = (
+        descriptors.correlogram,
+        descriptors.color_moments,
+        descriptors.wavelet_texture,
+        descriptors.color_histogram,
+    )
     return np.concatenate([part(image) for part in parts])
 
 
@@ -125,18 +129,22 @@ DESCRIPTORS: dict[str, Descriptor] = {
     **{
         name + suffix: _color(function, bands)
         for name, function in (
-            ("rgb", colors.rgb_histogram),
-            ("lab", colors.lab_histogram),
-            ("hsv", colors.hsv_histogram),
+            ("rgb", descriptors.rgb_histogram),
+            ("lab", descriptors.lab_histogram),
+            ("hsv", descriptors.hsv_histogram),
         )
-        for suffix, bands in (("", 1), ("_v3h1", colors.BANDS))
+        for suffix, bands in (("", 1), ("_v3h1", descriptors.BANDS))
     },
-    "gist": _whole(textures.gist, 512, False),
-    **{name + suffix: _words(name, bands) for name in LOCAL for suffix, bands in (("", 1), ("_v3h1", colors.BANDS))},
-    "correlogram": _whole(colors.correlogram, 256, False),
-    "moments": _whole(colors.color_moments, 9, False),
-    "wavelets": _whole(textures.wavelet_texture, 10, False),
-    "histogram216": _whole(colors.color_histogram, 216, True),
+    "gist": _whole(descriptors.gist, 512, False),
+    **{
+        name + suffix: _words(name, bands)
+        for name in LOCAL
+        for suffix, bands in (("", 1), ("_v3h1", descriptors.BANDS))
+    },
+    "correlogram": _whole(descriptors.correlogram, 256, False),
+    "moments": _whole(descriptors.color_moments, 9, False),
+    "wavelets": _whole(descriptors.wavelet_texture, 10, False),
+    "histogram216": _whole(descriptors.color_histogram, 216, True),
     "morp491": _whole(morp491, 491, False),
 }
 """Every view that can be computed from an image, by its name in a feature store."""
@@ -350,3 +358,148 @@ class Recipe:
             found = self.descriptor(view)
             rows[view] = found.of(source, None if found.local is None else vocabularies[found.local])
         return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Visual words: the word of a local descriptor is the nearest center.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (words, d), float32
+        The words.
+
+    References
+    ----------
+    Sivic, Zisserman 2003.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import Vocabulary
+    >>> vocabulary = Vocabulary(np.array([[0.0, 0.0], [1.0, 1.0]], np.float32))
+    >>> vocabulary.words(np.array([[0.9, 1.2], [0.1, 0.0]], np.float32))
+    array([1, 0])
+    """
+
+    centers: np.ndarray
+
+    @classmethod
+    def checked(cls, centers: np.ndarray) -> Vocabulary:
+        """Make the vocabulary of centers that were read from a file.
+
+        Parameters
+        ----------
+        centers : ndarray of shape (words, d), float32
+            The words; anything else is refused.
+
+        Returns
+        -------
+        Vocabulary
+            The vocabulary.
+
+        Raises
+        ------
+        ValueError
+            For what is no matrix of finite numbers.
+        """
+        right = isinstance(centers, np.ndarray) and centers.ndim == 2 and 0 not in centers.shape
+        if not right or centers.dtype.kind != "f" or not np.isfinite(centers).all():
+            raise ValueError("its words are no matrix of numbers")
+        return cls(centers)
+
+    @cached_property
+    def _half_squares(self) -> np.ndarray:
+        return (self.centers**2).sum(axis=1) / 2
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the centers, in hexadecimal."""
+        return digest(self.centers.astype("<f4"))
+
+    def words(self, descriptors: np.ndarray) -> np.ndarray:
+        """Find the word of every descriptor.
+
+        Parameters
+        ----------
+        descriptors : ndarray of shape (m, d), float32
+            Local descriptors.
+
+        Returns
+        -------
+        ndarray of shape (m,), intp
+            Numbers of words.
+        """
+        scores = descriptors @ self.centers.T
+        scores -= self._half_squares
+        return scores.argmax(axis=1)
+
+    def histogram(self, words: np.ndarray, y: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
+        """Shares of the words in horizontal bands.
+
+        Parameters
+        ----------
+        words : ndarray of int of shape (m,)
+            The word of every point.
+        y : ndarray of shape (m,)
+            Rows of the points, 0..height.
+        height : int
+            Of the image, in pixels.
+        bands : int, default=1
+            Horizontal bands of equal height.
+
+        Returns
+        -------
+        ndarray of shape (bands * words,), float32
+            Shares that add up to 1, or zeros without any point.
+        """
+        rows = np.clip(y.astype(np.int64), 0, height - 1)
+        return descriptors.band_histogram(words, len(self.centers), rows, height, bands)
+
+
+def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Vocabulary:
+    """Learn a vocabulary from a sample of local descriptors, by mini-batch k-means.
+
+    Parameters
+    ----------
+    descriptors : ndarray of shape (m, d), float32
+        The sample.
+    words : int
+        Words, at most: where the sample has fewer different descriptors, each of them is a word.
+    seed : int, default=0
+        Of the starts.
+
+    Returns
+    -------
+    Vocabulary
+        The words.
+
+    Raises
+    ------
+    UserError
+        For an empty sample.
+
+    References
+    ----------
+    Sculley 2010, by scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import learn_vocabulary
+    >>> sample = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    >>> learn_vocabulary(sample, words=5).centers.shape
+    (5, 4)
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    if not len(descriptors):
+        raise UserError("learn_vocabulary: no local descriptors; the training images have no points, pass others")
+    distinct = np.unique(descriptors, axis=0) if len(descriptors) <= 4 * words else descriptors
+    if len(distinct) <= words:
+        return Vocabulary(distinct.astype(np.float32))
+    means = MiniBatchKMeans(
+        words, batch_size=8192, n_init=3, max_iter=8, random_state=seed, init_size=max(1000, 3 * words)
+    )
+    means.fit(distinct)
+    return Vocabulary(means.cluster_centers_.astype(np.float32))

@@ -256,7 +256,7 @@ def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
 
     -> (n,)
     """
-    return np.random.default_rng(seed).permutation(np.arange(n) % n_folds)
+    return np.random.default_rng(seed).permutation(np.resize(np.arange(n_folds, dtype=np.min_scalar_type(n_folds)), n))
 
 
 def _folded_moments(

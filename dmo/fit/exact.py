@@ -173,15 +173,15 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
         return engine.storage, ""
     client = current_client()
     entries, factors = exact_bytes(n, views, itemsize)
-    available = free_memory()
+    free = free_memory()
     if client is None:
-        choice: Storage = "memory" if entries + factors <= 0.7 * available else "recomputed"
+        choice: Storage = "memory" if entries + factors <= 0.7 * free else "recomputed"
     else:
         limits = [w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
-        available = sum(limits) if all(limits) else available
-        choice = "resident" if entries / 2 <= 0.5 * available else "recomputed"
+        free = sum(limits) if all(limits) else free
+        choice = "resident" if entries / 2 <= 0.5 * free else "recomputed"
     what = f"{views} kernel{'s'[: views > 1]} of {n} x {n}"
-    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(available)} are free"
+    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(free)} are free"
 
 
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
@@ -231,7 +231,10 @@ def _built(
     rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (  # as float64, with a copy to work on
         16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= free_memory() / 2
     )
-    if is_linear(kernel) and rows_fit:
+    wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
+    if is_linear(kernel) and wide and compared() is not None and storage == "memory":
+        engine = replace(engine, precision="float64")  # one matrix of products, where every ridge would read the rows
+    elif is_linear(kernel) and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}

@@ -11,9 +11,9 @@ import numpy as np
 import psutil
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, sampled
+from dmo.blocks import Rows, row_blocks, rows, sampled
 from dmo.cluster import current_client
-from dmo.errors import UserError, amount
+from dmo.errors import TooFewSamples, UserError, amount
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
 from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.fit.krylov import ShiftedRows, Subspace, SubspaceCoordinates
@@ -65,6 +65,7 @@ def _similarities(
     """To some of the samples, or to all."""
     fitted = MultiKernel.of(view, similarity.fit(source, random_state))
     landmarks = similarity.part(source, _landmarks(source.shape[0], n_landmarks, random_state))
+    landmarks = landmarks if similarity.pairwise else rows(landmarks)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)
@@ -76,7 +77,7 @@ def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarr
     if wanted is None:
         return np.arange(n)
     if wanted > n:
-        raise UserError(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
+        raise TooFewSamples(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 

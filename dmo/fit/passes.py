@@ -144,17 +144,18 @@ def collect_moments(
     # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
     # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
     # worker; nothing n x anything.
-    stored = Y.source if isinstance(Y, LabelRows) else None
-    own = None if Y is None or isinstance(Y, LabelRows) else _narrow(Y)
-    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, None if stored is None else InOrder(stored))
+    own, stored = _given(Y)
+    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored)
     total = add_up(
         "pass over the rows",
         raw.n,
         job,
         (own, folds if folds is None else folds.astype(np.min_scalar_type(job.n_folds)), weights),
         FoldMoments.from_arrays,
-        lambda: _configuration(raw, own if stored is None else fingerprint(stored), folds, weights),
+        lambda: _configuration(raw, own if stored is None else stored, folds, weights),
         client,
+        (0 if Y is None else Y.shape[1])
+        + sum(getattr(row_map, "rank", raw.views[group].shape[1]) for group, row_map in raw.maps.items()),
     )
     return total.folds
 
@@ -164,9 +165,13 @@ def _taken(F: Any, picked: Any) -> Any:
     return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
-def _narrow(Y: np.ndarray) -> np.ndarray:
-    """Labels of 0 and 1 as bytes, others as they are."""
-    return Y if Y.itemsize == 1 or not ((Y == 0) | (Y == 1)).all() else Y.astype(np.uint8)
+def _given(Y: np.ndarray | LabelRows | None) -> tuple[np.ndarray | None, InOrder | None]:
+    """Labels that travel with the tasks, 0 and 1 as bytes, or those that tasks read."""
+    if isinstance(Y, LabelRows):
+        return None, InOrder(Y.source)
+    if Y is not None and Y.itemsize > 1 and ((Y == 0) | (Y == 1)).all():
+        Y = Y.astype(np.uint8)
+    return Y, None
 
 
 _CARRIED = 1024  # labels whose products are dense at a time
@@ -321,10 +326,11 @@ class _LandmarkPass:
     raw: FeatureRows
     coefficients: Any
     wide: bool
+    labels: InOrder | None = None
 
     def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
         (C,) = self.raw[block].values()
-        (Y,) = beside
+        Y = beside[0] if self.labels is None else np.asarray(self.labels[block])
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
         # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
         # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left
@@ -341,25 +347,32 @@ class _LandmarkPass:
 
 
 def landmark_products(
-    raw: FeatureRows, Y: np.ndarray | None, coefficients: np.ndarray | None, client: Any = None, wide: bool = True
+    raw: FeatureRows,
+    Y: np.ndarray | LabelRows | None,
+    coefficients: np.ndarray | None,
+    client: Any = None,
+    wide: bool = True,
 ) -> np.ndarray:
     """Multiply kernel values at landmarks by their transpose, in one pass over the rows.
 
     Y (n, L); coefficients (r + 1, k) -> (r + 1, k)
     """
-    Y = None if Y is None else _narrow(Y)
+    own, stored = _given(Y)
 
     def configuration() -> str:
-        return digest("landmarks", _configuration(raw, Y, None), coefficients, wide)
+        return digest("landmarks", _configuration(raw, own if stored is None else stored, None), coefficients, wide)
 
-    add, name = _LandmarkPass(raw, coefficients, wide), "kernel values at landmarks"
-    return add_up(name, raw.n, add, (Y,), lambda arrays, meta: _Products(arrays["image"]), configuration, client).image
+    add, name = _LandmarkPass(raw, coefficients, wide, stored), "kernel values at landmarks"
+    return add_up(
+        name, raw.n, add, (own,), lambda arrays, meta: _Products(arrays["image"]), configuration, client
+    ).image
 
 
 def _configuration(
-    raw: FeatureRows, Y: np.ndarray | str | None, folds: np.ndarray | None, weights: np.ndarray | None = None
+    raw: FeatureRows, Y: np.ndarray | InOrder | None, folds: np.ndarray | None, weights: np.ndarray | None = None
 ) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
+    labels = fingerprint(Y.source) if isinstance(Y, InOrder) else Y
     given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
-    return digest("moments", maps, list(raw.weights.items()), Y, folds, *given)
+    return digest("moments", maps, list(raw.weights.items()), labels, folds, *given)

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import left_out_scores
 from dmo.fit.functions import Expansion, FactorExpansion, shifted
 from dmo.fit.moments import LABELS, Moments, label_groups
@@ -30,7 +30,7 @@ from dmo.inputs import (
     with_class_weights,
     with_label_weights,
 )
-from dmo.inputs.outputs import read_real
+from dmo.inputs.outputs import hierarchy_of, read_real
 from dmo.labels.label_kernels import label_directions
 from dmo.linalg.linear import Equilibrated, positive_solve
 from dmo.linalg.tall import LinearMap
@@ -38,12 +38,14 @@ from dmo.lowrank import FeatureMap
 
 
 def ridge(
-    moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool = True
+    moments: Moments, weights: Mapping[str, Any], c: float | np.ndarray, center: bool = True
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
 
-    c (L,) -> coefficients (d_v, L); offset (L,)
+    weights, c (L,) -> coefficients (d_v, L); offset (L,)
     """
+    if any(isinstance(own, np.ndarray) for own in weights.values()):
+        return _ridge_by_label(moments, np.column_stack(list(weights.values())), list(weights), np.asarray(c), center)
     # With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
     columns, scale, gram, small = moments.weighted_system(weights, center)
     right = scale[:, None] * gram[:, moments.slices()[LABELS]]
@@ -53,6 +55,24 @@ def ridge(
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset
+
+
+def _ridge_by_label(
+    moments: Moments, weights: np.ndarray, views: Sequence[str], c: np.ndarray, center: bool
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The same with weights (L, V) and ridges (L,) of every label, those of the same weights together."""
+    slices, (shares, which) = moments.slices(), np.unique(weights, axis=0, return_inverse=True)
+    found = {view: np.zeros((moments.widths[view], len(weights))) for view in views}
+    offset = np.zeros(len(weights))
+    for i, row in enumerate(shares):
+        own, used = np.flatnonzero(which.ravel() == i), {v: float(w) for v, w in zip(views, row, strict=True) if w > 0}
+        columns = np.concatenate([np.r_[slices[view]] for view in used] + [slices[LABELS].start + own])
+        widths = {view: moments.widths[view] for view in used} | {LABELS: len(own)}
+        part = Moments(widths, moments.n, moments.sums[columns], moments.gram[np.ix_(columns, columns)])
+        coefficients, offset[own] = ridge(part, used, c[own], center)
+        for view, B in coefficients.items():
+            found[view][:, own] = B
+    return found, offset
 
 
 def sparse_label_ridge(
@@ -236,7 +256,7 @@ class LabelGaps:
         own = {view: weight if passive else weight * labels for view, weight in given.views.items()}
         for view, weight in own.items():
             if not weight.any():
-                raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
+                raise TooFewSamples(f"view {view!r} has no sample with a known label; leave the view out")
         some = None if known is None or known[labels].all() else known
         return cls(SampleWeights(own, given.labels * labels, entries, given.before), some)
 
@@ -344,6 +364,7 @@ def read_labels(
         "a decoder": estimator._decoder is not None,
         "standardize": bool(estimator._by_scores.standardize),
         "class_weight": estimator.class_weight is not None,
+        "a hierarchy": hierarchy_of(estimator) is not None,
     } | dict(dense)
     if isinstance(y, LabelRows) and given is None and estimator.targets != "real" and not any(asked.values()):
         return cast(np.ndarray, check_stored_labels(estimator, y, n)), LabelGaps.of(None, given, names, n, passive)
@@ -393,7 +414,7 @@ class PartialRidge:
         cls,
         total: Moments,
         maps: Mapping[str, FeatureMap],
-        shares: Mapping[str, float],
+        shares: Mapping[str, Any],
         c: float | np.ndarray,
         center: bool,
         frequency: np.ndarray,

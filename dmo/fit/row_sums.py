@@ -1,12 +1,12 @@
 """Sums over the rows of all samples, block by block: in this process or on a cluster, kept while they grow.
 
 Whatever is learned in passes over the rows is such a sum: of moments, of products of the rows with a few vectors. The rows
-are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the number of
-rows alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the moment at
-which a run was interrupted. In this process the blocks are added one to the other. On a cluster the tasks of a segment are
-added in a tree, so that no worker sends or adds more than a few sums, and the segments are added one to the other there as
-well. The sum so far comes to this process when a state is to be kept, and now and then otherwise, in case that workers are
-lost: a later run, or the other workers, go on from it.
+are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the numbers of
+rows and columns alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the
+moment at which a run was interrupted. In this process the blocks are added one to the other. On a cluster the tasks of a
+segment are added in a tree, so that no worker sends or adds more than a few sums, and the segments are added one to the
+other there as well. The sum so far comes to this process when a state is to be kept, and now and then otherwise, in case
+that workers are lost: a later run, or the other workers, go on from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BLOCK = 2048
 TASK_BLOCKS = 4
 """Blocks per task, at most, where rows are not so many that tasks of this size are more than `_TASKS`."""
 _SEGMENT, _PARTS = 16, 4  # tasks per segment at most; segments per pass at least, where there are so many tasks
-_TASKS = 256  # per pass, about, of very many rows: a task takes 10 ms beside its work, which may be less
+_TASKS, _LIGHT = 256, 64  # per pass, about, of very many rows, and of few columns: a task costs 10 ms beside its work
 _IN_TASK = 1 << 22  # bytes of arrays that go with their task; more go to a worker by themselves
 log = logging.getLogger("dmo")
 
@@ -53,9 +53,11 @@ AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
 """(sum so far or None, rows of a block, what lies beside them) -> the sum with them; may use up the sum it was given."""
 
 
-def task_blocks(n: int) -> int:
-    """Count the blocks per task of a pass: some sixteen tasks or more, and of very many rows some `_TASKS`."""
-    return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (_TASKS * BLOCK))
+def task_blocks(n: int, columns: int | None = None) -> int:
+    """Count the blocks per task of a pass: some sixteen tasks or more, and of very many rows as many as have work for .1 s."""
+    # 10 ns a number, and .1 ns a product of two
+    worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
+    return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))
 
 
 def segment_tasks(tasks: int) -> int:
@@ -73,8 +75,9 @@ def add_up(
     restore: Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], S],
     configuration: Callable[[], str],
     client: Any,
+    columns: int | None = None,
 ) -> S:
-    """The sum over n rows."""
+    """The sum over n rows, of so many numbers each where that is said."""
     # Arguments: `name` of the stage; `add`: adds a block, sent to the workers once; `beside`: arrays of n rows, or
     # None; `restore`: the sum that its `to_arrays` described; `configuration`: digest of all that the sum depends on,
     # asked for inside `stores.checkpoints.checkpoints` only, where the sum so far is kept, every 30 s at most, for a
@@ -83,9 +86,11 @@ def add_up(
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)
-    blocks, size = row_blocks(n, BLOCK), task_blocks(n)
+    blocks, size = row_blocks(n, BLOCK), task_blocks(n, columns)
     tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     found = kept.load()
+    if found is not None and found[1].get("size") != size:  # kept by a version with tasks of another size
+        found = None
     total, done = (None, 0) if found is None else (restore(found[0], found[1]["sum"]), int(found[1]["done"]))
     if total is not None and done == len(tasks):
         return total
@@ -103,15 +108,15 @@ def add_up(
             advance(sum(len(task) for task in tasks[done : done + count]))
             done += count
             if total is not None and done < len(tasks) and kept.due():
-                _keep(kept.save, total, done)
+                _keep(kept.save, total, done, size)
     assert total is not None
-    _keep(kept.finish, total, done)
+    _keep(kept.finish, total, done, size)
     return total
 
 
-def _keep(save: Callable[..., None], total: RowSum, done: int) -> None:
+def _keep(save: Callable[..., None], total: RowSum, done: int, size: int) -> None:
     arrays, meta = total.to_arrays()
-    save(arrays, {"sum": meta, "done": done})
+    save(arrays, {"sum": meta, "done": done, "size": size})
 
 
 def _task(add: AddBlock[S], blocks: Sequence[slice], beside: Beside, before: S | None) -> S:

@@ -80,9 +80,10 @@ class ViewDistances:
         """
         out = np.empty((len(self.kernels), where.stop - where.start, self.n), np.float32)
         for v, (name, kernel) in enumerate(self.kernels.items()):
-            new = kernel.prepare(rows(views[name], where), np.float64)
+            new = kernel.prepare(kernel.part(views[name], where), np.float64)
             for old in row_blocks(self.n, _VOTERS):
-                found = log_distance(kernel.tile(new, kernel.prepare(rows(self.sources[name], old), np.float64)))
+                voters = kernel.prepare(kernel.part(self.sources[name], old), np.float64)
+                found = log_distance(kernel.tile(new, voters))
                 # float64 rounded to float32: equal distances are equal, whether rows are dense or sparse
                 out[v, :, old] = np.where(found < _ZERO, 0.0, found)
         return out

@@ -166,16 +166,12 @@ def as_frame(given: Any) -> pd.DataFrame | None:
     if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # a DataFrame of polars, which needs no pyarrow for this
         import pandas as pd
 
-        cells = _of_polars(given)
+        cells = {name: given.get_column(name).to_numpy() for name in given.columns}
         return pd.DataFrame({name: list(values) if values.ndim > 1 else values for name, values in cells.items()})
     if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # a Table of pyarrow
         given = given.to_pandas()
     pandas = sys.modules.get("pandas")  # whoever passes its tables has imported it
     return given if pandas is not None and isinstance(given, pandas.DataFrame) else None
-
-
-def _of_polars(table: Any) -> dict[str, np.ndarray]:
-    return {name: table.get_column(name).to_numpy() for name in table.columns}
 
 
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
@@ -353,7 +349,8 @@ def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = N
         names += [f"{name}={level}" for level in levels]
         words.append(f"{name!r} ({len(levels)} values)")
     if words:
-        notes.append(f"{where}: one column per value of {_listed(words)}")
+        more = f" and {len(words) - 5} more" if len(words) > 5 else ""
+        notes.append(f"{where}: one column per value of {', '.join(words[:5])}{more}")
     if not parts:
         raise DataError(f"{where}: has no column of features")
     return np.concatenate(parts, axis=1, out=np.empty((len(table), len(names)))), names
@@ -523,8 +520,3 @@ def _without_index(where: str, table: pd.DataFrame, notes: list[str]) -> pd.Data
             notes.append(f"{where}: the first column counts the rows and has no name, so it is left out")
             return table.iloc[:, 1:]
     return table
-
-
-def _listed(items: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more

@@ -62,7 +62,10 @@ def label_sets(where: str, given: Any, separator: str | None = None) -> list[lis
 
 
 def checked_numbers(where: str, array: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, bool]:
-    """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and where nothing is known."""
+    """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and where nothing is known.
+
+    Several columns of -1 and 1 are labels, as MATLAB's sets write them.
+    """
     values = np.asarray(array, dtype=np.float64)
     wrong, unknown = np.argwhere(np.isinf(values)), np.isnan(values)
     if len(wrong):
@@ -71,6 +74,8 @@ def checked_numbers(where: str, array: np.ndarray, names: Sequence[str] | None) 
         raise DataError(f"{where}: the cell in row {i}, {column} is {values[i, j]}; fill it, or leave the sample out")
     if unknown.all():
         raise DataError(f"{where}: every cell is missing, expected labels of some samples")
+    if values.shape[1] > 1 and np.isin(values[~unknown], (-1, 1)).all():
+        values = np.where(unknown, np.nan, values > 0)
     if not np.isin(values[~unknown], (0, 1)).all():
         return values, True
     return (values if unknown.any() else values.astype(np.uint8)), False

@@ -1,18 +1,35 @@
-"""MATLAB files of version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices, alone and in cells."""
+"""MATLAB files of version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices, alone and in cells.
+
+Sources: MathWorks, MAT-File Format (R2014b), "Level 5 MAT-File Format"; MAT-File Versions.
+
+Version 5 has a reader of its own because SciPy's trusts the counts inside a file: a damaged one ends the process
+(segmentation fault or bus error, in SciPy 1.17 too) instead of raising an error.
+
+Version 7.3 is HDF5, read through h5py, with the attributes MATLAB_class, MATLAB_sparse (number of rows) and MATLAB_empty
+(the values are the dimensions). What HDF5 offers beyond values in this one file (links and data in other files, virtual data
+sets, references to regions) is never followed; a cell refers to what lies in the group #refs# of its own file.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
 
-from dmo.formats import matlab5, matlab73
-from dmo.formats.files import DataError, existing
-from dmo.formats.matlab5 import NUMERIC
+from dmo.errors import UserError
+from dmo.formats.files import DataError, check_memory, existing
+
+if TYPE_CHECKING:
+    import h5py
 
 
 def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -107,5 +124,373 @@ def _cells(variable: Any) -> list[Any]:
     return variable.cells() if variable is not None and variable.kind == "cell" else []
 
 
-def _variables(path: Path) -> Mapping[str, matlab5.Variable | matlab73.Variable]:
-    return (matlab73 if matlab73.is_hdf5(path) else matlab5).variables(path)
+def _variables(path: Path) -> Mapping[str, Variable | HdfVariable]:
+    return _of_hdf5(path) if is_hdf5(path) else _of_level5(path)
+
+
+HEADER = 128
+MATRIX, COMPRESSED = 14, 15
+TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+CLASSES = {
+    **{1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 6: "double", 7: "single"},
+    **{8: "int8", 9: "uint8", 10: "int16", 11: "uint16", 12: "int32", 13: "uint32", 14: "int64", 15: "uint64"},
+    **{16: "function", 17: "opaque"},
+}
+NUMERIC = {kind for code, kind in CLASSES.items() if 5 <= code <= 15}
+COMPLEX = 0x0800
+ENOUGH = 4096
+"""Bytes that hold the flags, dimensions and name of any matrix of a few dimensions."""
+ROWS_PER_BYTE = 1024
+"""Rows of a sparse matrix per byte that it takes in the file, above which its dimensions are taken as damaged."""
+
+
+class _Parts:
+    """The parts of one matrix, read one after the other from its bytes; DataError where one runs over their end."""
+
+    def __init__(self, data: bytes | memoryview, order: str, where: str):
+        self.data, self.order, self.where, self.position = data, order, where, 0
+
+    def fail(self, expected: str) -> DataError:
+        return DataError(f"{self.where}, byte {self.position} in it: expected {expected}; the file is damaged")
+
+    def next(self, what: str, allowed: str = "iuf") -> np.ndarray:
+        """The numbers of the next part; `allowed`: kinds of number that `what` may have."""
+        start, order = self.position, self.order
+        if start + 8 > len(self.data):
+            raise self.fail(f"{what}, the matrix ends")
+        kind, count = struct.unpack_from(order + "II", self.data, start)
+        small = kind >> 16
+        if small:
+            kind, count, first, following = kind & 0xFFFF, small, start + 4, start + 8
+        else:
+            first = start + 8
+            following = first + count + -count % 8
+        dtype = np.dtype(order + TYPES[kind]) if kind in TYPES else None
+        if dtype is None or dtype.kind not in allowed or count % dtype.itemsize or (small and count > 4):
+            raise self.fail(f"{what}, got {count} bytes of type {kind}")
+        if first + count > len(self.data):
+            raise self.fail(f"{what} of {count} bytes, the matrix has {len(self.data) - first} more")
+        self.position = following
+        return np.frombuffer(self.data, dtype, count // dtype.itemsize, first)
+
+    def inner(self) -> memoryview:
+        """The bytes of the next part, a matrix in a cell."""
+        if self.position + 8 > len(self.data):
+            raise self.fail("a matrix of a cell, the cell ends")
+        kind, count = struct.unpack_from(self.order + "II", self.data, self.position)
+        first = self.position + 8
+        if kind != MATRIX or first + count > len(self.data):
+            raise self.fail(f"a matrix of a cell, got {count} bytes of type {kind}")
+        self.position = first + count
+        return memoryview(self.data)[first : first + count]
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Where a matrix lies in a file, and what it is."""
+
+    path: Path
+    position: int
+    count: int
+    compressed: bool
+    order: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}: the {'compressed ' if self.compressed else ''}matrix at byte {self.position}"
+
+    def parts(self, limit: int = 0) -> _Parts:
+        """Its (first `limit`) bytes, decompressed."""
+        with open(self.path, "rb") as file:
+            file.seek(self.position + 8)
+            data = file.read(min(2 * limit, self.count) if limit else self.count)
+        if not self.compressed:
+            return _Parts(data, self.order, self.where)
+        try:
+            stream = zlib.decompressobj()
+            inner = stream.decompress(data, 8)
+            kind, count = struct.unpack(self.order + "II", inner) if len(inner) == 8 else (0, 0)
+            if not limit:
+                check_memory(self.where, count)
+            inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))  # 0 means no limit
+            if not limit:  # to the end, where the checksum of the values is
+                inner += stream.decompress(stream.unconsumed_tail, 1)
+            if not limit and not stream.eof:
+                raise zlib.error("it holds more or less than its matrix")
+        except zlib.error as error:
+            raise DataError(f"{self.where} cannot be decompressed ({error}); fetch it again") from None
+        if kind != MATRIX or (not limit and len(inner) < 8 + count):
+            raise DataError(
+                f"{self.where} holds {len(inner)} bytes of type {kind}, expected a matrix; the file is damaged"
+            )
+        return _Parts(inner[8:], self.order, self.where)
+
+    def describe(self, parts: _Parts) -> tuple[str, tuple[int, ...], str, int]:
+        """Name, shape, class and flags, from the first parts."""
+        words = parts.next("array flags", "u")
+        if len(words) != 2:
+            raise parts.fail("two words of array flags")
+        flags = int(words[0])
+        shape = () if CLASSES.get(flags & 0xFF) == "opaque" else tuple(int(d) for d in parts.next("dimensions", "i"))
+        name = parts.next("a name", "i").tobytes().decode("latin-1")
+        if flags & 0xFF not in CLASSES or any(d < 0 for d in shape):
+            raise parts.fail(f"a class from 1 to 17 and dimensions, got {flags & 0xFF} and {shape}")
+        return name, shape, CLASSES[flags & 0xFF], flags
+
+
+@dataclass(frozen=True)
+class _Inside(_Matrix):
+    """A matrix in a cell, whose bytes are in memory."""
+
+    data: memoryview
+
+    def parts(self, limit: int = 0) -> _Parts:
+        return _Parts(self.data, self.order, self.where)
+
+
+def _matrices(path: Path) -> Iterator[_Matrix]:
+    """The matrices of a file; every one lies within it."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(HEADER)
+        if len(head) < HEADER or head[126:128] not in (b"IM", b"MI"):
+            raise DataError(f"{path}: no byte order mark at byte 126, expected the header of a MATLAB version 5 file")
+        order = "<" if head[126:128] == b"IM" else ">"
+        position = HEADER
+        while position < size:
+            file.seek(position)
+            tag = file.read(8)
+            if len(tag) < 8:
+                raise DataError(
+                    f"{path}: ends at byte {size}, expected an 8-byte tag from byte {position} on; truncated"
+                )
+            kind, count = struct.unpack(order + "II", tag)
+            if kind not in (MATRIX, COMPRESSED):
+                raise DataError(
+                    f"{path}: element of type {kind} at byte {position}, expected a matrix ({MATRIX}) or a compressed "
+                    f"one ({COMPRESSED})"
+                )
+            if position + 8 + count > size:
+                raise DataError(
+                    f"{path}: ends at byte {size}, expected {count} bytes from byte {position + 8} on; truncated"
+                )
+            yield _Matrix(path, position, count, kind == COMPRESSED, order)
+            position += 8 + count
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a file: its `name`, `shape` and class (`kind`)."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    _matrix: _Matrix
+
+    def read(self) -> np.ndarray | scipy.sparse.csr_array:
+        """Its values."""
+        parts = self._matrix.parts()
+        _, shape, _, flags = self._matrix.describe(parts)
+        if flags & COMPLEX:
+            raise DataError(f"{self._matrix.path}: variable {self.name!r} holds complex numbers, expected real ones")
+        return _sparse(parts, shape) if self.kind == "sparse" else _dense(parts, shape)
+
+    def cells(self) -> list[Variable]:
+        """What a cell holds, in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        parts, whole, found = self._matrix.parts(), self._matrix, []
+        _, shape, _, _ = whole.describe(parts)
+        for number in range(1, math.prod(shape) + 1):
+            inside = _Inside(whole.path, whole.position, whole.count, whole.compressed, whole.order, parts.inner())
+            _, own, kind, _ = inside.describe(inside.parts()) if inside.data else ("", (0, 0), "double", 0)
+            found.append(Variable(f"{self.name}{{{number}}}", own, kind, inside))
+        return found
+
+
+def _of_level5(path: Path) -> dict[str, Variable]:
+    """The variables of a file by name; reads no values."""
+    found = {}
+    for matrix in _matrices(path):
+        name, shape, kind, _ = matrix.describe(matrix.parts(ENOUGH))
+        if name:  # without a name: MATLAB's own data about objects
+            found[name] = Variable(name, shape, kind, matrix)
+    return found
+
+
+def _dense(parts: _Parts, shape: tuple[int, ...]) -> np.ndarray:
+    values = parts.next("values")
+    if len(values) != math.prod(shape):
+        raise parts.fail(f"{math.prod(shape)} values of a matrix {shape} before it, got {len(values)}")
+    return np.ascontiguousarray(values.reshape(shape, order="F"), dtype=values.dtype.newbyteorder("="))
+
+
+def _sparse(parts: _Parts, shape: tuple[int, ...]) -> scipy.sparse.csr_array:
+    if len(shape) != 2:
+        raise parts.fail(f"two dimensions of a sparse matrix, got {shape}")
+    rows = parts.next("row numbers", "iu")
+    starts = parts.next("column starts", "iu")
+    return checked_csr(shape, rows, starts, parts.next("values"), len(parts.data), parts.where, parts.fail)
+
+
+def checked_csr(
+    shape: tuple[int, ...],
+    rows: np.ndarray,
+    starts: np.ndarray,
+    values: np.ndarray,
+    size: int,
+    where: str,
+    fail: Callable[[str], DataError],
+) -> scipy.sparse.csr_array:
+    """The CSR matrix of MATLAB's compressed columns, which take `size` bytes; the error of `fail` where they do not fit."""
+    if shape[0] > ROWS_PER_BYTE * size:
+        raise fail(f"a matrix of {size} bytes to have fewer than {shape[0]} rows")
+    check_memory(where, 8 * shape[0])
+    rows, starts = rows.astype(np.int64), starts.astype(np.int64)
+    n = int(starts[-1]) if len(starts) else -1
+    sound = len(starts) == shape[1] + 1 and starts[0] == 0 and np.all(np.diff(starts) >= 0)
+    if not sound or n > min(len(rows), len(values)) or (n > 0 and not 0 <= rows[:n].min() <= rows[:n].max() < shape[0]):
+        raise fail(f"row numbers below {shape[0]} and {shape[1] + 1} rising column starts before it")
+    values = values[:n].astype(values.dtype.newbyteorder("="))
+    matrix = scipy.sparse.csr_array(scipy.sparse.csc_array((values, rows[:n], starts), shape=shape))
+    matrix.sum_duplicates()
+    return matrix
+
+
+USERBLOCK = 512
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+MOST_VALUES = 1100
+"""Bytes of values per byte of the file: deflate, the one compression that MATLAB writes, reaches 1032."""
+_CELLS = "#refs#"
+"""The group that holds what is in cells."""
+_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
+"""Of HDF5 itself; others it looks for among the plugins of the machine, and what they unpack has no bound."""
+_DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether HDF5 begins after the header that MATLAB writes, or at once. The header's text does not say it: it names
+    the version of MATLAB, 7.0 and 7.3 alike."""
+    with open(path, "rb") as file:
+        head = file.read(USERBLOCK + len(_SIGNATURE))
+    return _SIGNATURE in (head[: len(_SIGNATURE)], head[USERBLOCK:])
+
+
+@dataclass(frozen=True)
+class HdfVariable:
+    """A variable of a file: its `name`, `shape` and class (`kind`)."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    _path: Path
+    _cell: str | None = None
+
+    def read(self) -> np.ndarray | scipy.sparse.csr_array:
+        """Its values."""
+        with _opened(self._path) as file:
+            node = _child(file, self.name) if self._cell is None else _child(_child(file, _CELLS), self._cell)
+            if self.kind == "sparse":
+                return self._sparse(node)
+            if "MATLAB_empty" in node.attrs:
+                return np.zeros(self.shape, self.kind)
+            return np.ascontiguousarray(self._values(node).T)
+
+    def cells(self) -> list[HdfVariable]:
+        """What a cell holds, in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        import h5py
+
+        with _opened(self._path) as file:
+            node = _child(file, self.name)
+            if h5py.check_ref_dtype(node.dtype) is not h5py.Reference or node.external or node.is_virtual:
+                raise UserError(f"{self.name!r} is no cell of references")
+            if node.nbytes > MOST_VALUES * self._path.stat().st_size:
+                raise self._damaged("fewer matrices in a cell")
+            found, group = [], _child(file, _CELLS)
+            for number, reference in enumerate(node[()].ravel(), 1):
+                cell = str(file[reference].name).removeprefix(f"/{_CELLS}/")
+                about = _described(_child(group, cell))
+                found.append(HdfVariable(f"{self.name}{{{number}}}", *about, self._path, cell))
+        return found
+
+    def _sparse(self, group: h5py.Group) -> scipy.sparse.csr_array:
+        parts = {name: self._values(_child(group, name)) for name in ("ir", "jc", "data") if name in group}
+        nothing = np.zeros(0)  # MATLAB leaves out what is empty
+        rows, starts, values = (parts.get(name, nothing) for name in ("ir", "jc", "data"))
+        size = sum(part.nbytes for part in parts.values())
+        return checked_csr(self.shape, rows, starts, values, size, f"{self._path}::{self.name}", self._damaged)
+
+    def _values(self, dataset: h5py.Dataset) -> np.ndarray:
+        if dataset.dtype.names == ("real", "imag"):
+            raise DataError(f"{self._path}: variable {self.name!r} holds complex numbers, expected real ones")
+        if dataset.dtype.kind not in "iuf":
+            raise self._damaged(f"numbers, got {dataset.dtype}")
+        if dataset.external or dataset.is_virtual:
+            raise self._damaged("values in this file, got a reference to another one")
+        plan = dataset.id.get_create_plist()
+        filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+        if not set(filters) <= set(_FILTERS) or len(set(filters)) < len(filters):
+            named = ", ".join(_FILTERS.get(code, f"number {code}") for code in filters)
+            raise DataError(
+                f"{self._path}: variable {self.name!r} is stored by the filters {named}, expected each of "
+                f"{', '.join(_FILTERS.values())} once at most; save it again with MATLAB's -v7.3"
+            )
+        size = self._path.stat().st_size
+        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # is unpacked whole
+        most = max(dataset.nbytes, chunk)
+        if most > MOST_VALUES * size:
+            raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in {size}, got {most}")
+        check_memory(f"{self._path}::{self.name}", dataset.nbytes)
+        return np.asarray(dataset[()], dtype=dataset.dtype.newbyteorder("="))
+
+    def _damaged(self, expected: str) -> DataError:
+        return DataError(f"{self._path}: variable {self.name!r}: expected {expected}; the file is damaged")
+
+
+def _of_hdf5(path: Path) -> dict[str, HdfVariable]:
+    """The variables of a file by name; reads no values."""
+    with _opened(path) as file:
+        names = [name for name in file if not name.startswith("#")]  # MATLAB's own data about cells and objects
+        return {name: HdfVariable(name, *_described(_child(file, name)), path) for name in names}
+
+
+def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
+    """Shape and class; HDF5 has the dimensions of a MATLAB array in the opposite order."""
+    kind = bytes(node.attrs["MATLAB_class"]).decode("latin-1").replace("logical", "uint8")
+    if "MATLAB_sparse" in node.attrs:
+        return (int(node.attrs["MATLAB_sparse"]), len(_child(node, "jc")) - 1), "sparse"
+    if kind not in NUMERIC:
+        return (), kind
+    if "MATLAB_empty" in node.attrs:
+        if node.chunks or node.external or node.is_virtual:  # MATLAB writes a few numbers, in one piece
+            raise UserError("an empty matrix whose shape is in chunks or in another file")
+        shape = tuple(int(d) for d in node[:32])
+        if math.prod(shape):
+            raise UserError(f"an empty matrix of shape {shape}")
+        return shape, kind
+    return node.shape[::-1], kind
+
+
+def _child(group: h5py.Group, name: str) -> Any:
+    """What lies under a name in this very file."""
+    import h5py
+
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise UserError(f"{name!r} is missing, or a link to another file")
+    return group[name]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: MATLAB 7.3 files need h5py; pip install dmo-learn[matlab], or save with -v7"
+        ) from error
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except DataError:
+        raise
+    except _DAMAGED as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{path}: is no whole MATLAB 7.3 file ({reason}); truncated or damaged") from None

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried, submit
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import loops
 from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.linalg.tiles import lower_pairs
@@ -226,7 +226,7 @@ def _check(n: int, k: int, metric: str) -> None:
     if metric not in ("euclidean", "cosine"):
         raise UserError(f"neighbors: metric = {metric!r}; known: euclidean, cosine")
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise TooFewSamples(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
 
 
 def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:

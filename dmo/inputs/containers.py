@@ -156,6 +156,8 @@ ClassWeight = Literal["balanced"] | dict[Any, float] | None
 
 def as_views(X: Inputs) -> dict[str, Any] | None:
     """Take several views as a mapping, unread."""
+    if isinstance(X, np.ndarray):
+        return None
     given: Any = plain(X)  # what it can do is asked
     X = given
     if isinstance(X, Views):

@@ -23,7 +23,7 @@ import sklearn
 from sklearn.base import BaseEstimator
 
 from dmo.blocks import row_blocks
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.parameters import flat, parts_of, places
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -183,7 +183,8 @@ def check_parameter(name: str, value: object, need: Need) -> Any:
 
 def needs_of(kind: Any) -> dict[str, Need]:
     """Parameter -> what it must be, of an estimator and its objects ("graph__tau"); the class may need other than they do."""
-    found: dict[str, Need] = {}
+    own, common = kind._get_param_names(), getattr(kind, "_common", {})
+    found: dict[str, Need] = {name: common[name] for name in own if name in common}
     for part in parts_of(kind):
         needs = part.kind._needs
         found |= {f"{part.parameter}__{name}": needs[name] for name in part.own if name in needs}
@@ -237,7 +238,7 @@ def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> i
     """Count components: a whole number, or a share of the labels, at most the rank of the centered labels."""
     if _is_whole(wanted):
         if not 1 <= wanted <= n - 1:
-            raise UserError(
+            raise TooFewSamples(
                 f"n_components = {wanted} but there are {n} samples; needs a whole number from 1 to {n - 1}"
             )
         return int(wanted)

@@ -20,12 +20,14 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from dmo.blocks import Block, RowsOf, Subset, iterate, row_blocks, rows
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
 from dmo.inputs.needs import Named
 from dmo.inputs.views import column_names, is_lazy
+from dmo.labels.hierarchy import ancestor_pairs, ancestors_of
 from dmo.labels.label_kernels import LabelKernel, label_factor
+from dmo.metrics import with_ancestors
 from dmo.parameters import flat
 
 _BLOCK = 8192
@@ -78,13 +80,15 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
     else:
         known = np.ones(n, bool)
     if not known.any():
-        raise UserError("no sample has a label; pass labels for some of them")
+        raise TooFewSamples("no sample has a label; pass labels for some of them")
     if isinstance(values, list):
         part = _from_sets(estimator, values, True, False, None)
     elif values.ndim == 1:
         if not known.all() and len(set(values[known].tolist())) == 1:
             alone = values[known].tolist()[0]
-            raise UserError(f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on")
+            raise TooFewSamples(
+                f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on"
+            )
         part = _from_classes(estimator, values[known], True, False, None)
     else:
         part = _from_matrix(estimator, values[known], names, True, False, np.flatnonzero(known))
@@ -111,8 +115,8 @@ def check_partial_labels(
     unknown = None if none else missing_entries(values) | mask
     if unknown is None or not unknown.any():
         return _from_matrix(estimator, values, names, reset, False).astype(np.uint8, copy=False), None
-    labels = np.where(unknown, 0, values)
-    return _from_matrix(estimator, labels, names, reset, False).astype(np.uint8), ~unknown
+    labels = _from_matrix(estimator, np.where(unknown, 0, values), names, reset, False).astype(np.uint8)
+    return labels, ~unknown | (labels > 0)  # an ancestor of a label that is there
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +165,7 @@ def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> Label
     """
     _check_rows(len(y), n)
     if not y.sum(0, bool).any():
-        raise UserError("no sample has a label; pass labels for some of them")
+        raise TooFewSamples("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(y.shape[1]), True, None)
     estimator.label_dtype_ = _type_name(y.dtype)
     return y
@@ -175,6 +179,10 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     labels: Any = y
     if not scipy.sparse.issparse(y) or not are_many(n, labels.shape[1]):
         return None
+    if hierarchy_of(estimator) is not None:
+        raise UserError(
+            f"a hierarchy needs dense labels, and these are {labels.shape[1]}; pass fewer, or go without it"
+        )
     _check_rows(labels.shape[0], n)
     Y = scipy.sparse.csr_array(y)
     Y.sum_duplicates()
@@ -186,7 +194,7 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     Y = Y.astype(np.uint8)
     Y.eliminate_zeros()
     if not Y.nnz:
-        raise UserError("no sample has a label; pass labels for some of them")
+        raise TooFewSamples("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(Y.shape[1]), True, None)
     estimator.label_dtype_ = "uint8"
     return Y
@@ -269,7 +277,7 @@ def check_label_factor(
         if known is not None:
             nowhere = np.flatnonzero(~known.any(axis=0))
             if nowhere.size:
-                raise UserError(f"output {nowhere[0]} is unknown in all samples; leave it out")
+                raise TooFewSamples(f"output {nowhere[0]} is unknown in all samples; leave it out")
             counts = known if weights is None else known * weights[:, None]
             factor = np.where(known, factor, (counts * factor).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-300))
         return label_factor(kernel, factor), known
@@ -280,7 +288,7 @@ def check_label_factor(
     if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
         given = np.asarray(given)
     _check_rows(given.shape[0] if hasattr(given, "shape") else len(given), n)
-    return label_factor(kernel, given), None
+    return label_factor(kernel, _widened(estimator, given) if is_label_sets(given) else given), None
 
 
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
@@ -370,6 +378,7 @@ def _check_rows(got: int, n: int) -> None:
 def _from_sets(
     estimator: BaseEstimator, sets: Sequence[Collection[Any]], reset: bool, grow: bool, classes: Iterable[Any] | None
 ) -> np.ndarray:
+    sets = _widened(estimator, sets)
     found = set(itertools.chain.from_iterable(sets))
     try:
         found_in_order = sorted(found)
@@ -381,7 +390,7 @@ def _from_sets(
         if unknown:
             raise UserError(f"y has label {unknown[0]!r}, which is none of classes={vocabulary}")
         if not found:
-            raise UserError("no sample has a label; pass labels for some of them")
+            raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
     else:
         if not hasattr(estimator, "label_names_"):
@@ -391,7 +400,8 @@ def _from_sets(
         if grow:
             vocabulary += sorted(found.difference(vocabulary))
             _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
-    return MultiLabelBinarizer(classes=vocabulary).fit_transform(sets)  # warns of unknown labels and leaves them out
+    # warns of unknown labels and leaves them out
+    return _closed(estimator, MultiLabelBinarizer(classes=vocabulary).fit_transform(sets))
 
 
 def _from_classes(
@@ -427,11 +437,11 @@ def _from_matrix(
     L = Y.shape[1]
     if reset:
         if not Y.any():
-            raise UserError("no sample has a label; pass labels for some of them")
+            raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":
             estimator.label_dtype_ = _type_name(given)
-        return Y
+        return _closed(estimator, Y)
     known = getattr(estimator, "label_names_", None)
     count = len(estimator.classes_)
     if count > L or (count < L and not grow):
@@ -447,7 +457,27 @@ def _from_matrix(
             if names is None:
                 raise UserError(f"y has {L} labels, {count} of them have names; pass a DataFrame that names the others")
             _learn(estimator, names, True, names)
-    return Y
+    return _closed(estimator, Y)
+
+
+def hierarchy_of(estimator: Any) -> Any:
+    """The hierarchy of the labels that an estimator's decoder has, or None."""
+    return getattr(getattr(estimator, "decoder", None), "hierarchy", None)
+
+
+def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collection[Any]]:
+    """Lists of labels with the ancestors of each, be they labels of some sample or not."""
+    tree = hierarchy_of(estimator)
+    if tree is None or not all(isinstance(label, str) for labels in sets for label in labels):
+        return sets
+    above = ancestors_of(tree, set(itertools.chain.from_iterable(sets)))
+    return [{*labels, *itertools.chain.from_iterable(above[label] for label in labels)} for labels in sets]
+
+
+def _closed(estimator: Any, Y: np.ndarray) -> np.ndarray:
+    """Labels with the ancestors of each, where they are in a hierarchy."""
+    pairs = getattr(estimator, "ancestors_", None)
+    return Y if pairs is None else with_ancestors(Y, pairs)
 
 
 def _type_name(dtype: np.dtype) -> str:
@@ -500,7 +530,8 @@ def _columns(
         estimator.label_dtype_ = _type_name(values.dtype)
     unknown = missing_entries(values) | mask
     try:
-        return np.where(unknown, 0, values).astype(np.float64), ~unknown if unknown.any() else None
+        Y = _closed(estimator, np.where(unknown, 0, values).astype(np.float64))
+        return Y, ~unknown | (Y != 0) if unknown.any() else None
     except (TypeError, ValueError) as error:
         raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
 
@@ -541,10 +572,15 @@ def _learn(
     estimator: BaseEstimator, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None
 ) -> None:
     estimator.classes_, estimator.multilabel_ = np.asarray(classes), multilabel
-    for name in ("label_names_", "label_dtype_"):
+    for name in ("label_names_", "label_dtype_", "ancestors_"):
         estimator.__dict__.pop(name, None)
     if names is not None:
         estimator.label_names_ = names
+    tree = hierarchy_of(estimator)
+    if tree is not None:
+        if not multilabel:
+            raise UserError("a hierarchy is of label sets, y is a vector of classes; pass a list of labels per sample")
+        estimator.ancestors_ = ancestor_pairs(tree, [str(label) for label in classes])
 
 
 Targets: TypeAlias = Literal["auto", "labels", "real"]
@@ -571,7 +607,7 @@ class RealOutputs:
         unknown = np.isnan(Y)
         nowhere = unknown.all(axis=0)
         if nowhere.any():
-            raise UserError(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
+            raise TooFewSamples(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
         if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
         elif weights is None:  # without the copies that the others take

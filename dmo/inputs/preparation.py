@@ -83,6 +83,7 @@ def preparing(estimator: Any) -> Prepare | None:
 
 
 _BLOCK, _MEDIAN = 4096, 65536  # rows of a block of a pass; rows of a sample whose medians are taken
+_STRIP = 256  # rows that are prepared at a time
 log = logging.getLogger("dmo")
 
 
@@ -108,6 +109,15 @@ class Preparation:
 
         block (n_b, d) -> (n_b, d + m)
         """
+        if scipy.sparse.issparse(block) or len(block) <= _STRIP:
+            return self._strip(block)
+        added = 0 if self.marked is None else len(self.marked)
+        out = np.empty((len(block), block.shape[1] + added), self.dtype(block.dtype))
+        for where in row_blocks(len(block), _STRIP):  # whose float64 copies stay in the cache
+            out[where] = self._strip(block[where])
+        return out
+
+    def _strip(self, block: Any) -> Any:
         dtype, found = self.dtype(block.dtype), double(block)
         if self.fill is not None:
             found = _filled(found, self.fill, self.marked)

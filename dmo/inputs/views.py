@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import psutil
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
 from dmo.cluster import current_client
-from dmo.errors import UserError, amount
+from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing
@@ -176,21 +176,30 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         filled, fillable = _filled_views(estimator, [SINGLE])[SINGLE], preparing(estimator) is not None
         return _source(SINGLE, X, filled, fillable, keep=reset)
-    with _of_numbers(SINGLE, X, "X"):
-        array = _as_numbers(
-            validate_data(
-                estimator,
-                X,
-                reset=reset,
-                accept_sparse="csr",
-                dtype="numeric",
-                ensure_min_samples=1,
-                ensure_all_finite=False,
+    known = None if reset or hasattr(estimator, "feature_names_in_") else getattr(estimator, "n_features_in_", None)
+    if _is_plain(X) and len(X) and X.shape[1] == known:
+        array = X
+    else:
+        with _of_numbers(SINGLE, X, "X"):
+            array = _as_numbers(
+                validate_data(
+                    estimator,
+                    X,
+                    reset=reset,
+                    accept_sparse="csr",
+                    dtype="numeric",
+                    ensure_min_samples=1,
+                    ensure_all_finite=False,
+                )
             )
-        )
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
         _refuse_non_finite(SINGLE, array, 0, column_names(X), preparing(estimator) is not None, whole=True)
     return array
+
+
+def _is_plain(X: Any) -> TypeGuard[np.ndarray]:
+    """Rows that scikit-learn's checks leave as they are: of a single row they take longer than its product."""
+    return type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
 def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, Any]:
@@ -240,8 +249,11 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
         raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
     if 0 in getattr(view, "shape", ()):
         return view
-    with _of_numbers(key, view, f"view {key!r}"):
-        array = _as_numbers(check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False))
+    if _is_plain(view):
+        array = view
+    else:
+        with _of_numbers(key, view, f"view {key!r}"):
+            array = _as_numbers(check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False))
     if partial and array.dtype.kind == "f":
         return _partial_rows(key, array, filled, column_names(view), fillable)
     if not filled:
@@ -305,6 +317,23 @@ class KeptRows(RowsOf):
             if current_client() is not None:  # whose workers may be the first to read
                 self.__dict__.update(kept=self._keep(self.until))
 
+    @classmethod
+    def held(cls, views: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Views that a search reads many times: those of a store in memory, where a share of it holds them."""
+        lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
+        size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
+        if current_client() is not None or size > _SHARE * psutil.virtual_memory().available:
+            return dict(views)
+        made = {key: cls(view, key) for key, view in lazy.items()}
+        for view in made.values():
+            view.__dict__.update(kept=rows(view.source), until=None)
+        return {**views, **made}
+
+    @property
+    def histogram(self) -> bool:
+        """Whether the source calls its rows histograms."""
+        return bool(getattr(numbered(self.source)[0], "histogram", False))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "lock": None, "until": None}
 
@@ -355,7 +384,7 @@ def _on_this_machine(client: Any) -> bool:
 
 def _written_finite(view: Rows) -> bool:
     """Whether NaN and infinity were refused before: when a store's rows were written, or where samples are missing."""
-    if isinstance(view, Subset):
+    if isinstance(view, (Subset, KeptRows)):
         return _written_finite(view.source)
     if isinstance(view, (DenseView, SparseView)):
         return not view.missing
@@ -462,7 +491,7 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
                 f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
             )
     if reset and n < 2:
-        raise UserError(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
+        raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
 
 
 def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows, presence
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.inputs.containers import ClassWeight, RowWeights
 
 LABEL_WEIGHTS = "labels"
@@ -113,7 +113,9 @@ def check_weights(
     for view, own in weights.items():
         if not own.any():
             what = "labels" if view == LABEL_WEIGHTS else f"view {view!r}"
-            raise UserError(f"{what}: the weights of all samples are zero; leave the view out, or give it some samples")
+            raise TooFewSamples(
+                f"{what}: the weights of all samples are zero; leave the view out, or give it some samples"
+            )
     if all((own == 1).all() for own in weights.values()) and (entries is None or (entries == 1).all()):
         return None
     labels = weights.pop(LABEL_WEIGHTS)
@@ -194,7 +196,7 @@ def check_row_weights(sample_weight: RowWeights | SampleWeights, n: int) -> np.n
         )
     weights = _weights(sample_weight, n)
     if not weights.any():
-        raise UserError("the weights of all samples are zero; give some of them a weight above 0")
+        raise TooFewSamples("the weights of all samples are zero; give some of them a weight above 0")
     return None if (weights == 1).all() else weights
 
 

@@ -121,7 +121,8 @@ def gram_matrix(
     ((3, 3), 1.333)
     """
     kernel = parse(kernel)
-    return kernel.gram(X if kernel.pairwise else rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)
+    unread = kernel.pairwise or (isinstance(X, blocks.Subset) and isinstance(kernel.part(X), blocks.Subset))
+    return kernel.gram(X if unread else rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)
 
 
 def kernel_array(

@@ -22,6 +22,8 @@ from dmo.memory import memory
 from dmo.progress import stage
 
 LOG2_E = math.log2(math.e)
+_DOUBLE = 2048  # rows up to which distances that many fits share are float64
+_KEPT = 16  # matrices of distances for which there has to be room
 P = TypeVar("P")
 """The type of a kernel's prepared rows."""
 
@@ -309,7 +311,8 @@ class RowKernel(Kernel[Prepared]):
             return Prepared(*made, rows.origin(self.pair, self.normalize, self._offset))
         block = pairs.go_sparse(self.pair, rows.read(X, self.name))
         values, norms = rows.ready(block, self.normalize, self._offset, dtype, squared, needs, self.name, names)
-        return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset))
+        part = X if isinstance(X, blocks.Subset) and memory() is not None else None
+        return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset), part)
 
     def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
         self._check(x, y)
@@ -462,6 +465,8 @@ class BandwidthKernel(RowKernel):
         if not self._needs_fit():
             return self
         X = rows.source(X)
+        if memory() is not None and sample_weight is None and X.shape[0] <= pairs.SAMPLE:
+            return self._pairs(X, np.float32, random_state, None)[2]
         index = pairs.counted(X.shape[0], random_state, sample_weight)
         X = rows.read(X if index is None else blocks.sampled(X, index), self.name)
         kernel = self._prefit(X, None, index)
@@ -482,18 +487,76 @@ class BandwidthKernel(RowKernel):
             return super()._pairs(X, dtype, random_state, n_threads)
         # kernels that differ in the scale of their bandwidth have the same distances, and the same rule's number
         key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
-        make = partial(super()._pairs, X, dtype, random_state, n_threads)
-        p, K, fitted = own.get(make, float(X.shape[0]) * sum(X.shape) * np.dtype(dtype).itemsize, key)
+        size = float(np.prod(X.shape))
+        whole = self._whole(X, X) if isinstance(X, blocks.Subset) else None
+        if whole is None:
+            make = super()._pairs
+            p, found, fitted = own.get(
+                lambda: make(rows.read(X, self.name), dtype, random_state, n_threads),
+                (size + X.shape[0] ** 2) * np.dtype(dtype).itemsize,
+                key,
+            )
+            K = found.copy()
+        else:
+            K = whole.astype(dtype, copy=False)
+            index = pairs.sample(X.shape[0], random_state)
+            p, fitted = own.get(lambda: self._fitted(X, K, index, n_threads), size * K.itemsize, (*key, "whole"))
         kernel = replace(fitted, scale=self.scale)
         kernel._check_digits(p)
-        return p, K.copy(), kernel
+        return p, K, kernel
+
+    def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
+        own, make = memory(), super()._prepare
+        if own is None or names is not None or not isinstance(X, blocks.Subset):
+            return make(X, dtype, names)
+        key = "prepared", self.pair, self.normalize, getattr(self, "offset", None), own.name(X), str(np.dtype(dtype))
+        return own.get(lambda: make(X, dtype, None), float(np.prod(X.shape)) * np.dtype(dtype).itemsize, key)
+
+    def _fitted(
+        self, X: blocks.Rows, K: np.ndarray, index: np.ndarray | None, n_threads: int | None
+    ) -> tuple[Prepared, Self]:
+        """Prepared rows, and the kernel fitted to their pair values."""
+        p = self._prepare(X, K.dtype, None)
+        return p, self._resolved(p, K, index, n_threads)
+
+    def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
+        if memory() is None:
+            return super().part(X, where)
+        source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
+        return blocks.Subset(
+            source, index if where is None else index[where]
+        )  # told apart by numbers, read when it must be
+
+    def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
+        """Pair values of x and y from those of all rows that both are parts of; None where there are none."""
+        own, source = memory(), x.source
+        n = source.shape[0]
+        if own is None or self.pair not in pairs.FEATURE_BY_FEATURE or own.name(source) != own.name(y.source):
+            return None
+        # folds have most of the rows, and nothing of a pair follows from other rows; float32 as kernels of so many have
+        dtype = np.dtype(np.float64 if n <= _DOUBLE else np.float32)
+        if 2 * max(len(x), len(y)) < n or _KEPT * dtype.itemsize * n * n > own.room:
+            return None
+
+        def made() -> np.ndarray:
+            p, K, _ = super(BandwidthKernel, replace(self, bandwidth=1.0))._pairs(source, dtype, None, None)
+            pairs.finish_lower(pairs.EntryMap(), p, K)
+            return K
+
+        K = own.get(made, float(dtype.itemsize * n * n), ("whole", self.pair, self.normalize, own.name(source)))
+        return K[np.ix_(np.asarray(x.index), np.asarray(y.index))]
 
     def _fill(self, x: Prepared, y: Prepared, K: np.ndarray) -> None:
         own = memory()
         if own is None:
             super()._fill(x, y, K)
             return
-        key = "tile", self.pair, *((own.name(part.values), part.origin) for part in (x, y))
+        whole = None if x.part_of is None or y.part_of is None else self._whole(x.part_of, y.part_of)
+        if whole is not None:
+            K[:] = whole
+            return
+        names = [own.name(part.values if part.part_of is None else part.part_of) for part in (x, y)]
+        key = "tile", self.pair, *names, x.origin, y.origin, str(x.dtype)
         K[:] = own.get(partial(self._filled, x, y), K.nbytes, key)
 
     def _filled(self, x: Prepared, y: Prepared) -> np.ndarray:

@@ -35,6 +35,8 @@ class Prepared:
         Squared lengths or sums of absolute values.
     origin : int
         Tells which kernel prepared them.
+    part_of : Subset or None, default=None
+        The rows of others that they are, whose distances are known to a sweep.
 
     Examples
     --------
@@ -48,12 +50,14 @@ class Prepared:
     values: Matrix
     norms: np.ndarray
     origin: int
+    part_of: blocks.Subset | None = None
 
     def __len__(self) -> int:
         return int(self.norms.shape[0])
 
     def __getitem__(self, where: slice | np.ndarray) -> Prepared:
-        return replace(self, values=self.values[where, :], norms=self.norms[where])
+        part = None if self.part_of is None else blocks.Subset(self.part_of.source, self.part_of.index[where])
+        return replace(self, values=self.values[where, :], norms=self.norms[where], part_of=part)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -15,8 +15,8 @@ from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.linalg.linear import CheckedSolver, IllConditioned, Solution
 from dmo.linalg.operators import Operator
-from dmo.linalg.pivoted_cholesky import rpcholesky
-from dmo.linalg.rows import WorkerRows, inner, lengths, mapped
+from dmo.linalg.pivoted_cholesky import Columns, rpcholesky
+from dmo.linalg.rows import WorkerRows, beside, inner, lengths, mapped, summed
 from dmo.linalg.tall import orthonormalize
 from dmo.linalg.tiles import home_of
 from dmo.progress import stage
@@ -24,7 +24,6 @@ from dmo.stores.checkpoints import Arrays, Checkpoint
 
 _STRIP = 4096
 _SAVED = 16  # products after which this process has a copy of a search on workers, where it goes on if one is lost
-_WORTH = 1 << 20  # numbers in the right-hand side from which a search on the workers that have the operator pays
 _LOOK = 40  # products after which the true residual is looked at: a search that rounding has led astray begins anew
 
 
@@ -40,25 +39,28 @@ class NystromPreconditioner:
     Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
     """
 
-    basis: np.ndarray  # (n, r): U, orthonormal columns, in A's precision
+    basis: Any  # (n, r): U, orthonormal columns, in A's precision; on workers what makes it there
     values: np.ndarray  # (r,): eigenvalues, ascending
 
     @classmethod
     def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
         """Make one from columns of A chosen by randomly pivoted Cholesky."""
-        F = rpcholesky(A.diagonal(), A.columns, rank, random_state).factor
-        blocks = row_blocks(A.n, _STRIP)
-        square = np.zeros((F.shape[1], F.shape[1]))
-        for where in blocks:
-            strip = F[where].astype(np.float64)
-            square += strip.T @ strip
-        values, vectors = np.linalg.eigh(square)
-        keep = values > 1e-10 * values.max(initial=0.0)
-        turn = vectors[:, keep] / np.sqrt(values[keep])
-        basis = np.empty((A.n, turn.shape[1]), F.dtype)
-        for where in blocks:
-            basis[where] = F[where] @ turn
-        return cls(basis, values[keep])
+        home = home_of(A, A.n * rank)
+        if home is None:
+            return cls(*_approximated(A, lambda index: np.asarray(A.columns(index)), rank, random_state))
+
+        def make() -> tuple[Any, np.ndarray]:
+            basis, values = _approximated(A, A.columns, rank, random_state)
+            basis.futures()  # or every use would turn the factor anew
+            return basis, values
+
+        def kept() -> tuple[Any, np.ndarray]:
+            place = home_of(A)  # asked anew: where one was lost, the rows live elsewhere
+            assert place is not None
+            found: tuple[Any, np.ndarray] = place.keep(make)
+            return found
+
+        return cls(lambda: kept()[0], home.retried(kept)[1])
 
     def apply(self, R: Any, ridge: float) -> Any:
         """Multiply residuals by P^-1, P being the approximation plus the ridge.
@@ -67,7 +69,7 @@ class NystromPreconditioner:
         """
         if not self.values.size:
             return R
-        basis = R.home.keep(self.basis) if isinstance(R, WorkerRows) else self.basis
+        basis = beside(R, self.basis() if callable(self.basis) else self.basis)
         along = (basis.T @ R.astype(basis.dtype)).astype(np.float64)
         along *= ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
         return R + basis @ along.astype(basis.dtype)
@@ -76,6 +78,30 @@ class NystromPreconditioner:
         """Predict how many products conjugate gradients take, from the bound for the condition number that is left."""
         left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
         return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tol))
+
+
+def _approximated(A: Operator, columns: Columns, rank: int, random_state: int | None) -> tuple[Any, np.ndarray]:
+    """U (n x r) and the eigenvalues of the approximation."""
+    F = rpcholesky(A.diagonal(), columns, rank, random_state).factor
+    values, vectors = np.linalg.eigh(summed(_squares, F)[0])
+    keep = values > 1e-10 * values.max(initial=0.0)
+    turn = vectors[:, keep] / np.sqrt(values[keep])
+    return mapped(_turned, F, turn, columns=turn.shape[1]), values[keep]
+
+
+def _squares(F: np.ndarray) -> list[np.ndarray]:
+    square = np.zeros((F.shape[1], F.shape[1]))
+    for where in row_blocks(len(F), _STRIP):
+        strip = F[where].astype(np.float64)
+        square += strip.T @ strip
+    return [square]
+
+
+def _turned(F: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    basis = np.empty((len(F), turn.shape[1]), F.dtype)
+    for where in row_blocks(len(F), _STRIP):
+        basis[where] = F[where] @ turn
+    return basis
 
 
 def operator_digest(A: Operator) -> str:
@@ -157,11 +183,13 @@ class BlockCG(CheckedSolver):
     @cached_property
     def _digest(self) -> str:
         """Of all that a solution depends on, but the right-hand side, the start and the tolerance."""
-        known = self.preconditioner.values, self.preconditioner.basis
+        basis = self.preconditioner.basis
+        known = self.preconditioner.values, None if callable(basis) else basis
         return digest(operator_digest(self.A), self.ridge, self.max_products, known)
 
-    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
-        kept = Checkpoint("solve", lambda: digest(self._digest, tol, B, x0))
+    def _solve(self, B: Any, x0: Any, check: bool, tol: float) -> Solution:
+        # rows on workers are part of a search that begins anew as a whole
+        kept = Checkpoint("solve", None if isinstance(B, WorkerRows) else lambda: digest(self._digest, tol, B, x0))
         found = kept.load()
         if found is not None and found[1]["finished"]:
             X, residuals, iterations = found[0]["X"], found[0]["residuals"], int(found[1]["used"])
@@ -172,27 +200,29 @@ class BlockCG(CheckedSolver):
 
     def _columns(
         self,
-        B: np.ndarray,
-        x0: np.ndarray | None,
+        B: Any,
+        x0: Any,
         kept: Checkpoint,
         found: tuple[Arrays, dict[str, Any]] | None,
         tol: float,
-    ) -> tuple[np.ndarray, np.ndarray, int]:
+    ) -> tuple[Any, np.ndarray, int]:
         """X, relative residuals and products: the columns of B that are not zero, scaled to length one."""
-        scale = np.linalg.norm(B, axis=0)
+        scale = lengths(B)
         some = np.flatnonzero(scale > 0)  # zero columns have the solution zero
-        X, residuals = np.zeros(B.shape), np.zeros(B.shape[1])
+        X, residuals = mapped(_zeros, B), np.zeros(B.shape[1])
         if not some.size:
             return X, residuals, 0
         length = scale[some]
-        near = B.size >= _WORTH
+        there = isinstance(B, WorkerRows)
+        size = np.inf if callable(self.preconditioner.basis) else B.size
         saved = [] if found is None else [found]
 
         def work() -> _Search:
-            home = home_of(self.A) if near else None  # asked anew: where one was lost, the rows live elsewhere
+            # asked anew: where one was lost, the rows live elsewhere
+            home = None if there else home_of(self.A, size)
 
-            def placed(array: np.ndarray) -> np.ndarray:
-                return array if home is None else home.send(array)  # type: ignore[return-value]
+            def placed(array: Any) -> Any:
+                return array if home is None else home.send(array)
 
             right = placed(B[:, some])
             if saved:
@@ -204,9 +234,9 @@ class BlockCG(CheckedSolver):
                 start, R = self._start(right, None if x0 is None else placed(x0[:, some]), length)
                 search = self._begin(start / length, R / length, tol)
             self._run(right / length, search, kept, saved if home else None)
-            return replace(search, X=np.asarray(search.X))
+            return search if there else replace(search, X=np.asarray(search.X))
 
-        home = home_of(self.A) if near else None
+        home = None if there else home_of(self.A, size)
         search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
@@ -286,6 +316,10 @@ class BlockCG(CheckedSolver):
                 f"is not positive definite in {self.A.dtype}; raise the ridge or take float64 kernels"
             )
         return factor
+
+
+def _zeros(B: np.ndarray) -> np.ndarray:
+    return np.zeros(B.shape)
 
 
 def _where(A: np.ndarray, chosen: np.ndarray, B: np.ndarray | float) -> np.ndarray:

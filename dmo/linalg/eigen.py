@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.errors import UserError
+from dmo.linalg.rows import hstack, lengths
 from dmo.linalg.tall import LinearMap, gram, orthonormalize
 from dmo.progress import stage
 from dmo.threads import product
@@ -117,13 +118,13 @@ def block_krylov(
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])
             rest = images - ritz * values
-            lengths = np.linalg.norm(ritz, axis=0)
-            residuals = np.linalg.norm(rest, axis=0) / (scale * lengths)
+            size = lengths(ritz)
+            residuals = lengths(rest) / (scale * size)
             worst = residuals.max(initial=0.0)
             history.append(float(values.sum()))
             converged = len(values) == k and bool((residuals <= tol).all())
             if slack.errors_of(kept[:, :k]).max(initial=0.0) > tol and len(history) < max_steps:
-                block = orthonormalize(basis.V @ kept)
+                block = orthonormalize(product(basis.V, kept))
                 basis, slack = _Basis.of(block), _Slack(loosen, _SHARE * tol, tight=True)
                 continue
             # halved, not merely smaller: residuals that only flicker in the last digits would never run out of patience
@@ -141,7 +142,7 @@ def block_krylov(
                 break
             basis = basis.extended(block)
     check_rank(len(values), k)
-    return Eigenpairs(values, fix_signs(ritz / lengths), residuals, history, converged)
+    return Eigenpairs(values, fix_signs(np.asarray(ritz / size)), residuals, history, converged)
 
 
 class _Slack:
@@ -187,8 +188,8 @@ class _Basis:
     def mapped(self, block: np.ndarray, apply: LinearMap, inner: LinearMap | None) -> _Basis:
         """With the images of the last block."""
         within = block if inner is None else inner(block)
-        CV = self.V if inner is None else np.hstack([self.CV, within])
-        image = np.hstack([self.image, apply(within)])
+        CV = self.V if inner is None else hstack([self.CV, within])
+        image = hstack([self.image, apply(within)])
         # its products with earlier blocks from the images of those, which may be the more exact
         rows = gram(within, image)
         if not np.isfinite(rows).all():
@@ -207,15 +208,15 @@ class _Basis:
 
     def extended(self, block: np.ndarray) -> _Basis:
         """With one block more, which lacks its images."""
-        return _Basis(np.hstack([self.V, block]), self.CV, self.image, self.projected)
+        return _Basis(hstack([self.V, block]), self.CV, self.image, self.projected)
 
     def restarted(self, vectors: np.ndarray) -> _Basis:
         """Cut down to these combinations, orthonormal again: in x'Cy alone they are so by themselves, and drift."""
-        Q, R = np.linalg.qr(self.V @ vectors)
-        # change = vectors R^-1: the stored images are combined by it too, which saves applying the maps again
-        change = scipy.linalg.solve_triangular(R, vectors.T, trans="T").T
+        # of an orthonormal V: the stored images are combined by it too, which saves applying the maps again
+        change, _ = np.linalg.qr(vectors)
         projected = change.T @ self.projected @ change
-        return _Basis(Q, self.CV @ change, self.image @ change, (projected + projected.T) / 2)
+        V, CV, image = (product(block, change) for block in (self.V, self.CV, self.image))
+        return _Basis(V, CV, image, (projected + projected.T) / 2)
 
 
 CUTOFF = 1e-12

@@ -66,14 +66,14 @@ class CenteredRows(Factor):
         return np.ones(self.shape[0]) if self.roots is None else self.roots
 
     def dot(self, S: np.ndarray) -> np.ndarray:
-        out = np.asarray(self.X @ S)
+        out = self.X @ S
         if self._border is None:
             return out
         taken = self._border @ S
         return out - (taken if self.roots is None else np.multiply.outer(self.roots, taken))
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        out = np.asarray(self.X.T @ B)
+        out = self.X.T @ B
         if self._border is None:
             return out
         return out - np.multiply.outer(self._border, B.sum(axis=0) if self.roots is None else self.roots @ B)

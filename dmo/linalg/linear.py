@@ -15,6 +15,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.linalg.factors import CenteredRows
 from dmo.linalg.operators import Operator
+from dmo.linalg.rows import WorkerRows, beside, lengths
 from dmo.linalg.tall import Factor
 from dmo.threads import is_single_blas
 
@@ -41,7 +42,7 @@ def relative_error(R: np.ndarray, B: np.ndarray) -> float:
     # a few roundings, however small the ridge: with |x| up to |b| / c it passes an r as large as b. What is used of x
     # are values A x, whose error A (A + c I)^-1 r is at most |r|: the relative residual bounds it in units of the
     # labels.
-    scale = np.linalg.norm(B, axis=0)
+    scale = lengths(B)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 
 
@@ -80,7 +81,7 @@ def warn_of_leverage(left: np.ndarray) -> None:
 class Solution:
     """What a solver found."""
 
-    value: np.ndarray  # X, of the shape of the right-hand side
+    value: Any  # X, of the shape and the home of the right-hand side
     iterations: int
     residuals: np.ndarray | None  # (k,): |B - (A + c I) X| / |B| per column, true ones in float64; None if unchecked
     converged: bool  # whether all of them are at most the tolerance
@@ -127,9 +128,12 @@ class CheckedSolver:
     def __init__(self, A: Operator, ridge: float, tol: float):
         self.A, self.ridge, self.tol = A, ridge, tol
 
-    def solve(
-        self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True, tol: float | None = None
-    ) -> Solution:
+    def solve(self, B: Any, x0: Any = None, check: bool = True, tol: float | None = None) -> Solution:
+        if isinstance(B, WorkerRows):
+            if self.method == "cg":
+                return self._solve(B, x0, check, self.tol if tol is None else tol)
+            found = self.solve(np.asarray(B), None, check, tol)  # by a factor in this process
+            return replace(found, value=B.home.send(found.value))
         block = _block("the right-hand side", B, self.A.n)
         start = None if x0 is None else _block("the start", x0, self.A.n)
         if start is not None and start.shape != block.shape:
@@ -137,7 +141,7 @@ class CheckedSolver:
         solution = self._solve(block, start, check, self.tol if tol is None else tol)
         return replace(solution, value=solution.value.reshape(np.shape(B)))
 
-    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
+    def _solve(self, B: Any, x0: Any, check: bool, tol: float) -> Solution:
         raise NotImplementedError
 
     def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:
@@ -252,24 +256,30 @@ class FactorSystem:
         )
         return W
 
-    def _refined(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
+    def _refined(self, small: Equilibrated, B: Any) -> tuple[np.ndarray, float]:
         """W by the primal side, and the relative error of F W that is left before its last correction."""
-        W = small.solve(self._F.t_dot(B))
-        if B.shape[1] > PROBES:  # sums of columns of one length tell what their products would
+        F = self._beside(B)
+        W = small.solve(F.t_dot(B))
+        if isinstance(B, np.ndarray) and B.shape[1] > PROBES:
+            # sums of columns of one length tell what their products would
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES))
             length = np.linalg.norm(B, axis=0)
             signs *= np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
             some, found = B @ signs, W @ signs
-            residual = self._F.t_dot(some - self._F.dot(found)) - self.ridge * found
+            residual = F.t_dot(some - F.dot(found)) - self.ridge * found
             if relative_error(small.half(residual), some) <= self._RIGHT:
                 return W, self._RIGHT
         for _ in range(self._REFINEMENTS):
-            residual = self._F.t_dot(B - self._F.dot(W)) - self.ridge * W
+            residual = F.t_dot(B - F.dot(W)) - self.ridge * W
             error = relative_error(small.half(residual), B)
             W = W + small.solve(residual)
             if error <= self._FIT:
                 break
         return W, error
+
+    def _beside(self, B: Any) -> Any:
+        """F where the rows of B live."""
+        return CenteredRows(beside(B, self._F.X), self._F.mean) if isinstance(B, WorkerRows) else self._F  # type: ignore[attr-defined]
 
     def _from_rows(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
         """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B."""
@@ -289,8 +299,14 @@ class FactorSystem:
                 break
         return alpha, error
 
-    def smooth(self, B: np.ndarray) -> np.ndarray:
+    def smooth(self, B: Any) -> Any:
         """A (A + c I)^-1 B = F W, without the difference B - c (A + c I)^-1 B."""
+        if isinstance(B, WorkerRows):
+            if self._small is not None and self._primal and isinstance(getattr(self._F, "X", None), np.ndarray):
+                W, error = self._refined(self._small, B)
+                if error <= self._FIT:
+                    return self._beside(B).dot(W)
+            return B.home.send(self.smooth(np.asarray(B)))
         W = self.loadings(B)
         return self._F.dot(W) if self._svd is None else self._svd.smooth(B)
 

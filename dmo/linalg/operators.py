@@ -15,7 +15,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.linalg.rows import WorkerRows
+from dmo.linalg.rows import WorkerRows, mapped
 from dmo.threads import in_threads
 
 _STRIP = 1024
@@ -394,7 +394,7 @@ class Shifted(Operator):
         return self.inner.diagonal() + self.c
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        block = self.inner.columns(index).copy()
+        block = np.array(self.inner.columns(index))
         block[index, np.arange(len(index))] += self.c
         return block
 
@@ -452,8 +452,8 @@ class Centered(Operator):
         return self.inner.diagonal() - 2 * self.means + self._mean(self.means)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        correction = self.means[:, None] + (self.means[index] - self._mean(self.means))[None, :]
-        return (self.inner.columns(index) - correction).astype(self.dtype)
+        shift = self.means[index] - self._mean(self.means)
+        return mapped(_less, self.inner.columns(index), self.means[:, None], shift).astype(self.dtype)
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
         # in float64 from the entries as they are: their mean is several times what is left of them
@@ -513,6 +513,10 @@ class Congruent(Operator):
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.inner.expansion(self.roots.reshape(-1, *[1] * (coefficients.ndim - 1)) * coefficients)
+
+
+def _less(rows: np.ndarray, means: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    return rows - (means + shift)
 
 
 def dense(block: Any) -> np.ndarray:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from dmo.kernels.loops import compiled
+from dmo.linalg.rows import WorkerRows, hstack, picked
 
 Columns = Callable[[np.ndarray], np.ndarray]
 _PROPOSALS = 100  # a round: enough for products of matrices, few enough that most are accepted
@@ -99,7 +101,7 @@ def rpcholesky(
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
-    factor: np.ndarray | None = None
+    factor: Any = None
     found = 0
     while found < rank and residual.max() > floor:
         # what is below the floor is rounding of the columns: a pivot there would divide by its root
@@ -107,28 +109,70 @@ def rpcholesky(
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
         whole = columns(proposed) if submatrix is None else None
-        local = whole[proposed] if whole is not None else _entries(submatrix, proposed)
         if factor is None:
-            # transposed, so that a round writes whole rows and every product below reads along them
-            factor = np.zeros((rank, n), np.float32 if local.dtype == np.float32 else np.float64)
-        F = factor[:found]
-        among = F[:, proposed].astype(np.float64)  # the small block decides who is accepted: it is cheap in float64
-        kept = _accept(local.astype(np.float64) - among.T @ among, residual[proposed], floor, rng)
+            factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)
+        local, among = factor.among(proposed, whole)
+        local = _entries(submatrix, proposed) if whole is None else local
+        wide = among.astype(np.float64)  # the small block decides who is accepted: it is cheap in float64
+        kept = _accept(local.astype(np.float64) - wide.T @ wide, residual[proposed], floor, rng)
         accepted = proposed[kept]
-        new = (whole[:, kept] if whole is not None else columns(accepted)).T - F[:, accepted].T @ F
-        stop = found + len(kept)
-        # by the inverse of the small triangle: a product reads and writes rows, where a solve copies to columns and back
-        inverse = _inverse_root(new[:, accepted], floor).astype(factor.dtype)
-        added = np.matmul(inverse, new.astype(factor.dtype, copy=False), out=factor[found:stop])
-        # a sum of at most 100 squares keeps the digits that the columns have
-        residual -= np.einsum("ij,ij->j", added, added)
+        residual -= factor.extend(
+            whole[:, kept] if whole is not None else columns(accepted), accepted, among[:, kept], floor
+        )
         residual[accepted] = 0.0  # exactly, so that rounding proposes no pivot twice
         np.maximum(residual, 0.0, out=residual)
-        pivots[found:stop] = accepted
-        found = stop
-    if factor is None:
-        factor = np.zeros((0, n))
-    return PivotedCholesky(factor[:found].T, pivots[:found], residual)
+        pivots[found : found + len(kept)] = accepted
+        found += len(kept)
+    return PivotedCholesky(np.zeros((n, 0)) if factor is None else factor.factor, pivots[:found], residual)
+
+
+class _SoFar:
+    """F in this process: transposed, so that a round writes whole rows and every product reads along them."""
+
+    def __init__(self, rank: int, n: int):
+        self._shape, self._found = (rank, n), 0
+        self._all = np.zeros((0, n), np.float32)
+
+    @property
+    def factor(self) -> np.ndarray:
+        return self._all[: self._found].T
+
+    def among(self, index: np.ndarray, whole: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray]:
+        """Entries of columns (n x m) in some rows, and these rows of F, transposed."""
+        return None if whole is None else whole[index], self._all[: self._found, index]
+
+    def extend(self, chosen: np.ndarray, accepted: np.ndarray, among: np.ndarray, floor: float) -> np.ndarray:
+        """Add what accepted columns of the matrix (n x m) have beyond F: by how much the diagonal that is left falls."""
+        if not self._found:
+            self._all = np.zeros(self._shape, np.float32 if chosen.dtype == np.float32 else np.float64)
+        new = chosen.T - among.T @ self._all[: self._found]
+        self._found, start = self._found + len(accepted), self._found
+        # by the inverse of the small triangle: a product reads and writes rows, where a solve copies to columns and back
+        inverse = _inverse_root(new[:, accepted], floor).astype(self._all.dtype)
+        added = np.matmul(inverse, new.astype(self._all.dtype, copy=False), out=self._all[start : self._found])
+        # a sum of at most 100 squares keeps the digits that the columns have
+        return np.asarray(np.einsum("ij,ij->j", added, added))
+
+
+class _RowsSoFar:
+    """The same as rows on workers; some of them and of sums come to this process."""
+
+    factor: Any = None
+
+    def among(self, index: np.ndarray, whole: Any) -> tuple[np.ndarray, np.ndarray]:
+        found = picked(index, *([whole] if self.factor is None else [whole, self.factor]))
+        return found[:, : len(index)], found[:, len(index) :].T
+
+    def extend(self, chosen: Any, accepted: np.ndarray, among: np.ndarray, floor: float) -> np.ndarray:
+        new = chosen if self.factor is None else chosen - self.factor @ among
+        inverse = _inverse_root(picked(accepted, new).T, floor).astype(new.dtype)
+        added = new @ inverse.T
+        self.factor = added if self.factor is None else hstack([self.factor, added])
+        return np.asarray(added.mapped(_squares, columns=1))[:, 0]
+
+
+def _squares(rows: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->i", rows, rows)[:, None]
 
 
 def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ process come sums over the rows alone: k x k and r x k numbers.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.cluster.workers import retried, send, submit, submit_each
+from dmo.stores.checkpoints import keeps_states
 
 T = TypeVar("T")
 FAN_IN = 4  # shares, or sums of parts, that one task adds up
@@ -27,8 +28,8 @@ class Home:
     # What is sent is lost with its worker, and all that follows from it: `retried` begins anew from what this process has.
 
     def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
-        self.client, self.parts, self.places, self._lost = client, parts, places, lost
-        self._kept: dict[int, tuple[np.ndarray, WorkerRows]] = {}
+        self.client, self.parts, self.places, self.lost = client, parts, places, lost
+        self._kept: dict[int, tuple[Any, Any]] = {}
         self._last: tuple[Any, Any] = None, None
 
     def scattered(self, array: np.ndarray) -> list[Any]:
@@ -39,11 +40,11 @@ class Home:
         """Put an array on the workers: (n, k)."""
         return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
 
-    def keep(self, array: np.ndarray) -> WorkerRows:
-        """The same, once for all that use this very array."""
-        if id(array) not in self._kept:
-            self._kept[id(array)] = array, self.send(array)
-        return self._kept[id(array)][1]
+    def keep(self, what: Any) -> Any:
+        """Put an array on the workers, or call what makes rows there, once for all that use this very object."""
+        if id(what) not in self._kept:
+            self._kept[id(what)] = what, what() if callable(what) else self.send(np.asarray(what))
+        return self._kept[id(what)][1]
 
     def small(self, array: Any) -> Any:
         """What a task takes for a k x k array: a future of it, so that it travels once."""
@@ -53,22 +54,23 @@ class Home:
             self._last = array, submit(self.client, operator.pos, array)
         return self._last[1]
 
-    def retried(self, work: Callable[[], T], progress: Callable[[], int]) -> T:
+    def retried(self, work: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
         """Do work on these rows, anew where workers were lost with what they held."""
         return retried(self.client, work, self._forget, progress)
 
     def _forget(self) -> None:
         self._kept.clear()
         self._last = None, None
-        self._lost()
+        self.lost()
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
         """The sums over the parts of what `function` makes of each part's rows."""
         calls = []
         for nodes in zip(*(each.inputs() for each in rows), strict=True):
             given: list[Any] = []
-            calls.append((function, [_packed(node, given, {}) for node in nodes], *given))
-        sums = submit_each(self.client, _sums, calls, function.__name__)
+            seen: dict[int, Any] = {}
+            calls.append((function, [_packed(node, given, seen) for node in nodes], *given))
+        sums = submit_each(self.client, _sums, calls, function.__name__, self.places)
         while len(sums) > FAN_IN:
             batches = [sums[at : at + FAN_IN] for at in range(0, len(sums), FAN_IN)]
             sums = submit_each(self.client, _add_lists, batches)
@@ -153,7 +155,8 @@ class WorkerRows:
                 given: list[Any] = []
                 packed = _packed(node, given, {})
                 calls.append((packed, *given))
-            futures = submit_each(self.home.client, _evaluate, calls, waiting[0].function.__name__)
+            name = waiting[0].function.__name__
+            futures = submit_each(self.home.client, _evaluate, calls, name, self.home.places)
             for node, future in zip(waiting, futures, strict=True):
                 node.future, node.arguments = future, ()  # which would hold all that it was made of
         return [node.future if isinstance(node, _Waiting) else node for node in self._nodes]
@@ -239,14 +242,21 @@ class _Transposed:
         return inner(self.rows, other)[0]
 
 
-def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """Apply a function of rows to rows, here or where they live."""
-    return first.mapped(function, *others) if isinstance(first, WorkerRows) else function(first, *others)
+def mapped(function: Callable[..., Any], first: Any, *others: Any, columns: int | None = None) -> Any:
+    """Apply a function of rows, which gives so many columns, to rows, here or where they live."""
+    on_workers = isinstance(first, WorkerRows)
+    return first.mapped(function, *others, columns=columns) if on_workers else function(first, *others)
+
+
+def summed(function: Callable[..., list[np.ndarray]], first: Any, *others: Any) -> list[np.ndarray]:
+    """What a function makes of rows, of all or as sums over the parts of those on workers."""
+    on_workers = isinstance(first, WorkerRows)
+    return first.home.total(function, first, *others) if on_workers else function(first, *others)
 
 
 def inner(P: Any, *others: Any) -> list[np.ndarray]:
     """P'Q for every other Q, in one round: P (n, k), Q (n, l) -> (k, l)."""
-    return P.home.total(_inners, P, *others) if isinstance(P, WorkerRows) else [P.T @ Q for Q in others]
+    return summed(_inners, P, *others)
 
 
 def lengths(B: Any) -> np.ndarray:
@@ -256,6 +266,58 @@ def lengths(B: Any) -> np.ndarray:
     return np.asarray(np.linalg.norm(B, axis=0))
 
 
+def beside(rows: Any, array: Any) -> Any:
+    """An array where the rows live, in the same parts, sent once."""
+    if not isinstance(rows, WorkerRows) or not hasattr(array, "ndim"):
+        return array
+    return array if isinstance(array, WorkerRows) and array.home.parts == rows.home.parts else rows.home.keep(array)
+
+
+def hstack(blocks: Sequence[Any]) -> Any:
+    """Blocks side by side: (n, k) and (n, l) -> (n, k + l)."""
+    if not isinstance(blocks[-1], WorkerRows):
+        return np.hstack(blocks)
+    first, *others = [block for block in blocks if block.shape[1]]
+    if not others:
+        return first
+    joined = first.mapped(_beside, *others, columns=sum(block.shape[1] for block in (first, *others)))
+    joined.futures()  # or every use would join them anew
+    return joined
+
+
+def picked(index: np.ndarray, *blocks: WorkerRows) -> np.ndarray:
+    """Some rows of blocks side by side, in this process: (n, k) and (n, l) -> (m, k + l)."""
+    home = blocks[0].home
+    starts = np.array([part.start for part in home.parts])
+    owner = np.searchsorted(starts, index, side="right") - 1
+    asked, calls = np.unique(owner), []
+    for at in asked:
+        calls.append((index[owner == at] - starts[at], *(block.futures()[at] for block in blocks)))
+    found = home.client.gather(submit_each(home.client, _rows_of, calls))
+    out = np.empty((len(index), found[0].shape[1]), found[0].dtype)
+    for at, rows in zip(asked, found, strict=True):
+        out[owner == at] = rows
+    return out
+
+
+def located(home: Callable[[], Home | None], search: Callable[[Callable[[np.ndarray], Any]], T]) -> T:
+    """Do a search where its operators live, and anew where they are lost; it is given what puts tall blocks there."""
+    first = None if keeps_states() else home()  # what is kept for another run is one array
+    if first is None:
+        return search(np.asarray)
+
+    def work() -> T:
+        here = home()  # asked anew: where one was lost, the rows live elsewhere
+        return search(np.asarray if here is None else here.send)
+
+    return first.retried(work)
+
+
+def qr(B: Any) -> Any:
+    """Orthonormal columns of the same span, of any condition; on workers in another order: (n, k) -> (n, k)."""
+    return pivoted_qr(B)[0] if isinstance(B, WorkerRows) else np.linalg.qr(B)[0]
+
+
 def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     """Q and the diagonal of R, of a QR with pivoted columns, which B may be used up for: (n, k) -> (n, k), (k,)."""
     if not isinstance(B, WorkerRows):
@@ -263,7 +325,7 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
         return Q, np.diag(R)
     # of every part alone, and of their triangles: Demmel, Grigori, Hoemmen, Langou 2012
     home = B.home
-    pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()])
+    pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()], places=home.places)
     triangles = home.client.gather(submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
     Q, diagonal = pivoted_qr(np.concatenate(triangles))
     below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
@@ -283,6 +345,14 @@ def _with_columns(rows: np.ndarray, which: np.ndarray, value: np.ndarray) -> np.
     rows = rows.copy()  # what a task is given belongs to the worker
     rows[:, which] = value
     return rows
+
+
+def _beside(*blocks: np.ndarray) -> np.ndarray:
+    return np.hstack(blocks)
+
+
+def _rows_of(index: np.ndarray, *blocks: np.ndarray) -> np.ndarray:
+    return np.hstack([block[index] for block in blocks])
 
 
 def _turned(pair: tuple[np.ndarray, np.ndarray], S: np.ndarray) -> np.ndarray:

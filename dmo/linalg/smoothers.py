@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import psutil
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.linalg.factors import DenseFactor
 from dmo.linalg.linear import FactorSystem, Solver, warn_of_leverage
+from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
+from dmo.memory import free_memory
 
 _KNOWN = 5  # blocks whose solutions are kept: as many as the basis of an eigenvalue search has
 _SHARE = 32  # of the free memory that they may take, in each of several views
@@ -29,7 +31,7 @@ class Smoother:
     solver: Solver  # of K + c I
     ridge: float  # c > 0
     _loose: float | None = field(default=None, init=False, repr=False)
-    _known: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
+    _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
 
     def dual(self, B: np.ndarray) -> np.ndarray:
         """Solve with K + c I; a warning tells where conjugate gradients did not converge.
@@ -38,8 +40,8 @@ class Smoother:
         """
         return self._solved(B, None)
 
-    def _solved(self, B: np.ndarray, tol: float | None) -> np.ndarray:
-        start = self._start(B) if self.iterative and self._known else None
+    def _solved(self, B: Any, tol: float | None) -> Any:
+        start = self._known_part(B) if self.iterative and self._known else None
         solution = self.solver.solve(B, start, check=False, tol=tol)
         if not solution.converged and self.iterative:  # direct methods have told of it themselves
             worst = np.nan if solution.residuals is None else solution.residuals.max()
@@ -50,21 +52,38 @@ class Smoother:
                 stacklevel=2,
             )
         if self.iterative:
-            room = 2 * _KNOWN * B.nbytes <= psutil.virtual_memory().available / _SHARE
+            room = 2 * _KNOWN * B.nbytes <= free_memory() / _SHARE
             self._known = [*self._known[1 - _KNOWN :], (B, solution.value)] if room else [(B, solution.value)]
         return solution.value
 
-    def _start(self, B: np.ndarray) -> np.ndarray | None:
+    def forget(self) -> None:
+        """Solve without the solutions that are known, which lie on workers that were lost."""
+        self._known = []
+
+    def _known_part(self, B: Any) -> Any:
+        """A start for B, in this process where B is."""
+        first = next((block for block, _ in self._known if isinstance(block, WorkerRows)), None)
+        if isinstance(B, WorkerRows) or first is None:
+            return self._start(B)
+
+        def work() -> np.ndarray | None:
+            start = self._start(first.home.send(B)) if self._known else None
+            return None if start is None else np.asarray(start)
+
+        return first.home.retried(work)
+
+    def _start(self, B: Any) -> Any:
         """The solution for the part of B that lies in the span of the blocks whose solutions are known."""
         # None where that is less than half of every column, as of blocks that are orthogonal to those before: the
         # product that looks at a start would only find that zero is as good.
-        rest, start = B, np.zeros(B.shape)
+        rest, start = B, mapped(np.zeros_like, B)
         # block by block, the last one first: those of a search are orthogonal to each other, and of blocks that change slowly
         # the last one says most
         for block, solution in reversed(self._known):
+            block, solution = beside(B, block), beside(B, solution)
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
             rest, start = rest - block @ share, start + solution @ share
-        near = np.linalg.norm(rest, axis=0) < 0.5 * np.linalg.norm(B, axis=0)
+        near = lengths(rest) < 0.5 * lengths(B)
         return start if near.any() else None
 
     @property
@@ -81,7 +100,7 @@ class Smoother:
         """Let values be less exact from now on; coefficients stay as they were."""
         self._loose = tol
 
-    def __call__(self, B: np.ndarray) -> np.ndarray:
+    def __call__(self, B: Any) -> Any:
         # the residual r of the solve is an error c (K + c I)^-1 r of H B, which is no longer than r
         return B - self.ridge * self._solved(B, self._loose)
 

@@ -468,11 +468,12 @@ def factorize(
         method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
         direct, rank = _direct_method(A, ridge, columns, tol), default_rank(A.n)
+        asked = (columns or 0) + (0 if last is None else len(last))  # whose entries are solved for without a factor
         saved = 0.0
         if direct is not None and columns is not None:
             # a preconditioner that takes as long as the factor is none to judge by: an eighth of its columns is
-            rank = rank if _saved(A, columns, direct, rank) >= 10 else rank // 8
-            saved = _saved(A, columns, direct, rank)
+            rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
+            saved = _saved(A, asked, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
             method = "woodbury"
         elif direct is None:

@@ -17,7 +17,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.linalg.rows import WorkerRows, lengths, pivoted_qr
+from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr
 from dmo.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
@@ -121,19 +121,21 @@ class Factor(Protocol):
         ...
 
 
-def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.ndarray:
+def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
     """Multiply tall blocks: products per row block in their own precision, sums in float64.
 
     F (n, k); G (n, l) -> (k, l)
     """
     G = F if G is None else G
+    if isinstance(F, WorkerRows):
+        return inner(F, G)[0]
     total = np.zeros((F.shape[1], G.shape[1]))
     for where in row_blocks(F.shape[0], size):
         total += F[where].T @ G[where]
     return total
 
 
-def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float = 1e-10) -> np.ndarray:
+def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10) -> Any:
     """Find an orthonormal basis of the span of columns, less their part in another span.
 
     B (n, k); against (n, q) -> (n, r)
@@ -159,7 +161,10 @@ def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float 
     Q, diagonal = pivoted_qr(_outside(B, against))
     Q = Q[:, : int((np.abs(diagonal) > tol * scale).sum())]
     if against is not None and against.shape[1]:
-        Q, _ = scipy.linalg.qr(_outside(Q, against), mode="economic", overwrite_a=True, check_finite=False)
+        Q = _outside(Q, against)
+        if isinstance(Q, WorkerRows):
+            return pivoted_qr(Q)[0]
+        Q, _ = scipy.linalg.qr(Q, mode="economic", overwrite_a=True, check_finite=False)
     return Q
 
 
@@ -169,7 +174,7 @@ _RELIABLE = 1e3
 """Times the length of directions that are dropped: columns that stay longer than that leave nothing to drop."""
 
 
-def _outside(B: np.ndarray, against: np.ndarray | None) -> np.ndarray:
+def _outside(B: Any, against: Any) -> Any:
     """B less its part in the span of orthonormal columns."""
     return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
@@ -191,7 +196,7 @@ def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None =
     if left.min() < dependent or (left * lengths).min() <= least:
         return None
     inverse = scipy.linalg.solve_triangular(root, np.diag(1 / lengths), lower=True, check_finite=False)
-    return B @ inverse.T if isinstance(B, WorkerRows) else product(B, inverse.T)
+    return product(B, inverse.T)
 
 
 @dataclass(frozen=True, eq=False)

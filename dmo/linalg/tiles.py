@@ -8,6 +8,7 @@ parts. No task is pinned to a worker; a lost worker costs its tiles again and no
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,6 +28,9 @@ from dmo.threads import in_threads
 Pair = tuple[int, int]
 T = TypeVar("T")
 _LEAST = 256  # rows of a tile from which its product with a block takes longer than what is done for it
+MOST_TASKS = 100_000
+"""Tasks of a product that a scheduler has time for, and tiles that this process keeps in order."""
+_WORTH = 1 << 20  # numbers of a tall block from which a search on the workers pays
 _RUNS = 8  # shares of a product in this process, more than that many threads have nothing to do
 
 
@@ -74,8 +78,33 @@ def row_parts(n: int, block: int, count: int) -> list[slice]:
 
 def touched_parts(group: list[Pair], block: int, parts: list[slice]) -> list[int]:
     """The numbers of the parts of the rows that a group of tiles multiplies."""
-    rows = {i * block for pair in group for i in pair}
-    return [at for at, part in enumerate(parts) if any(part.start <= row < part.stop for row in rows)]
+    rows = sorted({i * block for pair in group for i in pair})
+    return np.unique(np.searchsorted([part.start for part in parts], rows, side="right") - 1).tolist()
+
+
+def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
+    """Count the groups of tiles, and the tasks of a product on that many worker threads: groups, parts of rows, their sums."""
+    strips = -(-n // block)
+    tiles = strips * (strips + 1) // 2
+    if tiles > MOST_TASKS:
+        needed = -(-n // int((2 * MOST_TASKS) ** 0.5))
+        raise UserError(
+            f"{n} x {n} numbers are {tiles} tiles of {block} rows, at most {MOST_TASKS} are kept in order; take "
+            f"Exact(block={1 << needed.bit_length()})"
+        )
+    groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
+    touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
+    tasks = len(groups) + int(touched.sum())
+    for level in touched.tolist():
+        while level > 1:
+            tasks += level // FAN_IN + (level % FAN_IN > 1)
+            level = -(-level // FAN_IN)
+    if tasks > MOST_TASKS:
+        raise UserError(
+            f"a product with {n} x {n} tiles on {threads} worker threads takes {tasks} tasks, a scheduler has time for "
+            f"{MOST_TASKS}; connect to fewer workers"
+        )
+    return len(groups), tasks
 
 
 def product_bytes(
@@ -206,6 +235,7 @@ class Tiles(Operator):
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
+        self._looked_up = self._shared if self.features is source else Broadcast(client, self.features)
         self._taken = _taken(client)
         self._deal()
 
@@ -221,6 +251,8 @@ class Tiles(Operator):
         kept = self.resident and self._kept is not None
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
+        if self.client is not None:
+            product_tasks(self.n, self.source.block, threads)  # refuses too many
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
         threads_of = [worker for worker, count in workers.items() for _ in range(count)]
@@ -285,6 +317,7 @@ class Tiles(Operator):
     def _forget(self) -> None:
         self._kept = self._home = None
         self._shared.forget()
+        self._looked_up.forget()
 
     def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
         """The sum over the groups of `function(tiles, pairs, slices, *tall)`; `tall` is scattered once."""
@@ -294,21 +327,23 @@ class Tiles(Operator):
         def work() -> np.ndarray:
             sent = [send(self.client, block) for block in tall]
             calls = [(*pair, self._slices, *sent) for pair in zip(self._tiles(), self.groups, strict=True)]
-            return self._added([self._submit(function, calls)])[0].result()
+            return self._added([self._submit(function, calls)], ())[0].result()
 
         return self._retry(work)
 
-    def _added(self, shares: list[list[Any]]) -> list[Any]:
-        """The sums of lists of shares, in trees: one task for all of them would hold all at once."""
+    def _added(self, shares: list[list[Any]], places: Sequence[str]) -> list[Any]:
+        """The sums of lists of shares, each at its place, in trees: one task for all of them would hold all at once."""
         while max(map(len, shares)) > 1:
             batches = [[own[at : at + FAN_IN] for at in range(0, len(own), FAN_IN)] for own in shares]
-            sums = iter(self._submit(_add, [batch for own in batches for batch in own if len(batch) > 1]))
+            wide = [(at, batch) for at, own in enumerate(batches) for batch in own if len(batch) > 1]
+            calls = [batch for _, batch in wide]
+            sums = iter(self._submit(_add, calls, [places[at] for at, _ in wide] if places else ()))
             shares = [[next(sums) if len(batch) > 1 else batch[0] for batch in own] for own in batches]
         return [own[0] for own in shares]
 
-    def _multiplied(self, parts: list[slice], sent: list[Any]) -> list[Any]:
-        """Those parts of A @ B from the same of B, all of them on the workers."""
-        kept = self._tiles()
+    def _multiplied(self, home: Home, sent: list[Any]) -> list[Any]:
+        """The parts of A @ B from those of B, all of them on the workers."""
+        kept, parts = self._tiles(), home.parts
         touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
         calls = [
             (tiles, group, self._slices, [parts[at] for at in own], *(sent[at] for at in own))
@@ -319,29 +354,21 @@ class Tiles(Operator):
             pieces = self._submit(operator.getitem, [(found, place) for place in range(len(own))])
             for at, piece in zip(own, pieces, strict=True):
                 shares[at].append(piece)
-        return self._added(shares)
+        return self._added(shares, home.places)
 
-    def _from_features(
-        self, function: Callable[..., np.ndarray], features: FeatureTiles, *arguments: Any
-    ) -> np.ndarray:
-        """`function(features, *arguments, blocks)` over all row blocks, one below the other."""
-        blocks = range(len(self._slices))
-        if self.client is None:
-            return function(features, *arguments, blocks)
-        shared = self._shared if features is self.source else Broadcast(self.client, features)
-
-        def work() -> np.ndarray:
-            calls = [(shared.future(), *arguments, part) for part in grouped(blocks, len(self.groups))]
-            return np.concatenate(self.client.gather(self._submit(function, calls)))
-
-        return retried(self.client, work, shared.forget)
+    def _from_features(self, function: Callable[..., np.ndarray], *arguments: Any) -> list[Any]:
+        """`function(features, *arguments, blocks)` of the row blocks of every part of `home`."""
+        home, block = self.home(), self.source.block
+        blocks = [range(part.start // block, -(-part.stop // block)) for part in home.parts]
+        calls = [(self._looked_up.future(), *arguments, own) for own in blocks]
+        return self._submit(function, calls, home.places)
 
     def _apply(self, B: Any, dtype: np.dtype) -> Any:
         if self.client is not None:
             self._deal()
             self._check_memory(B)
             if isinstance(B, WorkerRows):
-                return WorkerRows(B.home, self._multiplied(B.home.parts, B.futures()), B.shape[1], dtype)
+                return WorkerRows(B.home, self._multiplied(B.home, B.futures()), B.shape[1], dtype)
             return self._retry(partial(self._multiplied_block, B))
         if not isinstance(self._tiles()[0], KernelStore):
             return self._apply_in_threads(B)
@@ -349,15 +376,19 @@ class Tiles(Operator):
 
     def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
         home = self.home()
-        parts = self._multiplied(home.parts, home.scattered(B))
-        return np.concatenate(self.client.gather(parts))
+        return np.concatenate(self.client.gather(self._multiplied(home, home.scattered(B))))
 
     def home(self) -> Home:
         """Where row blocks live that this operator multiplies."""
         self._deal()
         if self._home is None:
-            parts = row_parts(self.n, self.source.block, self._threads)
-            self._home = Home(self.client, parts, self._places(parts), self._forget)
+            parts, own = row_parts(self.n, self.source.block, self._threads), weakref.ref(self)
+
+            def lost() -> None:  # which holds no tiles: in a circle they would stay on workers after their last use
+                if (tiles := own()) is not None:
+                    tiles._forget()
+
+            self._home = Home(self.client, parts, self._places(parts), lost)
         return self._home
 
     def _places(self, parts: list[slice]) -> list[str]:
@@ -384,14 +415,21 @@ class Tiles(Operator):
         return _add(first, *others)
 
     def diagonal(self) -> np.ndarray:
-        if self.features is not None:
-            return self._from_features(FeatureTiles.diagonal, self.features)
-        return self._sum(pick_diagonal)
+        if self.features is None:
+            return self._sum(pick_diagonal)
+        if self.client is None:
+            return self.features.diagonal()
+        return self._retry(lambda: np.concatenate(self.client.gather(self._from_features(FeatureTiles.diagonal))))
 
-    def columns(self, index: np.ndarray) -> np.ndarray:
+    def columns(self, index: np.ndarray) -> Any:
+        index = np.asarray(index)
+        if self.features is not None and self.client is not None:
+            parts = self._from_features(FeatureTiles.columns, index)
+            return WorkerRows(self.home(), parts, len(index), self.dtype)
         if self.features is not None and not self.resident:
-            return self._from_features(FeatureTiles.columns, self.features, np.asarray(index))
-        return self._sum(partial(pick_columns, dtype=self.dtype), np.asarray(index))
+            return self.features.columns(index)
+        found = self._sum(partial(pick_columns, dtype=self.dtype), index)
+        return found if self.client is None else self.home().send(found)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         matrix = np.empty((self.n, self.n), dtype)
@@ -428,10 +466,10 @@ def tiles_of(A: Operator) -> Tiles | None:
     return A if isinstance(A, Tiles) else None
 
 
-def home_of(A: Operator) -> Home | None:
-    """Where the row blocks live that an operator multiplies on workers."""
+def home_of(A: Operator, size: float = np.inf) -> Home | None:
+    """Where the row blocks live that an operator multiplies on workers; None where so many numbers are not worth it."""
     tiles = tiles_of(A)
-    return None if tiles is None or tiles.client is None else tiles.home()
+    return None if tiles is None or tiles.client is None or size < _WORTH else tiles.home()
 
 
 def _taken(client: Any) -> int:

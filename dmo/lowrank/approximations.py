@@ -37,6 +37,7 @@ from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka import Basis, Link, meka
 from dmo.lowrank.nystrom import LandmarkMap, fit_kernel, landmark_map, nystrom
 from dmo.lowrank.sampling import Rank, check_rows, draw, sampled_error
+from dmo.parameters import parametrized
 from dmo.persistence import Persistent, with_prefix, without_prefix
 
 log = logging.getLogger("dmo")
@@ -269,6 +270,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         return tags
 
 
+@parametrized
 class Nystrom(_Approximation):
     """Nystrom approximation of a kernel, from its values at landmarks.
 
@@ -322,27 +324,15 @@ class Nystrom(_Approximation):
 
     _needs: ClassVar[dict[str, Need]] = {**_Approximation._needs, "solver": one_of("direct", "cg", "auto")}
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        rank: Rank = 1000,
-        landmarks: Landmarks = "rpcholesky",
-        tol: float | None = None,
-        memory: float | None = None,
-        fit_rows: int | None = None,
-        precision: Precision | None = None,
-        random_state: int | None = None,
-        solver: Literal["direct", "cg", "auto"] = "direct",
-    ):
-        self.kernel = kernel
-        self.rank = rank
-        self.landmarks = landmarks
-        self.tol = tol
-        self.memory = memory
-        self.fit_rows = fit_rows
-        self.precision = precision
-        self.random_state = random_state
-        self.solver = solver
+    kernel: Any = None
+    rank: Rank = 1000
+    landmarks: Landmarks = "rpcholesky"
+    tol: float | None = None
+    memory: float | None = None
+    fit_rows: int | None = None
+    precision: Precision | None = None
+    random_state: int | None = None
+    solver: Literal["direct", "cg", "auto"] = "direct"
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tol, self.memory, self.fit_rows)
@@ -370,6 +360,7 @@ class Nystrom(_Approximation):
         return landmark_map(own, X, self.rank, self.landmarks, seed, self.precision or np.float32, self.fit_rows)  # type: ignore[arg-type]
 
 
+@parametrized
 class Meka(_Approximation):
     """Memory-efficient kernel approximation: a basis per cluster of rows, and links between clusters.
 
@@ -420,31 +411,17 @@ class Meka(_Approximation):
     (3, 80)
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        clusters: int = 10,
-        rank: Rank = 128,
-        basis: Basis = "block-row",
-        link: Link = "exact",
-        eta: float = 0.0,
-        tol: float | None = None,
-        memory: float | None = None,
-        fit_rows: int | None = None,
-        precision: Precision | None = None,
-        random_state: int | None = None,
-    ):
-        self.kernel = kernel
-        self.clusters = clusters
-        self.rank = rank
-        self.basis = basis
-        self.link = link
-        self.eta = eta
-        self.tol = tol
-        self.memory = memory
-        self.fit_rows = fit_rows
-        self.precision = precision
-        self.random_state = random_state
+    kernel: Any = None
+    clusters: int = 10
+    rank: Rank = 128
+    basis: Basis = "block-row"
+    link: Link = "exact"
+    eta: float = 0.0
+    tol: float | None = None
+    memory: float | None = None
+    fit_rows: int | None = None
+    precision: Precision | None = None
+    random_state: int | None = None
 
     def _columns(self) -> int:
         return self.clusters * self.rank if isinstance(self.rank, int) else 0
@@ -466,6 +443,7 @@ class Meka(_Approximation):
         )
 
 
+@parametrized
 class BestLowRank(_Approximation):
     """Nystrom or MEKA, whichever approximates the kernel of held-out rows better at equal memory.
 
@@ -504,23 +482,13 @@ class BestLowRank(_Approximation):
     True
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        rank: int | None = None,
-        memory: float | None = None,
-        clusters: int = 10,
-        fit_rows: int | None = None,
-        precision: Precision | None = None,
-        random_state: int | None = None,
-    ):
-        self.kernel = kernel
-        self.rank = rank
-        self.memory = memory
-        self.clusters = clusters
-        self.fit_rows = fit_rows
-        self.precision = precision
-        self.random_state = random_state
+    kernel: Any = None
+    rank: int | None = None
+    memory: float | None = None
+    clusters: int = 10
+    fit_rows: int | None = None
+    precision: Precision | None = None
+    random_state: int | None = None
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         return choose(

@@ -23,7 +23,7 @@ from dmo.decide.decoders import Calibration, FittedDecoder, Later, Scores, as_de
 from dmo.decide.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
 from dmo.decide.rules import promised
 from dmo.decide.score_rule import ScoreRule, unseen_last
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.inputs import (
     Prepare,
@@ -39,7 +39,7 @@ from dmo.inputs import (
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.lowrank import FeatureMap
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
-from dmo.metrics import rated, top_label_sets
+from dmo.metrics import rated, top_label_sets, with_ancestors
 from dmo.parameters import Part
 from dmo.persistence import load, with_prefix, without_prefix
 
@@ -332,14 +332,8 @@ class Annotator(Estimator):
         if decoder is None and self._skips_sets:
             return
         rows = np.arange(len(Y)) if rows is None else rows
-        rows = rows if gaps is None else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
-        try:
-            found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
-        except UserError as error:
-            if decoder is not None:
-                raise
-            log.info("no label sets are learned: %s", error)
-            return  # a part of the samples is too small for the parameters
+        rows = rows if gaps is None or gaps.complete else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
+        found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
         if found is not None:
             rows, held = found
             counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
@@ -505,8 +499,11 @@ class Annotator(Estimator):
     def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
         """Labels given (m x L), 0/1: of classes one."""
         if top is None and self._learned_sets:
-            return self.decoding_.sets(self._calibrated(scores))  # type: ignore[union-attr]
-        return top_label_sets(self._ranked(scores), self.most_labels(top))
+            sets = self.decoding_.sets(self._calibrated(scores))  # type: ignore[union-attr]
+        else:
+            sets = top_label_sets(self._ranked(scores), self.most_labels(top))
+        pairs = getattr(self, "ancestors_", None)
+        return sets if top is not None or pairs is None else with_ancestors(sets, pairs)
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
         """Outputs of m samples (m x L, or m) in the units of the fit."""
@@ -567,7 +564,8 @@ def _learned_aside(
 ) -> FittedDecoder | None:
     try:
         ranking = [rule(held_out()[0])]
-    except UserError:  # a part of the samples is too small for the parameters
+    except TooFewSamples as error:
+        log.info("no label sets are learned: %s", error)
         return None
     return Calibration().learn_aside(ranking, Y, rule.seen, classes, counts)
 

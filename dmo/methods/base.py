@@ -31,6 +31,7 @@ from dmo.inputs import (
     COUNT,
     NOT_NEGATIVE,
     POSITIVE,
+    SEED,
     SHARE,
     Named,
     Need,
@@ -504,6 +505,8 @@ class SweepResult:
         Its mean score.
     best_estimator : estimator
         A clone with that setting, fitted on all samples unless refit was False.
+    tried : int
+        How many settings were scored, those that a search left behind on fewer samples among them.
 
     Examples
     --------
@@ -517,6 +520,10 @@ class SweepResult:
     best_params: dict[str, Any]
     best_score: float
     best_estimator: Any
+    tried: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tried", self.tried or len(self.table))
 
     @property
     def best_params_(self) -> dict[str, Any]:
@@ -556,7 +563,8 @@ class SweepResult:
         """
         table = [{key: _plain(value) for key, value in row.items()} for row in self.table]
         best = {key: _plain(value) for key, value in self.best_params.items()}
-        return {"table": table, "metric": self.metric, "best_params": best, "best_score": self.best_score}
+        found = {"table": table, "metric": self.metric, "best_params": best, "best_score": self.best_score}
+        return found | {"tried": self.tried}
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any], estimator: Any) -> Self:
@@ -576,7 +584,8 @@ class SweepResult:
         """
         table = [{str(key): decode(value) for key, value in row.items()} for row in meta["table"]]
         best = {str(key): decode(value) for key, value in meta["best_params"].items()}
-        return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator)
+        tried = int(meta.get("tried", 0))  # which models of before do not say
+        return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator, tried)
 
 
 def _plain(value: Any) -> Any:
@@ -610,6 +619,8 @@ class Estimator(Named, Persistent, Parametrized):
     """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
     _needs: ClassVar[dict[str, Need]] = {}
+    _common: ClassVar[dict[str, Need]] = {"random_state": SEED, "tol": POSITIVE, "max_iter": COUNT}
+    """What parameters of these names must be in every class that has them."""
     approximation: Any = _NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
 
@@ -618,9 +629,6 @@ class Estimator(Named, Persistent, Parametrized):
         for base in cls.__mro__:  # parts that are no estimators by themselves have words too
             if base.__module__.startswith("dmo.methods"):
                 fill_docstrings(base)
-        init = vars(cls).get("__init__")
-        if init is not None:
-            cls.__init__ = _knowing(cls, init)  # type: ignore[method-assign]
 
     def set_params(self, **given: Any) -> Self:
         """Set parameters, those of its objects too ("graph__n_neighbors"), where a name may stand for the object.
@@ -688,14 +696,3 @@ class Estimator(Named, Persistent, Parametrized):
                 )
                 for view, scale in meta["scales"].items()
             }
-
-
-def _knowing(kind: type, init: Callable[..., None]) -> Callable[..., None]:
-    """The `__init__` of a class, which says of a parameter which it has not where that is now, or which one may be meant."""
-
-    @functools.wraps(init)
-    def wrapper(self: Estimator, *given: Any, **named: Any) -> None:
-        refuse_unknown(kind, named)
-        init(self, *given, **named)
-
-    return wrapper

@@ -19,7 +19,7 @@ Source: Chen, Zheng, Weinberger 2013, equations 1-7.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,6 +33,7 @@ from dmo.inputs import COUNT, POSITIVE, Need, check_labels, check_parameters, ch
 from dmo.methods.annotator import OnBase
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
+from dmo.parameters import parametrized
 from dmo.persistence import described, rebuilt, with_prefix, without_prefix
 
 
@@ -55,6 +56,7 @@ def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength:
     return out
 
 
+@parametrized
 class FastTag(OnBase):
     """Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.
 
@@ -104,20 +106,12 @@ class FastTag(OnBase):
 
     _needs: ClassVar[dict[str, Need]] = {"dropout": POSITIVE, "strength": POSITIVE, "rounds": COUNT}
 
-    def __init__(
-        self,
-        base: str | MultiViewRidge | None = None,
-        *,
-        dropout: float = 0.5,
-        strength: float = 1.0,
-        rounds: int = 1,
-        decoder: Decoder = None,
-    ):
-        self.base = base
-        self.dropout = dropout
-        self.strength = strength
-        self.rounds = rounds
-        self.decoder = decoder
+    base: str | MultiViewRidge | None = None
+    _: KW_ONLY
+    dropout: float = 0.5
+    strength: float = 1.0
+    rounds: int = 1
+    decoder: Decoder = None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
         """Learn the regression and the enrichment.

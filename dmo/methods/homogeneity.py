@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
 from dmo.fit.exact import choose_storage, exact_engine
 from dmo.fit.fitted_views import FittedView, fit_view
@@ -27,7 +27,6 @@ from dmo.inputs import (
     FLAG,
     NOT_NEGATIVE,
     POSITIVE,
-    SEED,
     SINGLE,
     Need,
     SampleWeights,
@@ -47,7 +46,7 @@ from dmo.lowrank import FeatureMap
 from dmo.methods.base import Estimator, Inputs, Outputs, RowWeights, Solver, row_by_row
 from dmo.methods.homogeneity_maps import HomogeneityMap, alternating_least_squares, krylov
 from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, RotatedRows
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 from dmo.progress import stage
 from dmo.threads import in_threads
 
@@ -99,7 +98,6 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     _solver = Part(Solver, method="krylov", tol=1e-6, max_iter=200)
     _needs: ClassVar[dict[str, Need]] = {
         "center": FLAG,
-        "random_state": SEED,
     }
 
     kernel: Any
@@ -308,6 +306,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             self.embedding_ = arrays["embedding"]
 
 
+@parametrized
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Homogeneity analysis: one space for the samples and the categories of J categorical columns.
 
@@ -362,25 +361,14 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
     _needs: ClassVar[dict[str, Need]] = {
         "n_components": COUNT,
         "ridge": NOT_NEGATIVE,
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-        "random_state": SEED,
     }
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        ridge: float = 1e-12,
-        tol: float = 1e-9,
-        max_iter: int = 200,
-        random_state: int | None = 0,
-    ):
-        self.n_components = n_components
-        self.ridge = ridge
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    ridge: float = 1e-12
+    tol: float = 1e-9
+    max_iter: int = 200
+    random_state: int | None = 0
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the coordinates of samples and categories.
@@ -416,7 +404,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         indicators = self._indicators(X[used])
         freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
         if not 1 <= self.n_components <= freedom:
-            raise UserError(
+            raise TooFewSamples(
                 f"n_components = {self.n_components}, but {n} samples in "
                 f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
             )

@@ -9,20 +9,26 @@ CCA weights all views by 1, homogeneity analysis takes indicator matrices and c 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
 
 from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.rows import Home, WorkerRows, beside, hstack, lengths, located, qr
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.tall import LinearMap, orthonormalize
+from dmo.linalg.tiles import home_of
 from dmo.progress import stage
 from dmo.threads import in_threads, single_blas
 
+Placed: TypeAlias = Callable[[np.ndarray], Any]
+"""What puts tall blocks where a search is done."""
 _LOST = 1e-6
 """Squared length, beside that of what was projected out, below which a direction is projected once more: a thousandth of
 the length, where rounding by 1e-12 of it leaves `_STRAIGHT`."""
@@ -206,34 +212,55 @@ class HomogeneityMap:
     ):
         total = float(sum(shares))
         self._parts = [(smoother, share / total) for smoother, share in zip(smoothers, shares, strict=True)]
-        self._counts: list[Any] = [1.0] * len(self._parts) if weights is None else [D[:, None] for D in weights]
+        self._weights: list[Any] = [share for _, share in self._parts]
         self._unit: np.ndarray | None = None
         self.roots: Any = 1.0
         self._inverse: Any = 1.0
         if weights is not None:
-            mass = sum(share * D for (_, share), D in zip(self._parts, self._counts, strict=True))
+            self._weights = [share * D[:, None] for share, D in zip(self._weights, weights, strict=True)]
+            mass = sum(self._weights)
             self.roots = np.sqrt(mass)
             self._inverse = np.divide(1.0, self.roots, out=np.zeros_like(self.roots), where=self.roots > 0)
             self._unit = self.roots / np.linalg.norm(self.roots)
 
     def _centered(self, U: np.ndarray) -> np.ndarray:
-        return np.asarray(U - (U.mean(axis=0) if self._unit is None else self._unit @ (self._unit.T @ U)))
+        if self._unit is None:
+            return U - U.mean(axis=0)
+        unit = beside(U, self._unit)
+        return U - unit @ (unit.T @ U)
 
     def coordinates(self, U: np.ndarray) -> np.ndarray:
         """X = M^-1/2 U, zeros for samples without any weight."""
-        return U if self._unit is None else self._inverse * U
+        return U if self._unit is None else U * beside(U, self._inverse)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         """Map the columns of B (n x k)."""
         B = self.coordinates(self._centered(B))
-        image = np.zeros_like(B)
         if self.direct:
             found = iter(in_threads(lambda part: part[0](B), self._parts))
         else:  # products with tiles have threads, or workers, of their own
-            found = (smoother(B) for smoother, _ in self._parts)
-        for part, (_, share), counts in zip(found, self._parts, self._counts, strict=True):
-            image += share * counts * part
+            found = (self._smoothed(smoother, B) for smoother, _ in self._parts)
+        image = reduce(operator.add, (part * beside(B, own) for part, own in zip(found, self._weights, strict=True)))
         return self._centered(self.coordinates(image))
+
+    def _smoothed(self, smoother: LinearMap, B: Any) -> Any:
+        if not isinstance(B, WorkerRows) or isinstance(smoother, LinearSmoother) or _on_workers(smoother):
+            return smoother(B)
+        return B.home.send(smoother(np.asarray(B)))  # by a factor in this process, or of some of the samples
+
+    def home(self, size: int) -> Home | None:
+        """Where rows live that all of these smoothers multiply, and forget if workers are lost; None: in this process."""
+        own: list[Any] = [smoother for smoother, _ in self._parts if _on_workers(smoother)]
+        homes: list[Any] = [home_of(smoother.solver.A, size) for smoother in own]
+        if not homes or homes[0] is None or any(home.parts != homes[0].parts for home in homes):
+            return None
+
+        def lost() -> None:
+            for smoother, home in zip(own, homes, strict=True):
+                smoother.forget()
+                home.lost()
+
+        return Home(homes[0].client, homes[0].parts, homes[0].places, lost)
 
     @property
     def direct(self) -> bool:
@@ -252,6 +279,12 @@ class HomogeneityMap:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
 
 
+def _on_workers(smoother: LinearMap) -> bool:
+    """Whether it is that of a kernel whose tiles are on workers."""
+    solver: Any = smoother.solver if isinstance(smoother, Smoother) and smoother.iterative else None
+    return solver is not None and home_of(solver.A) is not None
+
+
 def krylov(
     apply: LinearMap,
     n: int,
@@ -265,19 +298,29 @@ def krylov(
     few).
     labels (n, L)
     """
-    rng = np.random.default_rng(random_state)
     # with a small balance M is nearly the labels' smoother, so that X nearly lies in their span: two steps are mostly enough,
     # where a random start meets eigenvalues that crowd just below 1 and crawls
-    start = np.zeros((n, 0)) if labels is None else orthonormalize(labels - labels.mean(axis=0))
-    if start.shape[1] < k:
-        # ten more than asked for: of a random block the last directions converge last; n - 1, as the mean is no direction
-        extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
-        noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
-        start = np.hstack([start, orthonormalize(noise - noise.mean(axis=0), against=start)])
+    loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
+
+    def search(placed: Placed) -> Eigenpairs:
+        start = placed(np.zeros((n, 0)) if labels is None else labels - labels.mean(axis=0))
+        start = orthonormalize(start) if labels is not None else start
+        if start.shape[1] < k:
+            # ten more than asked for: of a random block the last directions converge last; n - 1, as the mean is no direction
+            extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
+            noise = np.random.default_rng(random_state).standard_normal((n, max(extra, k - start.shape[1])))
+            start = hstack([start, orthonormalize(placed(noise - noise.mean(axis=0)), against=start)])
+        return block_krylov(apply, start, k, tol, max_steps, loosen=loosen)
+
+    return _searched(apply, n * (k if labels is None else labels.shape[1]), search)
+
+
+def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs]) -> Eigenpairs:
+    """Search where the map is applied to blocks of so many numbers."""
     if not isinstance(apply, HomogeneityMap):
-        return block_krylov(apply, start, k, tol, max_steps)
+        return search(np.asarray)
     with single_blas() if apply.direct else nullcontext():
-        return block_krylov(apply, start, k, tol, max_steps, loosen=apply.loosen)
+        return located(lambda: apply.home(size), search)
 
 
 def alternating_least_squares(
@@ -288,28 +331,29 @@ def alternating_least_squares(
     # balance is small. `history` of the result holds the objective per iteration.
     #
     # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33].
-    X = np.random.default_rng(random_state).standard_normal((n, k))
-    X = orthonormalize(X - X.mean(axis=0))
-    history: list[float] = []
-    converged = False
-    with stage("alternating least squares", max_iter) as advance:
-        for _ in range(max_iter):
-            image = apply(X)
-            projected = X.T @ image
-            history.append(float(np.trace(projected)))
-            advance(1)
-            converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tol * abs(history[-1])
-            if converged:
-                break
-            X, _ = np.linalg.qr(
-                image
-            )  # Gram-Schmidt of the paper; Householder's keeps X orthonormal where columns align
-    # the iteration finds the span; within it, the eigenvectors come from the k x k projection
-    values, rotation = np.linalg.eigh((projected + projected.T) / 2)
-    values, rotation = values[::-1], rotation[:, ::-1]
-    vectors = fix_signs(X @ rotation)
-    residuals = np.linalg.norm(apply(vectors) - vectors * values, axis=0) / abs(values[0])
-    return Eigenpairs(values, vectors, residuals, history, converged)
+    first = np.random.default_rng(random_state).standard_normal((n, k))
+
+    def search(placed: Placed) -> Eigenpairs:
+        X = orthonormalize(placed(first - first.mean(axis=0)))
+        history: list[float] = []
+        converged = False
+        with stage("alternating least squares", max_iter) as advance:
+            for _ in range(max_iter):
+                image = apply(X)
+                projected = X.T @ image
+                history.append(float(np.trace(projected)))
+                advance(1)
+                converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tol * abs(history[-1])
+                if converged:
+                    break
+                X = qr(image)  # Gram-Schmidt of the paper; Householder's keeps X orthonormal where columns align
+        # the iteration finds the span; within it, the eigenvectors come from the k x k projection
+        values, rotation = np.linalg.eigh((projected + projected.T) / 2)
+        values, vectors = values[::-1], X @ rotation[:, ::-1]
+        residuals = lengths(apply(vectors) - vectors * values) / abs(values[0])
+        return Eigenpairs(values, fix_signs(np.asarray(vectors)), residuals, history, converged)
+
+    return _searched(apply, n * k, search)
 
 
 def decoder(loadings: np.ndarray) -> np.ndarray:

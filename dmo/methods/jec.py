@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,9 +13,10 @@ from dmo.blocks import Rows, row_blocks
 from dmo.decide.out_of_fold import learned_columns, out_of_fold_scores
 from dmo.decide.score_rule import ScoreRule
 from dmo.fit.view_neighbors import ViewDistances, named_distances
-from dmo.inputs import COUNT, SEED, Need, Prepare, Scales, check_labels, check_parameters, check_views, sample_count
+from dmo.inputs import COUNT, Need, Prepare, Scales, check_labels, check_parameters, check_views, sample_count
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, Inputs, Outputs
+from dmo.parameters import parametrized
 
 
 class DistanceAnnotator(Annotator):
@@ -23,7 +25,7 @@ class DistanceAnnotator(Annotator):
     The base class of `JEC`, `TagProp` and `TwoPassKNN`.
     """
 
-    _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT, "random_state": SEED}
+    _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT}
 
     distances: str | Mapping[str, str]
     n_neighbors: int
@@ -119,6 +121,7 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -
     return scores
 
 
+@parametrized
 class JEC(DistanceAnnotator):
     """Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.
 
@@ -159,20 +162,12 @@ class JEC(DistanceAnnotator):
     (597, 14)
     """
 
-    def __init__(
-        self,
-        distances: str | Mapping[str, str] = "auto",
-        *,
-        n_neighbors: int = 5,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.distances = distances
-        self.n_neighbors = n_neighbors
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    distances: str | Mapping[str, str] = "auto"
+    _: KW_ONLY
+    n_neighbors: int = 5
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
         return transferred_labels(self._nearest(views, same)[0], self.labels_, same)

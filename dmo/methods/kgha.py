@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,7 +14,7 @@ import scipy.sparse
 from dmo.blocks import Rows
 from dmo.decide.out_of_fold import out_of_fold_scores
 from dmo.decide.probabilities import mean_and_deviation, row_counts
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
 from dmo.fit.exact import Exact
 from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, fit_view
@@ -25,6 +26,7 @@ from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
+    LabelRows,
     Need,
     Prepare,
     Scales,
@@ -51,7 +53,7 @@ from dmo.methods.incremental import Incremental, Statistics
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
 
@@ -69,6 +71,7 @@ def _class_directions(Y: np.ndarray) -> int:
     return label_rank(Y) if single else 0
 
 
+@parametrized
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
@@ -154,7 +157,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     _centers = True
     _product = Part(ProductKernel, "kernel")
-    decoder_: np.ndarray
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
@@ -164,38 +166,21 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "class_weight": CLASS_WEIGHT,
     }
 
-    def __init__(
-        self,
-        kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf",
-        *,
-        balance: float = 1e-2,
-        ridge: Ridges = 1e-1,
-        n_components: int | float = 0.8,
-        center: bool = True,
-        intercept: bool = False,
-        decoder: Decoder = None,
-        approximation: Engine = "auto",
-        label_ridge: float | None = None,
-        solver: Solver | Literal["krylov", "als"] = "krylov",
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-        targets: Targets = "auto",
-        class_weight: ClassWeight = None,
-    ):
-        self.kernel = kernel
-        self.balance = balance
-        self.ridge = ridge
-        self.n_components = n_components
-        self.center = center
-        self.intercept = intercept
-        self.decoder = decoder
-        self.approximation = approximation
-        self.label_ridge = label_ridge
-        self.solver = solver
-        self.random_state = random_state
-        self.prepare = prepare
-        self.targets = targets
-        self.class_weight = class_weight
+    kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
+    _: KW_ONLY
+    balance: float = 1e-2
+    ridge: Ridges = 1e-1
+    n_components: int | float = 0.8
+    center: bool = True
+    intercept: bool = False
+    decoder: Decoder = None
+    approximation: Engine = "auto"
+    label_ridge: float | None = None
+    solver: Solver | Literal["krylov", "als"] = "krylov"
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
+    targets: Targets = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the space and its decoder.
@@ -253,13 +238,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.__dict__.pop("pass_", None)
         return Y, gaps
 
-    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[np.ndarray, int]:
+    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[Any, int]:
         """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
         if is_product(self.kernel) and not self.is_exact:
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        labels = self._complete_labels(views, T, gaps)
+        labels: Any = self._complete_labels(views, T, gaps)
+        if isinstance(labels, LabelRows) and self.center and not self.is_exact:
+            return labels, 0  # counted when their moments are there, of which it is the rank
         used = labels if gaps.complete else labels[gaps.weights.labels > 0]
         return labels, self._count_components(T.shape[1], label_rank(used), len(T))
 
@@ -274,7 +261,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Rule and label sets; of very many labels, whose directions V (L x q) the space has seen, the rule alone."""
         self.decoding_ = None
         if V is not None:
-            self.decoder_ = self.decoder_ @ V.T
+            self.decoder_: np.ndarray = self.decoder_ @ V.T
         if self._by_scores.standardize and held_out is None:
             rows = gaps.labeled
             loo, counts = out_of_fold_scores(self, views, Y, gaps)[0][rows], gaps.decided(rows, Y.shape[1])
@@ -331,6 +318,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         n_folds = FOLDS if self._by_scores.standardize and gaps.complete else 1
         with single_blas():
             read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
+            k = k or self._count_components(Y.shape[1], read.rotated.bases[LABELS].shape[1], len(Y))
             return self._learn_rows(read, k)
 
     def _fit_pass(self, done: LowRankPass) -> None:
@@ -440,7 +428,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Count the components for labels of a rank; warns where they are more than that."""
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:
-            raise UserError(
+            raise TooFewSamples(
                 "the labels are the same in all samples, and without centering their scores would be rounding divided by "
                 "rounding; pass labels that differ, or center=True"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,11 +10,12 @@ import psutil
 from sklearn.neighbors import NearestNeighbors
 
 from dmo.blocks import row_blocks
-from dmo.errors import UserError, amount
+from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs import Need, Prepare, Scales, at_least, check_parameter, one_of
 from dmo.methods.base import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr import OutputSVR
-from dmo.methods.svr_problem import EPSILON_INSENSITIVE, LossName
+from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
+from dmo.parameters import parametrized
 
 Neighbors = Literal["samples", "distinct"]
 _TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
@@ -130,6 +131,7 @@ def _complete(vectors: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     return full
 
 
+@parametrized
 class LLTSVR(OutputSVR):
     """Support vector regression on the output manifold: the loss is taken in the local frame of every output.
 
@@ -211,38 +213,21 @@ class LLTSVR(OutputSVR):
         "neighbors": one_of("samples", "distinct"),
     }
 
-    def __init__(
-        self,
-        kernel: KernelSpecs = "rbf",
-        *,
-        C: float = 10.0,
-        epsilon: float = 0.1,
-        n_neighbors: int = 6,
-        frame: Literal["local", "identity"] = "local",
-        neighbors: Neighbors = "samples",
-        loss: LossName = EPSILON_INSENSITIVE,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        approximation: GivenEngine = "exact",
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        target_scale: Literal["auto", "standard", "none"] = "auto",
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.kernel = kernel
-        self.C = C
-        self.epsilon = epsilon
-        self.n_neighbors = n_neighbors
-        self.frame = frame
-        self.neighbors = neighbors
-        self.loss = loss
-        self.tol = tol
-        self.max_iter = max_iter
-        self.approximation = approximation
-        self.decoder = decoder
-        self.random_state = random_state
-        self.target_scale = target_scale
-        self.prepare = prepare
+    kernel: KernelSpecs = "rbf"
+    _: KW_ONLY
+    C: float = 10.0
+    epsilon: float = 0.1
+    n_neighbors: int = 6
+    frame: Literal["local", "identity"] = "local"
+    neighbors: Neighbors = "samples"
+    loss: LossName = EPSILON_INSENSITIVE
+    tol: float = 1e-6
+    max_iter: int = 5000
+    approximation: GivenEngine = "exact"
+    decoder: Decoder = None
+    random_state: int | None = 0
+    target_scale: Literal["auto", "standard", "none"] = "auto"
+    prepare: Prepare | Scales = "auto"
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         n, L = Y.shape
@@ -252,7 +237,7 @@ class LLTSVR(OutputSVR):
             return None, None
         kappa = check_parameter("n_neighbors", self.n_neighbors, at_least(2))
         if kappa > n:
-            raise UserError(
+            raise TooFewSamples(
                 f"n_neighbors = {kappa}, but there are {n} samples; pass n_neighbors <= {n}, or frame='identity'"
             )
         frames = neighborhood_frames(Y, int(kappa), self.neighbors, weights)

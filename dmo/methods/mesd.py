@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
     COUNT,
     FLAG,
-    SEED,
     Need,
     Prepare,
     Scales,
@@ -31,11 +31,12 @@ from dmo.methods.discriminant import DISCRIMINANTS, SCATTERS, duplicated
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import check_has_features, embed
 from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 
 _OPTIONS = parameters("supervised")
 
 
+@parametrized
 class MESD(DecodingProjection):
     """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
 
@@ -101,41 +102,24 @@ class MESD(DecodingProjection):
         "method": one_of(*DISCRIMINANTS),
         "weighted": FLAG,
         "n_components": COUNT,
-        "random_state": SEED,
         "graph__adjacency": NEEDS["adjacency"],
         **{name: NEEDS[name] for name in ("ridge", "n_landmarks", "variance")},
     }
 
-    def __init__(
-        self,
-        method: str = "fda",
-        *,
-        weighted: bool = False,
-        n_components: int = 2,
-        ridge: float | None = None,
-        graph: Graph | None = None,
-        options: MethodOptions | None = None,
-        kernel: KernelSpec = "linear",
-        n_landmarks: int | None = None,
-        variance: float | None = None,
-        approximation: Engine = "exact",
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.method = method
-        self.weighted = weighted
-        self.n_components = n_components
-        self.ridge = ridge
-        self.graph = graph
-        self.options = options
-        self.kernel = kernel
-        self.n_landmarks = n_landmarks
-        self.variance = variance
-        self.approximation = approximation
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    method: str = "fda"
+    _: KW_ONLY
+    weighted: bool = False
+    n_components: int = 2
+    ridge: float | None = None
+    graph: Graph | None = None
+    options: MethodOptions | None = None
+    kernel: KernelSpec = "linear"
+    n_landmarks: int | None = None
+    variance: float | None = None
+    approximation: Engine = "exact"
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the projection.
@@ -171,7 +155,7 @@ class MESD(DecodingProjection):
         weights = check_row_weights(sample_weight, n)
         classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
         if classes < 2 and not self.multilabel_ and self.method == "fda":
-            raise UserError("method 'fda' parts classes, and y has one class; pass samples of two at least")
+            raise TooFewSamples("method 'fda' parts classes, and y has one class; pass samples of two at least")
         if self.method == "fda" and classes > 1:  # the means of so many span one direction less
             k = self._fewer("n_components", k, classes - 1)
         if weights is not None and (self.weighted or self.method not in SCATTERS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import ClassVar, Literal, Self
 
 from dmo.inputs import FLAG, Need, Prepare, Scales, check_parameters, check_views, one_of
@@ -10,9 +11,10 @@ from dmo.methods.base import Decoder, Inputs, LinearEngine, Outputs, RowWeights
 from dmo.methods.morp import RegularizedProjection
 from dmo.methods.projector import ProjectionOptions
 from dmo.methods.tasks import Form
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 
 
+@parametrized
 class MLSI(RegularizedProjection):
     """Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.
 
@@ -94,36 +96,20 @@ class MLSI(RegularizedProjection):
         "scaled": FLAG,
     }
 
-    def __init__(
-        self,
-        *,
-        mixing: float = 0.5,
-        ridge: float = 0.0,
-        n_components: int = 2,
-        form: Form = "direct",
-        scaled: bool = True,
-        dual: bool | Literal["auto"] = "auto",
-        label_kernel: LabelKernel = "linear",
-        approximation: LinearEngine = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 300,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "none",
-    ):
-        self.mixing = mixing
-        self.ridge = ridge
-        self.n_components = n_components
-        self.form = form
-        self.scaled = scaled
-        self.dual = dual
-        self.label_kernel = label_kernel
-        self.approximation = approximation
-        self.tol = tol
-        self.max_iter = max_iter
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    _: KW_ONLY
+    mixing: float = 0.5
+    ridge: float = 0.0
+    n_components: int = 2
+    form: Form = "direct"
+    scaled: bool = True
+    dual: bool | Literal["auto"] = "auto"
+    label_kernel: LabelKernel = "linear"
+    approximation: LinearEngine = "auto"
+    tol: float = 1e-6
+    max_iter: int = 300
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "none"
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the directions.

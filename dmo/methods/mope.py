@@ -6,6 +6,7 @@ Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE 30, 31, 43-46].
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,14 +15,13 @@ from scipy.sparse import csr_array
 from sklearn.utils import Tags
 
 from dmo.blocks import rows
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, ends, laplacian, local_scales, neighbors, root_mean_square, weigh
 from dmo.inputs import (
     COUNT,
     FLAG,
     NOT_NEGATIVE,
-    SEED,
     SHARE,
     Need,
     Prepare,
@@ -55,7 +55,7 @@ from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import Projected, check_has_features
 from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem, mix
 from dmo.methods.trace_solvers import EmbeddingFit, LinearFit, solve_direct, solve_projected
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 
 Constraint = Literal["projection", "embedding", "coefficients"]
 CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficients": 1.0}
@@ -164,6 +164,7 @@ _SMALL = 6000  # features, or samples, of dense square matrices
 _ALL = 4000  # samples of which all pairs are taken
 
 
+@parametrized
 class MOPE(DecodingProjection):
     """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
 
@@ -247,41 +248,23 @@ class MOPE(DecodingProjection):
         "n_landmarks": optional(COUNT),
         "options__mixing": SHARE,
         "options__unsupervised": one_of("pca", "olpp"),
-        "random_state": SEED,
     }
 
-    def __init__(
-        self,
-        proximity: Proximity | Scheme = "classes",
-        combination: Combine | Combination = "priority",
-        *,
-        graph: Graph | str | np.ndarray | None = None,
-        n_components: int = 2,
-        constraint: Constraint = "projection",
-        ridge: float = 0.0,
-        center: bool = False,
-        kernel: KernelSpec = "linear",
-        n_landmarks: int | None = None,
-        options: MethodOptions | None = None,
-        solver: Solver | None = None,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.proximity = proximity
-        self.combination = combination
-        self.graph = graph
-        self.n_components = n_components
-        self.constraint = constraint
-        self.ridge = ridge
-        self.center = center
-        self.kernel = kernel
-        self.n_landmarks = n_landmarks
-        self.options = options
-        self.solver = solver
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    proximity: Proximity | Scheme = "classes"
+    combination: Combine | Combination = "priority"
+    _: KW_ONLY
+    graph: Graph | str | np.ndarray | None = None
+    n_components: int = 2
+    constraint: Constraint = "projection"
+    ridge: float = 0.0
+    center: bool = False
+    kernel: KernelSpec = "linear"
+    n_landmarks: int | None = None
+    options: MethodOptions | None = None
+    solver: Solver | None = None
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Learn the embedding.
@@ -433,7 +416,7 @@ class MOPE(DecodingProjection):
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, n_landmarks = X.shape[0], self.n_landmarks
         if n_landmarks is None or n_landmarks > n:
-            raise UserError(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
+            raise TooFewSamples(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
         if self.constraint == "coefficients":
             raise UserError(
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,8 +16,6 @@ from dmo.inputs import (
     COUNT,
     FLAG,
     NOT_NEGATIVE,
-    POSITIVE,
-    SEED,
     SHARE,
     Need,
     Prepare,
@@ -38,6 +37,7 @@ from dmo.methods.projector import ProjectionOptions, project
 from dmo.methods.quadratic_forms import Options
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.tasks import FORMS, Form, FormTask
+from dmo.parameters import parametrized
 
 
 class RegularizedProjection(DecodingProjection):
@@ -48,9 +48,6 @@ class RegularizedProjection(DecodingProjection):
         "ridge": NOT_NEGATIVE,
         "n_components": COUNT,
         "form": one_of(*FORMS),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-        "random_state": SEED,
     }
 
     mixing: float
@@ -110,6 +107,7 @@ class RegularizedProjection(DecodingProjection):
         return tags
 
 
+@parametrized
 class MORP(RegularizedProjection):
     """Multi-output regularized projection: a few features that keep the inputs and predict all outputs.
 
@@ -183,36 +181,20 @@ class MORP(RegularizedProjection):
 
     _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {"center": FLAG}
 
-    def __init__(
-        self,
-        kernel: KernelSpec = "rbf",
-        *,
-        mixing: float = 0.5,
-        ridge: float = 1e-3,
-        n_components: int = 2,
-        form: Form = "simplified",
-        label_kernel: LabelKernel = "linear",
-        center: bool = True,
-        approximation: Engine = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 300,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.kernel = kernel
-        self.mixing = mixing
-        self.ridge = ridge
-        self.n_components = n_components
-        self.form = form
-        self.label_kernel = label_kernel
-        self.center = center
-        self.approximation = approximation
-        self.tol = tol
-        self.max_iter = max_iter
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    kernel: KernelSpec = "rbf"
+    _: KW_ONLY
+    mixing: float = 0.5
+    ridge: float = 1e-3
+    n_components: int = 2
+    form: Form = "simplified"
+    label_kernel: LabelKernel = "linear"
+    center: bool = True
+    approximation: Engine = "auto"
+    tol: float = 1e-6
+    max_iter: int = 300
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection.

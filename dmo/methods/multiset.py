@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Literal, Self
 
 import numpy as np
@@ -20,8 +21,10 @@ from dmo.inputs import (
 from dmo.methods.base import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.homogeneity import HomogeneityEmbedding
 from dmo.methods.homogeneity_moments import homogeneity
+from dmo.parameters import parametrized
 
 
+@parametrized
 class MultiSetCCA(HomogeneityEmbedding):
     """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
 
@@ -77,26 +80,15 @@ class MultiSetCCA(HomogeneityEmbedding):
     (150, 2)
     """
 
-    def __init__(
-        self,
-        kernel: KernelSpecs = "rbf",
-        *,
-        ridge: Ridges = 1e-1,
-        n_components: int = 2,
-        center: bool = True,
-        approximation: Engine = "auto",
-        solver: Solver | Literal["krylov", "als"] = "krylov",
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.kernel = kernel
-        self.ridge = ridge
-        self.n_components = n_components
-        self.center = center
-        self.approximation = approximation
-        self.solver = solver
-        self.random_state = random_state
-        self.prepare = prepare
+    kernel: KernelSpecs = "rbf"
+    _: KW_ONLY
+    ridge: Ridges = 1e-1
+    n_components: int = 2
+    center: bool = True
+    approximation: Engine = "auto"
+    solver: Solver | Literal["krylov", "als"] = "krylov"
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the space.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -32,6 +32,7 @@ from dmo.methods.annotator import OnBase
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
 from dmo.metrics import metric_of
+from dmo.parameters import parametrized
 from dmo.persistence import described, encode, rebuilt, with_prefix, without_prefix
 from dmo.progress import stage
 
@@ -108,6 +109,7 @@ def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
     return float(np.mean(found))
 
 
+@parametrized
 class NeighborVotes(OnBase):
     """Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.
 
@@ -158,18 +160,11 @@ class NeighborVotes(OnBase):
 
     _needs: ClassVar[dict[str, Need]] = {"sharpness": NOT_NEGATIVE, "visual": NOT_NEGATIVE}
 
-    def __init__(
-        self,
-        base: str | BaseEstimator | None = None,
-        *,
-        sharpness: float = 30.0,
-        visual: float = 10.0,
-        decoder: Decoder = None,
-    ):
-        self.base = base
-        self.sharpness = sharpness
-        self.visual = visual
-        self.decoder = decoder
+    base: str | BaseEstimator | None = None
+    _: KW_ONLY
+    sharpness: float = 30.0
+    visual: float = 10.0
+    decoder: Decoder = None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
         """Learn the model, and what its votes are worth.

@@ -137,7 +137,7 @@ class DecodingProjection(Annotator, Projection):
     _tells_classes = True  # by discriminants
 
     decoder: Decoder
-    _by_scores = Part(Scores, "decoder", label_sets=True)
+    _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
 
     def _learn_outputs(self, Y: np.ndarray, y: Any, weights: np.ndarray | None = None) -> None:
         """What the outputs are that will be decoded: Y (n x L), which were given as y."""

@@ -12,7 +12,7 @@ so that A Z + Z C = R with A sparse, C = Q diag(s) Q': (A + s_j I) v_j = R q_j, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -26,15 +26,13 @@ from dmo.blocks import Rows, iterate, rows
 from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import FEW_ROWS, LEAST
 from dmo.decide.score_rule import ScoreRule
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS
 from dmo.fit.ridge_solves import LabelGaps
 from dmo.graphs import adjacency, laplacian, local_scales, nearest, neighbors, weigh
 from dmo.inputs import (
-    COUNT,
     NOT_NEGATIVE,
     POSITIVE,
-    SEED,
     Need,
     Prepare,
     Scales,
@@ -49,7 +47,7 @@ from dmo.linalg.cg import solve_shifted
 from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import GAUSSIAN, Decoder, Graph, Inputs, Outputs
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 
 Propagation = Literal["smse1", "smse2", "ml-grf", "ml-lgc"]
 METHODS = ("smse1", "smse2", "ml-grf", "ml-lgc")
@@ -125,7 +123,7 @@ def _check_reached(W: csr_array, known: np.ndarray) -> None:
     reached = np.bincount(member, weights=known, minlength=count) > 0
     if not reached.all():
         sizes = np.bincount(member)[~reached]
-        raise UserError(
+        raise TooFewSamples(
             f"{len(sizes)} of the graph's {count} components have no sample with known labels ({sizes.sum()} samples); "
             f"raise n_neighbors, label one sample of each, or take method 'ml-lgc' or 'smse2'"
         )
@@ -165,6 +163,7 @@ def _smallest(A: csr_array) -> float:
 _BLOCK = 2048
 
 
+@parametrized
 class LabelPropagation(Annotator):
     """Labels spread along a neighbor graph, and among classes that are alike.
 
@@ -227,40 +226,24 @@ class LabelPropagation(Annotator):
     one_view = True
     _takes_unknown_classes = True
     _prepare = Part(Prepare, scale="auto", impute=None)
-    _by_scores = Part(Scores, "decoder", label_sets=True)
+    _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _graph = Part(Graph, **GAUSSIAN)
     _needs: ClassVar[dict[str, Need]] = {
         "smoothness": POSITIVE,
         "correlation": optional(NOT_NEGATIVE),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-        "random_state": SEED,
     }
 
-    def __init__(
-        self,
-        method: Propagation = "ml-lgc",
-        *,
-        smoothness: float = 1.0,
-        correlation: float | None = None,
-        class_similarity: str = "cosine",
-        graph: Graph | str | np.ndarray | None = None,
-        tol: float = 1e-8,
-        max_iter: int = 10_000,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.method = method
-        self.smoothness = smoothness
-        self.correlation = correlation
-        self.class_similarity = class_similarity
-        self.graph = graph
-        self.tol = tol
-        self.max_iter = max_iter
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    method: Propagation = "ml-lgc"
+    _: KW_ONLY
+    smoothness: float = 1.0
+    correlation: float | None = None
+    class_similarity: str = "cosine"
+    graph: Graph | str | np.ndarray | None = None
+    tol: float = 1e-8
+    max_iter: int = 10_000
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Spread the known labels over all samples.

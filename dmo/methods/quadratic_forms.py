@@ -25,6 +25,7 @@ from dmo.graphs.adjacency import Mode
 from dmo.graphs.search import Metric
 from dmo.inputs import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one_of, optional
 from dmo.linalg.eigen import power_of
+from dmo.linalg.rows import WorkerRows, beside
 from dmo.linalg.tall import LinearMap
 from dmo.parameters import flat
 
@@ -197,9 +198,9 @@ class QuadraticForm:
     identity: float = 0.0
     kernel: float = 0.0
 
-    def apply(self, B: np.ndarray, product: LinearMap | None = None) -> np.ndarray:
+    def apply(self, B: Any, product: LinearMap | None = None) -> Any:
         """S B (n x k). `product`: B -> K B, for a form that has a kernel part."""
-        out = self.identity * B if self.identity else np.zeros(B.shape)
+        out = self.identity * B if self.identity or isinstance(B, WorkerRows) else np.zeros(B.shape)
         if self.kernel:
             if product is None:
                 raise TypeError("a form with a kernel part needs the kernel's product; see `resolved`")
@@ -207,8 +208,9 @@ class QuadraticForm:
         if self.sparse is not None:
             out = out + self.sparse @ B
         if self.factor is not None:
-            inner = self.factor.T @ B
-            out = out + self.factor @ (inner if self.core is None else self.core @ inner)
+            factor = beside(B, self.factor)
+            inner = factor.T @ B
+            out = out + factor @ (inner if self.core is None else self.core @ inner)
         if self.diagonal is not None:
             out = out + self.diagonal.reshape(-1, *[1] * (B.ndim - 1)) * B
         return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -45,7 +45,6 @@ from dmo.inputs import (
     FLAG,
     POSITIVE,
     POSITIVES,
-    SEED,
     Need,
     Prepare,
     SampleWeights,
@@ -82,12 +81,15 @@ from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import (
     PER_TARGET,
     SEARCHED,
+    KernelSearch,
+    MomentSearch,
     given_weights,
     learns,
     product_kernel,
     target_weights,
     view_weights,
 )
+from dmo.parameters import parametrized
 from dmo.progress import stage
 from dmo.threads import single_blas
 
@@ -138,6 +140,7 @@ def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callab
     return values if mean is None else lambda: values() + mean
 
 
+@parametrized
 class MultiViewRidge(Incremental, Annotator):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
@@ -159,9 +162,10 @@ class MultiViewRidge(Incremental, Annotator):
         Weights of the views, scaled to sum 1; None: equal ones. Learned by `distances`: "tagprop", those under which the
         neighbors of the training samples predict their labels best [Guillaumin et al. 2009]; "alignment", those under
         which the sum of the views' distances aligns best with the labels [Cortes et al. 2012]. "per-target": every label
-        or target has weights of its own for the sum of the views' exact kernels, and a ridge in place of `ridge`, of
-        the least squared error of left-out samples (of at most 1500) among some 60 to 180 candidates, as in banded
-        ridge regression [la Tour et al. 2022]; samples that follow each other in time are not left out by runs.
+        or target has weights of its own for the sum of the views' kernels, and a ridge in place of `ridge`, among
+        some 60 to 180 candidates, as in banded ridge regression [la Tour et al. 2022]. Exact kernels take those of
+        the least squared error of left-out samples, of at most 1500. Low-rank kernels take those of the least
+        generalized cross-validation over all samples. Samples that follow each other in time are not left out by runs.
     center : bool, default=True
         Center kernels and labels (new rows by the training means).
     intercept : bool, default=False
@@ -225,49 +229,31 @@ class MultiViewRidge(Incremental, Annotator):
     """
 
     _centers = True
-    _given_by_target: tuple[np.ndarray, np.ndarray] | None = None  # weights and ridges that another fit has found
+    _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
         "intercept": FLAG,
-        "random_state": SEED,
         "gamma": POSITIVE,
         "targets": one_of("auto", "labels", "real"),
         "class_weight": CLASS_WEIGHT,
     }
 
-    def __init__(
-        self,
-        kernel: KernelSpecs | Literal["product"] = "rbf",
-        *,
-        ridge: LabelRidges = 1e-2,
-        combine: Literal["predictions", "kernels", "product"] = "predictions",
-        weights: Weights | Literal["per-target"] = None,
-        center: bool = True,
-        intercept: bool = False,
-        distances: str | Mapping[str, str] = "auto",
-        gamma: float = 2.0,
-        decoder: Decoder = None,
-        approximation: Engine = "auto",
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-        targets: Targets = "auto",
-        class_weight: ClassWeight = None,
-    ):
-        self.kernel = kernel
-        self.ridge = ridge
-        self.combine = combine
-        self.weights = weights
-        self.center = center
-        self.intercept = intercept
-        self.distances = distances
-        self.gamma = gamma
-        self.decoder = decoder
-        self.approximation = approximation
-        self.random_state = random_state
-        self.prepare = prepare
-        self.targets = targets
-        self.class_weight = class_weight
+    kernel: KernelSpecs | Literal["product"] = "rbf"
+    _: KW_ONLY
+    ridge: LabelRidges = 1e-2
+    combine: Literal["predictions", "kernels", "product"] = "predictions"
+    weights: Weights | Literal["per-target"] = None
+    center: bool = True
+    intercept: bool = False
+    distances: str | Mapping[str, str] = "auto"
+    gamma: float = 2.0
+    decoder: Decoder = None
+    approximation: Engine = "auto"
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
+    targets: Targets = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the regressions.
@@ -302,7 +288,7 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_weights(views, Y)
         self.approximation_ = self._choose_engine(views, Y)
         fit = self._engine(views, Y, gaps)
-        Y = Y if fit == self._fit_moments else np.asarray(Y)
+        Y = np.asarray(Y) if fit == self._fit_exact else Y
         left_out = fit(views, Y, gaps)
         self._conclude(views, Y, gaps, left_out)
         return self
@@ -330,8 +316,6 @@ class MultiViewRidge(Incremental, Annotator):
         """The way to the regressions of the chosen approximation."""
         if self.is_exact:
             return self._fit_exact
-        if self._by_target:
-            raise UserError("weights='per-target' takes exact kernels; take approximation='exact', or weights for all")
         if self.kernel == "product":
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         return self._fit_gradients if self._takes_gradients(list(views), Y, gaps) else self._fit_moments
@@ -362,6 +346,7 @@ class MultiViewRidge(Incremental, Annotator):
                 folds = FOLDS if self._by_scores.standardize and left.how == "left out" else 1
                 how = self.random_state, self.center
                 done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
+                self._learn_by_target(done.total)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
                 fitted = self._of_rows(views, Y, gaps)
@@ -399,7 +384,14 @@ class MultiViewRidge(Incremental, Annotator):
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
         """The regressions of a pass over all views, and their shares."""
         for shares, c, share in self._regressions(list(done.maps)):
-            yield PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency), share
+            found = PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency)
+            if self._by_target:
+                B = np.concatenate(list(found.coefficients.values()))
+                gram = done.total.weighted_system(dict.fromkeys(done.maps, 1.0), self.center)[-1]
+                starts = [0, *np.cumsum([len(part) for part in found.coefficients.values()])[:-1]]
+                products = np.add.reduceat(B * (gram @ B), starts)
+                self._tell_by_target(list(done.maps), self.target_weights_, self.target_ridges_, products)
+            yield found, share
 
     def _of_rows(
         self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
@@ -418,15 +410,17 @@ class MultiViewRidge(Incremental, Annotator):
             given = counts, weights[index], shares, c, self.center, frequency
             yield PartialRidge.fit(maps, sources, Y[index], *given), share
 
-    def _regressions(self, names: list[str]) -> list[tuple[dict[str, float], Any, float]]:
+    def _regressions(self, names: list[str]) -> list[tuple[Mapping[str, Any], Any, float]]:
         """Of every regression the weights of its views' kernels, its ridge, and its own weight."""
         if self.combine == "product" or self.kernel == "product":
             raise UserError(
                 "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
             )
-        if not (learns(self.weights) or self._by_target):
+        if self._by_target:
+            return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
+        if not learns(self.weights):
             self.view_weights_ = given_weights(self.weights, names)
-        elif self._by_target or not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
+        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
             raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
         ridges = self._ridges(names, list(self._kernels(names)))
         if self.combine == "kernels":
@@ -448,6 +442,7 @@ class MultiViewRidge(Incremental, Annotator):
             self._by_gradients(names)
             or (
                 all(chooses_solver(own) for own in engines.values())
+                and not self._by_target
                 and not any(isinstance(parse(own), Linear) for own in kernels.values())
                 and (self.combine == "predictions" or len(names) == 1)
                 and gaps.complete
@@ -460,6 +455,10 @@ class MultiViewRidge(Incremental, Annotator):
     def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
         """A regression per view on kernel values at its landmarks."""
         names = list(views)
+        if self._by_target:
+            raise UserError(
+                "weights='per-target' takes factor rows, which solver='cg' goes without; take Nystrom(solver='direct')"
+            )
         if not gaps.complete or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
             raise UserError(
                 "solver='cg' takes all labels and views of all samples, each once, one ridge for all labels, and "
@@ -486,8 +485,9 @@ class MultiViewRidge(Incremental, Annotator):
         # the columns has seen it
         if needed and takes_folds:
             return "folds"
-        by_gradients = not self.is_exact and self._by_gradients(list(self.view_weights_))
-        if gaps.counts is None and not by_gradients and not learned_columns(self):
+        # the leverage of a row takes a factor for every weights and ridge, which are as many as targets
+        dear = not self.is_exact and (self._by_target or self._by_gradients(list(self.view_weights_)))
+        if gaps.counts is None and not dear and not learned_columns(self):
             return "left out"
         return "folds" if needed else "part"
 
@@ -559,6 +559,7 @@ class MultiViewRidge(Incremental, Annotator):
                     self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
                     if left.how == "left out":
                         scores = _raised(mean, view.left_out(full, dual, some, part))
+                    del view  # its kernel goes before the next one is made
                 if left.how == "left out":
                     left.add(share, weights[left.rows] > 0, scores)
                 advance(1)
@@ -566,14 +567,13 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _fit_by_target(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None) -> _LeftOut:
         """Every target by its own weights of the views' kernels and its own ridge; see `_fit_exact`."""
-        if not gaps.complete or self.kernel == "product" or self.combine == "product":
-            raise UserError(
-                "weights='per-target' takes all labels and views of all samples, each once, and a sum of kernels; give "
-                "them, and combine='kernels'"
-            )
+        self._check_by_target(gaps.complete)
         n, engine = len(Y), replace(exact_engine(self.approximation_), precision="float64")
         if choose_storage(engine, n, len(views), 8) != "memory":
-            raise UserError(f"weights='per-target' needs the kernels of {n} rows in memory; take fewer rows")
+            raise UserError(
+                f"weights='per-target' needs exact kernels of {n} rows in memory; take Exact(storage='memory') where they "
+                "fit, or Nystrom()"
+            )
         targets = Y - gaps.frequency(Y) if self.center else Y.astype(np.float64)
         kernels = {
             view: MultiKernel.of(view, parse(own)) for view, own in per_view("kernel", self.kernel, list(views)).items()
@@ -581,7 +581,7 @@ class MultiViewRidge(Incremental, Annotator):
         built = {view: build(engine, own, views, np.inf, "memory", self.random_state) for view, own in kernels.items()}
         placed = {view: own.placed(self.center) for view, own in built.items()}
         matrices = np.stack([operator.dense() for operator in placed.values()])
-        weights, ridges = self._given_by_target or self._search_by_target(matrices, targets)
+        weights, ridges = self._search_by_target(matrices, targets)
         left = _LeftOut(self._held_out(gaps) if how is None else how)
         dual, loo = np.empty(targets.shape), np.empty(targets.shape)
         candidates, which = np.unique(weights, axis=0, return_inverse=True)
@@ -606,13 +606,7 @@ class MultiViewRidge(Incremental, Annotator):
             else:
                 self.expansions_[view] = built[view].expansion({view: views[view]}, operator, own_dual)
         whole = np.sum(parts, axis=0)
-        length = np.square(whole).sum(axis=0)
-        shares = [
-            np.divide((part * whole).sum(axis=0), length, where=length > 0, out=weights[:, j].copy())
-            for j, part in enumerate(parts)
-        ]
-        self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, np.column_stack(shares)
-        self.view_weights_ = dict(zip(views, weights.mean(axis=0).tolist(), strict=True))
+        self._tell_by_target(list(views), weights, ridges, np.array([(part * whole).sum(axis=0) for part in parts]))
         if left.how == "left out":
             left.begin(np.arange(n))
             left.add(1.0, np.ones(n, bool), lambda: loo)
@@ -620,6 +614,8 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _search_by_target(self, matrices: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (L, V) and ridges (L,) of the targets, from all samples or some."""
+        if self._given_by_target:
+            return self._given_by_target
         n = len(targets)
         if n > SEARCHED:
             some = np.sort(np.random.default_rng(self.random_state).choice(n, SEARCHED, replace=False))
@@ -627,7 +623,28 @@ class MultiViewRidge(Incremental, Annotator):
             if self.center:
                 matrices = np.stack([Dense(K).centered().dense() for K in matrices])
                 targets = targets - targets.mean(axis=0)
-        return target_weights(matrices, targets, self.center, self.random_state)
+        return target_weights(KernelSearch.of(matrices, targets, self.center), self.random_state)
+
+    def _learn_by_target(self, moments: Moments) -> None:
+        """Weights and ridges of the targets from moments, where they are asked for."""
+        if self._by_target:
+            self._check_by_target()
+            found = self._given_by_target or target_weights(MomentSearch.of(moments, self.center), self.random_state)
+            self.target_weights_, self.target_ridges_ = found
+
+    def _check_by_target(self, complete: bool = True) -> None:
+        if not complete or self.kernel == "product" or self.combine == "product":
+            raise UserError(
+                "weights='per-target' takes all labels and views of all samples, each once, and a sum of kernels; give "
+                "them, and combine='kernels'"
+            )
+
+    def _tell_by_target(self, views: list[str], weights: np.ndarray, ridges: np.ndarray, products: np.ndarray) -> None:
+        """Weights, ridges and importances; products (V, L) of the views' parts of the function with the whole."""
+        length = products.sum(axis=0)
+        shares = np.divide(products, length, where=length > 0, out=weights.T.copy())
+        self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, shares.T
+        self.view_weights_ = dict(zip(views, weights.mean(axis=0).tolist(), strict=True))
 
     def _fit_by_label(
         self,
@@ -657,6 +674,7 @@ class MultiViewRidge(Incremental, Annotator):
         return view.expansions(self._share(name) * found), left
 
     def _fit_pass(self, done: LowRankPass) -> None:
+        self._learn_by_target(done.total)
         self._learn_rule(done.frequency, done.total.n, self._statistics(done) if self._by_scores.standardize else None)
         self.expansions_ = {}
         for regression, share in self._of_pass(done):
@@ -671,6 +689,11 @@ class MultiViewRidge(Incremental, Annotator):
     ) -> None:
         if not self._decides:
             return
+        if self._by_target:
+            raise UserError(
+                "label sets with weights='per-target' take fits on parts of all samples; take fit, or "
+                "decoder=Scores(label_sets=False)"
+            )
         given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
         gaps, some = LabelGaps.of(None, given, list(views), len(Y)), rows_in_runs(len(Y))
         rows = np.arange(len(Y)) if some is None else some
@@ -695,6 +718,7 @@ class MultiViewRidge(Incremental, Annotator):
     ) -> Iterator[SharedFit]:
         """Fit settings from moments, for a sweep."""
         for j, model in enumerate(models):
+            model._learn_by_target(moments)
             yield SharedFit(*model._solve(moments), [(j, None, None)])
 
     def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:

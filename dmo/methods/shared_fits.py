@@ -23,14 +23,14 @@ from dmo.fit.ridge_solves import LabelGaps
 from dmo.fit.row_sums import BLOCK
 from dmo.inputs import label_rank, per_view, prepare_views
 from dmo.inputs.outputs import RealOutputs
-from dmo.inputs.preparation import learn_preparations, scalable
+from dmo.inputs.preparation import PreparedRows, learn_preparations, scalable
 from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
 from dmo.lowrank.approximations import Nystrom
 from dmo.lowrank.many_bandwidths import ManyBandwidths, exponents_of
 from dmo.lowrank.nystrom import NystromMap
-from dmo.memory import Memory, remembered, remembering
+from dmo.memory import Memory, free_memory, remembered, remembering
 from dmo.methods.homogeneity_maps import decoder, nested_decoder
 from dmo.persistence import encode
 from dmo.threads import in_threads, thread_count
@@ -232,19 +232,23 @@ class _Folds:
         """Rows of the other folds and of this one, labels of the others, and the units of outputs: what is learned from
         rows, scales and units, is learned from the others."""
         model, test = self.model, np.flatnonzero(self.fold == number)
+        size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
 
         def prepared() -> tuple[dict[str, Rows], dict[str, Rows]]:
             probe = clone(model)
             old = prepare_views(probe, self.training(number), reset=True)
             held = {name: Subset(source, test) for name, source in self.sources.items()}
-            return old, prepare_views(probe, held, reset=False)
+            new = prepare_views(probe, held, reset=False)
+            if model.is_exact and 8 * size < free_memory():  # prepared once, not at every reading
+                old.update({view: part[:] for view, part in old.items() if isinstance(part, PreparedRows)})
+                new.update({view: part[:] for view, part in new.items() if isinstance(part, PreparedRows)})
+            return old, new
 
         def key(memory: Memory) -> Hashable:
             kernels = per_view("kernel", model.kernel, list(self.sources)).values()
             kinds = str(scalable(model, list(self.sources))), tuple(is_pairwise(kernel) for kernel in kernels)
             return "split", told(model._prepare), kinds, _named(memory, self.sources), (self.fold == number).tobytes()
 
-        size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
         old, new = remembered(prepared, size, key) if model.is_exact else prepared()
         labels = self.labels[self.fold != number]
         if not self.real:

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
 from dmo.graphs.adjacency import check_symmetric
 from dmo.linalg.eigen import power_of
@@ -67,7 +67,7 @@ def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
     """
     n, T = samples.size, samples.factor  # centering K_Y changes nothing: Q is blind to it
     if n < 4:
-        raise UserError(f"hsic-1 needs at least 4 samples, got {n:g}; take hsic-0")
+        raise TooFewSamples(f"hsic-1 needs at least 4 samples, got {n:g}; take hsic-0")
     own = np.einsum("ij,ij->i", T, T)
     sums = T @ samples.total(T) - own
     total = samples.total(sums) / ((n - 1) * (n - 2))
@@ -148,7 +148,7 @@ def reach(k: int | None, n: int) -> int:
     if k is None:
         return min(NEIGHBORS, n - 1)
     if k >= n:
-        raise UserError(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise TooFewSamples(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
     return k
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -20,9 +20,7 @@ from dmo.fit.engine import fit_maps, is_exact
 from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
 from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_expansions, store_expansions
 from dmo.inputs import (
-    COUNT,
     POSITIVE,
-    SEED,
     Need,
     Prepare,
     Scales,
@@ -49,9 +47,8 @@ from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, GivenEngine, Inputs, KernelSpecs, Outputs
-from dmo.methods.svr_admm import AdmmFit, Factors, State, admm
-from dmo.methods.svr_problem import EPSILON_INSENSITIVE, LossName, Problem, loss_named
-from dmo.parameters import Part
+from dmo.methods.svr_admm import EPSILON_INSENSITIVE, AdmmFit, Factors, LossName, Problem, State, admm, loss_named
+from dmo.parameters import Part, parametrized
 from dmo.persistence import without_prefix
 
 _DOUBLE = 8192  # rows up to which a kernel in memory is float64, whatever the ridge
@@ -165,9 +162,6 @@ class OutputSVR(Annotator):
     _needs: ClassVar[dict[str, Need]] = {
         "C": POSITIVE,
         "target_scale": one_of("auto", "standard", "none"),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-        "random_state": SEED,
     }
 
     kernel: Any
@@ -180,7 +174,7 @@ class OutputSVR(Annotator):
     random_state: int | None
     target_scale: str
     decoder: Decoder
-    _by_scores = Part(Scores, "decoder", label_sets=True)
+    _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _units: RealOutputs
     _tells_classes = True  # two of them are one output
 
@@ -417,6 +411,7 @@ def _scaled(old: float, state: State, new: float) -> State:
     return State(state.split, state.dual * min(1.0, new / old), state.rho)
 
 
+@parametrized
 class CoupledSVR(OutputSVR):
     """Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.
 
@@ -486,34 +481,19 @@ class CoupledSVR(OutputSVR):
     ((60, 3), (3, 3))
     """
 
-    def __init__(
-        self,
-        kernel: KernelSpecs = "rbf",
-        *,
-        C: float = 10.0,
-        epsilon: float = 0.1,
-        covariance: np.ndarray | None = None,
-        loss: LossName = EPSILON_INSENSITIVE,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        approximation: GivenEngine = "exact",
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        target_scale: Literal["auto", "standard", "none"] = "auto",
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.kernel = kernel
-        self.C = C
-        self.epsilon = epsilon
-        self.covariance = covariance
-        self.loss = loss
-        self.tol = tol
-        self.max_iter = max_iter
-        self.approximation = approximation
-        self.decoder = decoder
-        self.random_state = random_state
-        self.target_scale = target_scale
-        self.prepare = prepare
+    kernel: KernelSpecs = "rbf"
+    _: KW_ONLY
+    C: float = 10.0
+    epsilon: float = 0.1
+    covariance: np.ndarray | None = None
+    loss: LossName = EPSILON_INSENSITIVE
+    tol: float = 1e-6
+    max_iter: int = 5000
+    approximation: GivenEngine = "exact"
+    decoder: Decoder = None
+    random_state: int | None = 0
+    target_scale: Literal["auto", "standard", "none"] = "auto"
+    prepare: Prepare | Scales = "auto"
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]

@@ -13,7 +13,8 @@ Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from dmo.blocks import Rows
 from dmo.inputs import FLAG, Need, Prepare, Scales, one_of
 from dmo.methods.base import Decoder
 from dmo.methods.jec import DistanceAnnotator
+from dmo.parameters import parametrized
 
 _EPSILON = 1e-4  # a label that no neighbor carries has this probability: its logarithm stays finite
 _STEPS = 100
@@ -47,6 +49,13 @@ class Neighborhoods:
         neighbors (n, k); distances (V, n, k); Y (N, L)
         """
         return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()], by_rank)
+
+    @cached_property
+    def _entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of every label of a neighbor: which pair of samples it belongs to, and its place among the n x L predictions."""
+        (n, k), L = self.distances.shape[1:], self.labels.shape[1]
+        pair = np.repeat(np.arange(n * k), np.diff(self.labels.indptr))
+        return pair, pair // k * L + self.labels.indices
 
     @property
     def start(self) -> np.ndarray:
@@ -72,10 +81,9 @@ class Neighborhoods:
 
         shares (n, k) -> (n, L)
         """
-        (n, k), L = shares.shape, self.labels.shape[1]
-        entries = np.diff(self.labels.indptr)
-        place = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1)) * L + self.labels.indices
-        return np.bincount(place, np.repeat(shares.ravel(), entries), n * L).reshape(n, L)
+        n, L = len(shares), self.labels.shape[1]
+        pair, place = self._entries
+        return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Work out the derivative of a function of the predictions by the weights.
@@ -83,10 +91,8 @@ class Neighborhoods:
         shares (n, k); slope (n, L) -> (V,)
         """
         n, k = shares.shape
-        entries = np.diff(self.labels.indptr)
-        sample = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1))
-        pair = np.repeat(np.arange(n * k), entries)
-        of_share = np.bincount(pair, slope[sample, self.labels.indices], n * k).reshape(n, k)
+        pair, place = self._entries
+        of_share = np.bincount(pair, slope.ravel()[place], n * k).reshape(n, k)
         of_exponent = shares * (of_share - (shares * of_share).sum(axis=1, keepdims=True))
         if self.by_rank:
             return of_exponent.sum(axis=0)
@@ -160,6 +166,7 @@ def _minimize(
     )
 
 
+@parametrized
 class TagProp(DistanceAnnotator):
     """Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.
 
@@ -209,24 +216,14 @@ class TagProp(DistanceAnnotator):
         "weighting": one_of("distance", "rank"),
     }
 
-    def __init__(
-        self,
-        distances: str | Mapping[str, str] = "auto",
-        *,
-        n_neighbors: int = 200,
-        weighting: Literal["distance", "rank"] = "distance",
-        sigma: bool = True,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.distances = distances
-        self.n_neighbors = n_neighbors
-        self.weighting = weighting
-        self.sigma = sigma
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    distances: str | Mapping[str, str] = "auto"
+    _: KW_ONLY
+    n_neighbors: int = 200
+    weighting: Literal["distance", "rank"] = "distance"
+    sigma: bool = True
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +14,6 @@ from dmo.errors import UserError
 from dmo.graphs.distances import read
 from dmo.inputs import (
     COUNT,
-    SEED,
     Need,
     Prepare,
     Scales,
@@ -30,7 +30,17 @@ from dmo.inputs import (
 from dmo.labels.label_kernels import LabelKernel
 from dmo.linalg.eigen import TooFewDirections, TracePairs
 from dmo.methods import catalog
-from dmo.methods.base import AnyEngine, Decoder, Graph, Inputs, KernelSpec, MethodOptions, Outputs, RowWeights, Solver
+from dmo.methods.base import (
+    AnyEngine,
+    Decoder,
+    Graph,
+    Inputs,
+    KernelSpec,
+    MethodOptions,
+    Outputs,
+    RowWeights,
+    Solver,
+)
 from dmo.methods.catalog import METHODS, CatalogEntry
 from dmo.methods.discriminant import SCATTERS
 from dmo.methods.projection import DecodingProjection
@@ -38,11 +48,12 @@ from dmo.methods.projector import ProjectionOptions, check_has_features, embed, 
 from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem
 from dmo.methods.tasks import MethodTask
 from dmo.methods.trace_solvers import solve_direct
-from dmo.parameters import Part
+from dmo.parameters import Part, parametrized
 
 _OPTIONS = catalog.parameters()
 
 
+@parametrized
 class TraceEmbedding(DecodingProjection):
     """A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
 
@@ -124,42 +135,24 @@ class TraceEmbedding(DecodingProjection):
         "method": one_of(*METHODS),
         "n_components": COUNT,
         "graph__adjacency": NEEDS["adjacency"],
-        "random_state": SEED,
         **{name: NEEDS[name] for name in ("ridge", "n_landmarks", "variance")},
     }
 
-    def __init__(
-        self,
-        method: str = "pca",
-        *,
-        n_components: int = 2,
-        kernel: KernelSpec = "linear",
-        label_kernel: LabelKernel | None = None,
-        ridge: float | None = None,
-        graph: Graph | str | np.ndarray | None = None,
-        options: MethodOptions | None = None,
-        n_landmarks: int | None = None,
-        variance: float | None = None,
-        approximation: AnyEngine = "exact",
-        solver: Solver | None = None,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.method = method
-        self.n_components = n_components
-        self.kernel = kernel
-        self.label_kernel = label_kernel
-        self.ridge = ridge
-        self.graph = graph
-        self.options = options
-        self.n_landmarks = n_landmarks
-        self.variance = variance
-        self.approximation = approximation
-        self.solver = solver
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    method: str = "pca"
+    _: KW_ONLY
+    n_components: int = 2
+    kernel: KernelSpec = "linear"
+    label_kernel: LabelKernel | None = None
+    ridge: float | None = None
+    graph: Graph | str | np.ndarray | None = None
+    options: MethodOptions | None = None
+    n_landmarks: int | None = None
+    variance: float | None = None
+    approximation: AnyEngine = "exact"
+    solver: Solver | None = None
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     @property
     def out_of_sample(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +19,10 @@ from dmo.fit.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.linalg.eigen import CUTOFF, Eigenpairs, TracePairs, block_krylov, check_rank, fix_signs, power_of, solve_trace
 from dmo.linalg.linear import IllConditioned, positive_solve
 from dmo.linalg.operators import Operator
+from dmo.linalg.rows import Home, located
 from dmo.linalg.solve import COEFFICIENTS, factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
-from dmo.linalg.tiles import tiles_of
+from dmo.linalg.tiles import home_of, tiles_of
 from dmo.methods.quadratic_forms import QuadraticForm, TraceProblem
 
 DENSE = 1500
@@ -336,10 +338,9 @@ def fit_operator(
     if problem.B is not None:
         return _covariance(problem, search)
     if form.factor is None and form.diagonal is None and not form.kernel:
-        pairs = search.eigen(lambda B: form.identity * (K @ B), None)
+        pairs = search.eigen(lambda B: form.identity * (K @ B), form)
         return _dual(problem, pairs, pairs.vectors / np.sqrt(pairs.values))
-    S = applied(form, K.product)
-    pairs = block_krylov(S, search.start(form.factor), k, tol, max_steps, inner=K.product)
+    pairs = search.eigen(applied(form, K.product), form, K.product)
     alpha = pairs.vectors / np.sqrt(np.einsum("ij,ij->j", pairs.vectors, K @ pairs.vectors))
     return _dual(problem, pairs, alpha)
 
@@ -366,9 +367,19 @@ class Search:
         noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
         return np.hstack([known, self.K @ noise])
 
-    def eigen(self, apply: LinearMap, factor: np.ndarray | None) -> Eigenpairs:
-        check_rank(self.K.n, self.k)
-        return block_krylov(apply, self.start(factor), self.k, self.tol, self.max_steps)
+    def eigen(self, apply: LinearMap, form: QuadraticForm, inner: LinearMap | None = None) -> Eigenpairs:
+        """Eigenpairs of a map that is made of the kernel and a form; where the kernel's tiles are, if the form allows it."""
+        if inner is None:
+            check_rank(self.K.n, self.k)
+        start = self.start(form.factor)
+
+        def home() -> Home | None:
+            return home_of(self.K, start.size) if form.sparse is None and form.diagonal is None else None
+
+        def search(placed: Callable[[np.ndarray], Any]) -> Eigenpairs:
+            return block_krylov(apply, placed(start), self.k, self.tol, self.max_steps, inner=inner)
+
+        return located(home, search)
 
 
 def _is_factored(form: QuadraticForm) -> bool:
@@ -400,10 +411,9 @@ def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
     solves = bool(ridge) or problem.A.factor is not None  # else K^-1 S = b I
     invert = Inverse(K, ridge, search.k) if solves else None
     if invert is not None and ridge:
-        start = search.start(problem.A.factor)
-        pairs = block_krylov(lambda B: B - ridge * invert(B), start, search.k, search.tol, search.max_steps, inner=S)
+        pairs = search.eigen(lambda B: B - ridge * invert(B), problem.A, S)
     else:
-        pairs = search.eigen(S, problem.A.factor)
+        pairs = search.eigen(S, problem.A)
     image = S(pairs.vectors)
     columns = problem.A.kernel * pairs.vectors if invert is None else invert(image)
     lengths = np.sqrt(np.einsum("ij,ij->j", pairs.vectors, image) * pairs.values * weight)
@@ -421,7 +431,7 @@ def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
         Z, residuals = T @ (found.vectors / np.sqrt(found.values)), np.zeros(search.k)
         pairs = Eigenpairs(found.values, Z, residuals, [], True)
     else:
-        pairs = search.eigen(applied(form, lambda B: search.K @ B), form.factor)
+        pairs = search.eigen(applied(form, lambda B: search.K @ B), form)
     if form.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
         return _dual(problem, pairs, pairs.vectors * (form.kernel / pairs.values))
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))

@@ -11,6 +11,7 @@ Source: Verma, Jawahar 2012, section 3.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from dmo.inputs import NOT_NEGATIVE, Need, Prepare, Scales
 from dmo.methods.base import Decoder, Weights
 from dmo.methods.jec import DistanceAnnotator
 from dmo.methods.view_weights import view_weights
+from dmo.parameters import parametrized
 
 
 def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: float) -> np.ndarray:
@@ -42,6 +44,7 @@ def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: flo
     return (weight @ Y.astype(weight.dtype)) / np.where(total > 0, total, 1.0)
 
 
+@parametrized
 class TwoPassKNN(DistanceAnnotator):
     """Two-pass nearest neighbors (2PKNN): the nearest with every label, then the labels of these, weighted by distance.
 
@@ -89,24 +92,14 @@ class TwoPassKNN(DistanceAnnotator):
 
     _needs: ClassVar[dict[str, Need]] = DistanceAnnotator._needs | {"sharpness": NOT_NEGATIVE}
 
-    def __init__(
-        self,
-        distances: str | Mapping[str, str] = "auto",
-        *,
-        n_neighbors: int = 4,
-        sharpness: float = 40.0,
-        weights: Weights = None,
-        decoder: Decoder = None,
-        random_state: int | None = 0,
-        prepare: Prepare | Scales = "auto",
-    ):
-        self.distances = distances
-        self.n_neighbors = n_neighbors
-        self.sharpness = sharpness
-        self.weights = weights
-        self.decoder = decoder
-        self.random_state = random_state
-        self.prepare = prepare
+    distances: str | Mapping[str, str] = "auto"
+    _: KW_ONLY
+    n_neighbors: int = 4
+    sharpness: float = 40.0
+    weights: Weights = None
+    decoder: Decoder = None
+    random_state: int | None = 0
+    prepare: Prepare | Scales = "auto"
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         self.view_weights_ = view_weights(self.weights, self.distances_, self.labels_)

@@ -15,6 +15,7 @@ from dmo.metrics.annotation import (
     auc_macro,
     auc_micro,
     auc_scores,
+    f1_hierarchical,
     f1_macro,
     f1_micro,
     f1_scores,
@@ -23,10 +24,19 @@ from dmo.metrics.annotation import (
     set_scores,
     top_label_sets,
     top_n_accuracy,
+    with_ancestors,
 )
 from dmo.metrics.named import Metric, metric_of, rated
-from dmo.metrics.ranking import RankingScores, TopScores, inverse_propensities, ranking_scores, suitable_top, top_scores
-from dmo.metrics.regression import RegressionScores, regression_scores
+from dmo.metrics.ranking import (
+    RankingScores,
+    RegressionScores,
+    TopScores,
+    inverse_propensities,
+    ranking_scores,
+    regression_scores,
+    suitable_top,
+    top_scores,
+)
 
 __all__ = [
     "AUCScores",
@@ -43,6 +53,7 @@ __all__ = [
     "auc_macro",
     "auc_micro",
     "auc_scores",
+    "f1_hierarchical",
     "f1_macro",
     "f1_micro",
     "f1_scores",
@@ -58,4 +69,5 @@ __all__ = [
     "top_label_sets",
     "top_n_accuracy",
     "top_scores",
+    "with_ancestors",
 ]

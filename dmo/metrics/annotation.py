@@ -432,6 +432,66 @@ def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     return f1_scores(Y, P, sample_weight).micro
 
 
+def with_ancestors(Y: np.ndarray, ancestors: np.ndarray) -> np.ndarray:
+    """Give label sets the ancestors of their labels.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, L)
+        Labels, 0/1; NaN where a label is not known, which it stays unless a label below it is there.
+    ancestors : ndarray of shape (E, 2)
+        Columns of labels and of their ancestors, such as `ancestors_` of a model that was fitted with a hierarchy.
+
+    Returns
+    -------
+    ndarray of shape (n, L)
+        The same, with ancestors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import with_ancestors
+    >>> with_ancestors(np.array([[0, 1, 0], [0, 0, 1]]), np.array([[2, 0]]))
+    array([[0, 1, 0],
+           [1, 0, 1]])
+    """
+    out = Y.copy()
+    for above in np.unique(ancestors[:, 1]):
+        below = ancestors[ancestors[:, 1] == above, 0]
+        out[(Y[:, below] == 1).any(axis=1), above] = 1
+    return out
+
+
+def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> float:
+    """F1 from pooled counts of labels and predictions that have been given their ancestors.
+
+    Parameters
+    ----------
+    Y, P : ndarray of shape (n, L)
+        Labels and predictions, 0/1; a label that is NaN is not known, which counts for nothing.
+    ancestors : ndarray of shape (E, 2)
+        As for `with_ancestors`.
+
+    Returns
+    -------
+    float
+        The pooled F1, 0..1.
+
+    References
+    ----------
+    Kiritchenko, Matwin, Nock, Famili 2006 (hierarchical precision and recall; a root that all share is no label).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import f1_hierarchical, f1_micro
+    >>> Y, P = np.array([[0, 1, 0]]), np.array([[0, 0, 1]])  # a sibling in place of the label
+    >>> f1_micro(Y, P), f1_hierarchical(Y, P, np.array([[1, 0], [2, 0]]))
+    (0.0, 0.5)
+    """
+    return set_scores(with_ancestors(Y, ancestors), with_ancestors(P, ancestors)).f1_micro
+
+
 def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCScores:
     """Exact area under the ROC curve: mean over labels (macro), and of all pairs (sample, label) pooled (micro).
 

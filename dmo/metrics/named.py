@@ -17,8 +17,7 @@ from dmo.metrics.annotation import (
     set_scores,
     top_label_sets,
 )
-from dmo.metrics.ranking import ranking_scores, top_scores
-from dmo.metrics.regression import regression_scores
+from dmo.metrics.ranking import ranking_scores, regression_scores, top_scores
 
 Metric = Callable[..., float]
 """(labels of shape (n, L), scores of shape (n, L), weights of the samples or nothing) -> a number to maximize."""

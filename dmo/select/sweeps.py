@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 from dmo.blocks import Rows, Subset, crossed, presence
-from dmo.decide.decoders import Scores, as_decoder
+from dmo.decide.decoders import PlugIn, Scores, as_decoder
 from dmo.decide.rules import SET_METRICS
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
@@ -36,7 +36,7 @@ from dmo.inputs import (
     per_view,
     sample_count,
 )
-from dmo.inputs.outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs, hierarchy_of
 from dmo.kernels import rescaled
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.memory import Memory, remembered, remembering
@@ -212,14 +212,14 @@ def sweep(
     (4, ['decoder__prior_power', 'ridge'])
     """
     with remembering():
-        found, real = _compared(estimator, views, Y, grid, folds, metric, random_state)
+        found, real = compared(estimator, views, Y, grid, folds, metric, random_state)
     if refit:
         given: Any = Y
         found.best_estimator.fit(views, given if real else targets(found.best_estimator, given))
     return found
 
 
-def _compared(
+def compared(
     estimator: BaseEstimator,
     views: Inputs,
     Y: Outputs,
@@ -227,8 +227,10 @@ def _compared(
     folds: int,
     metric: str | Metric | None,
     random_state: int | None,
+    floors: Sequence[float] | None = None,
 ) -> tuple[SweepResult, bool]:
-    """What is found, with the best setting not yet fitted, and whether it is of real outputs."""
+    """What is found, with the best setting not yet fitted, and whether it is of real outputs. With `floors` those settings
+    alone see all folds that reach them by their mean over one fold and two; where they are -inf, those that lead there."""
     _check_grid(estimator, grid)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
@@ -257,7 +259,13 @@ def _compared(
     scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
     last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
-        for kind, number in sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer)):
+        order = sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer))
+        heats = sorted({1, min(2, folds), folds} if floors is not None else {folds})
+        for heat, (kind, number) in itertools.product(heats, order):
+            if number == order[0][1]:
+                scores.race(heat, floors, failed)
+            if number in failed:
+                continue
             fixed = outer[number]
             if kind != last:  # settings that differ in the bandwidth, one after the other, share maps
                 last, maps = kind, defaultdict(SharedMaps)
@@ -288,22 +296,26 @@ def _compared(
                         tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo)
                     else:
                         tried = runs(model, raw, views, task, inner, scores)
-                found = zip(tried, scores.values[number], strict=True)
-                tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+                found = zip(tried, scores.values[number], scores.left_out[number].any(axis=1), strict=True)
+                tables[number] = [
+                    {**fixed, **setting, **_summary(values)} for setting, values, lost in found if not lost
+                ]
             except (UserError, np.linalg.LinAlgError) as error:
                 failed[number] = error
     table = [row for part in tables for row in part]
-    if not table:
+    if not table and failed:
         raise failed[min(failed)]
     for number, reason in sorted(failed.items()):
         warnings.warn(f"sweep: {outer[number]} is left out: {reason}", stacklevel=2)
     scores.finish()
-    order = {key: i for i, key in enumerate(grid)}
-    table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
+    place = {key: i for i, key in enumerate(grid)}
+    table = [dict(sorted(row.items(), key=lambda item: place.get(item[0], len(place)))) for row in table]
+    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    if not table:  # none reached the floor
+        return SweepResult(table, name, {}, -np.inf, estimator), real
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
     final = with_setting(estimator, params)
-    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return SweepResult(table, name, params, best["mean"], final), real
 
 
@@ -315,7 +327,17 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
         raise UserError(
             f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
         )
-    return clone(estimator).set_params(decoder=metric) if Scores._takes(estimator.decoder) else estimator
+    tree = hierarchy_of(estimator)
+    sets = metric if tree is None else PlugIn(str(metric), hierarchy=tree)
+    return clone(estimator).set_params(decoder=sets) if Scores._takes(estimator.decoder) else estimator
+
+
+def names_rule(metric: str | Metric | None) -> bool:
+    """Whether the name of a metric is that of a decoder too, which ranks labels by what it expects of them."""
+    try:
+        return isinstance(metric, str) and isinstance(as_decoder(metric), PlugIn)
+    except UserError:
+        return False
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -401,20 +423,40 @@ class _Scores:
     def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
+        # what a race does not ask for, settings that have lost it, and the folds that it has come to
+        self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
         found = self._kept.load()
         if found is not None:
             self.values, self.known = found[0]["values"].copy(), found[0]["known"].copy()
+        self._found = self.known.copy()  # which no step has told yet
 
     def begin(self, outer: int, advance: Callable[[int], None]) -> None:
         """Go on with the outer setting number `outer`, where some scores may be known."""
         self.outer, self._advance = outer, advance
-        advance(int(self.known[outer].sum()))
+        advance(int(self._found[outer].sum()))
+        self._found[outer] = False
 
     def wanted(self, inner: int, fold: int) -> bool:
         """Whether the score of an inner setting on a fold is still to be found."""
-        return not self.known[self.outer, inner, fold]
+        return not (self.known | self.left_out)[self.outer, inner, fold]
+
+    def race(self, folds: int, floors: Sequence[float] | None, failed: Container[int]) -> None:
+        """Ask for some folds of those that reach a floor by the folds before, or of the better half, then the best quarter,
+        and the best of every outer setting."""
+        done = self.heat
+        if done and floors is not None:
+            means = self.values[..., :done].mean(axis=2)
+            means[self.lost | np.array([[number in failed] for number in range(len(means))])] = -np.inf
+            least: Any = floors[done - 1]
+            if np.isinf(least):
+                leading = np.sort(means, axis=None)[-max(2, -(-means.size // (2 * done))) :][0]
+                least = np.minimum(leading, means.max(axis=1, keepdims=True))
+            self.lost = (means < least) | np.isneginf(means)
+        self.heat, self.left_out[:], self.left_out[..., folds:] = folds, self.lost[..., None], True
+        if folds == self.known.shape[2]:
+            self._advance(int((self.left_out & ~self.known).sum()))
 
     def put(self, inner: int, fold: int, score: float) -> None:
         """A score of the outer setting that `begin` named; kept where that is due."""
@@ -448,7 +490,7 @@ def _shared(
     decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
     decided = [told((own.intercept, own.decoder)) for own in ruled]
 
-    wanted = ~scores.known[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
+    wanted = ~(scores.known | scores.left_out)[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
@@ -547,6 +589,8 @@ def _one_by_one(
     tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
     for number in range(task.folds):
         left = [i for i in range(len(tried)) if scores.wanted(i, number)]
+        if not left:
+            continue
         train, test = np.flatnonzero(task.fold != number), np.flatnonzero(task.fold == number)
         old: Any = {name: Subset(source, train) for name, source in sources.items()}
         new: Any = {name: Subset(source, test) for name, source in sources.items()}

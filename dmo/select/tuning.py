@@ -3,7 +3,8 @@
 A search goes on in rounds, each a sweep of `dmo.selection`: kernels and their widths, scales and few ridges, on some samples
 where there are many; then, on more of them, widths and ridges beside those of the best two kinds, as long as they get
 better, without an edge; then ridges on more still; then what decodes the scores. The estimator's own settings are among the
-settings of every search, so that none ends with a model that scores worse on its folds.
+settings of every search, so that none ends with a model that scores worse on its folds. Rounds are races: one fold, then two,
+leave out what cannot win, of a first round all but a quarter, later what is far below the best so far.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
@@ -21,7 +22,10 @@ from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
 from dmo.blocks import Rows, Subset, crossed, presence, rows, spread
+from dmo.decide.decoders import Calibration, PlugIn, Scores
 from dmo.errors import UserError
+from dmo.fit.engine import is_exact, reasoned_engine
+from dmo.fit.view_neighbors import named_distances
 from dmo.inputs import (
     Inputs,
     Outputs,
@@ -33,11 +37,13 @@ from dmo.inputs import (
     prepare_views,
     sample_count,
 )
+from dmo.inputs.outputs import hierarchy_of
 from dmo.inputs.preparation import scalable
+from dmo.inputs.views import KeptRows
 from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
-from dmo.kernels.multikernel import is_product
+from dmo.kernels.multikernel import ProductKernel, is_product
 from dmo.memory import remembering
 from dmo.methods.annotator import Annotator, targets
 from dmo.methods.catalog import METHODS
@@ -51,12 +57,13 @@ from dmo.select.sweeps import (
     GRIDS,
     Metric,
     SweepResult,
+    compared,
     default_metric,
     making_sets,
+    names_rule,
     searched_labels,
     settings,
     stratified_folds,
-    sweep,
     with_setting,
 )
 
@@ -66,7 +73,8 @@ _WIDTHS = (0.4, 1.0, 2.5)
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _SIZES = (600, 1500, 5000)  # samples of the first round, the second and the others, at most
 _ROUGH = 1e-3  # relative duality gap at which machines are compared
-_STEP = {"ridge": 3.0, "bandwidth": 1.6}
+_STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
+_NEAR, _FAR = 0.5, 2.0  # deviations over folds: a setting so far below the best on the first sees no other
 _STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
 
 
@@ -91,10 +99,12 @@ def tune(
         Labels or real outputs, as for its `fit`.
     grid : mapping of str to sequence, default=None
         Values by parameter, all of whose combinations are tried, and ridges, widths, C and balances beyond where the best
-        lies at an edge, and the estimator's own settings. None: kernels (its own, linear, and of dense rows that are
-        no histograms Laplacian), widths, scales of the columns, ridges, intercepts and what decodes scores.
+        lies at an edge, and the estimator's own settings. None: kernels (its own, linear, of dense rows that are no
+        histograms Laplacian, and of several views the product of their distances, with weights that labels or outputs
+        teach), widths, scales of the columns, ridges, intercepts and what decodes scores.
     metric : str or callable, default=None
-        See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`.
+        See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`. Where it
+        is the name of a decoder too, as "f1@5" is, that decoder is tried, unless the estimator came with one.
     cv : int, default=4
         Folds, in which every label has its share.
     random_state : int or None, default=0
@@ -146,7 +156,12 @@ def search(
         else:
             grid = problem.held(GRIDS[type(estimator).__name__] if grid is None else grid)
             found = problem.with_own(problem.extended([grid]), grid)
-    return problem.finished(found)
+            if problem.rule is not None and "decoder" not in grid:
+                chosen = {key: value for key, value in _fixed(found).items() if not key.startswith("decoder")}
+                if isinstance(estimator, MultiViewRidge) and len(grid.get("ridge", ())) > 1:
+                    chosen["ridge"] = _around(found["ridge"])
+                found = problem.extended([{**chosen, **problem.decoders}])
+        return problem.finished(found)  # distances of the last round serve this fit too
 
 
 @dataclass
@@ -162,8 +177,10 @@ class _Problem:
     metric: str | Metric
     cv: int
     random_state: int | None
+    rule: str | None = None  # the decoder that the metric names, where the estimator takes one and was given none
     chosen: np.ndarray | None = None
     table: list[dict[str, Any]] = field(default_factory=list)
+    tried: set[str] = field(default_factory=set)  # all settings, on however many samples
 
     @classmethod
     def of(
@@ -179,7 +196,29 @@ class _Problem:
             Y = labels  # a column for each of the names
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
-        return cls(estimator, X, Y, views, labels, real, metric, cv, random_state)
+        if not is_pairwise(getattr(probe, "kernel", None)):
+            views = KeptRows.held(views)
+        takes = "decoder" in probe.get_params(deep=False) and Scores._takes(probe.decoder)
+        ranks = takes and not real and getattr(probe, "multilabel_", True) and names_rule(metric)
+        return cls(estimator, X, Y, views, labels, real, metric, cv, random_state, str(metric) if ranks else None)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether held-out scores that a decoder learns from come with the fits of a search: left out in closed form."""
+        model = self.estimator
+        exact = isinstance(model, MultiViewRidge) and model.approximation in ("auto", "exact")
+        whole = all(presence(source) is None for source in self.views.values()) and not np.isnan(self.labels).any()
+        return exact and whole and model.class_weight is None
+
+    @property
+    def decoders(self) -> Grid:
+        """What is tried in the place of plain scores."""
+        tree = hierarchy_of(self.estimator)
+        if tree is not None:
+            return {
+                "decoder": [Calibration(hierarchy=tree) if self.rule is None else PlugIn(self.rule, hierarchy=tree)]
+            }
+        return {"decoder": ["calibrated" if self.rule is None else self.rule]}
 
     def held(self, grid: Grid) -> Grid:
         """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have, and
@@ -214,10 +253,13 @@ class _Problem:
             chosen = np.flatnonzero(part == 0)
         return replace(self, chosen=chosen, table=[])
 
-    def sweep(self, grids: Sequence[Grid]) -> dict[str, Any]:
-        """The best row of all settings so far, with those of the grids that are new."""
+    def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
+        """The best row of all settings so far, with those of the grids that are new. In a `race` the first folds leave some
+        out: of inf all but those that lead, else those that are so many deviations below the best."""
         X, Y = self.X, self.Y
-        if self.chosen is not None:
+        if self.chosen is None and isinstance(X, Mapping):
+            X = self.views
+        elif self.chosen is not None:
             single = not isinstance(X, (Mapping, list, tuple))
             part: dict[str, Any] = {name: Subset(source, self.chosen) for name, source in self.views.items()}
             if single:
@@ -227,11 +269,16 @@ class _Problem:
             else:
                 X = part
             Y = _safe_indexing(Y, self.chosen)
+        exact = getattr(self.estimator, "approximation", None) in ("auto", "exact")  # low-rank fits share their passes
         failed: list[UserError] = []
         for grid in grids:
             try:
-                found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+                floors = None
+                if exact and race is not None and (np.isinf(race) or self.table):
+                    floors = [-race if np.isinf(race) else self._behind(race, folds) for folds in (1, 2)]
+                found, _ = compared(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, floors)
                 self.table += found.table
+                self.tried |= {str(setting) for setting in settings(grid)}
             except UserError as error:
                 failed.append(error)
         if not self.table:
@@ -240,12 +287,17 @@ class _Problem:
             warnings.warn(f"tune: settings are left out: {reason}", stacklevel=2)
         return self.best()
 
+    def _behind(self, deviations: float, folds: int) -> float:
+        """A mean over the first folds that is so many of its deviations below that of the best row."""
+        best = self.best()
+        return float(np.mean(best["folds"][:folds]) - deviations * best["std"] / np.sqrt(folds))
+
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
         """The same on more samples, with the settings of some rows and ridges beside them; itself where it has all."""
         if self.chosen is None:
             return self
         more = self.on(most)
-        more.sweep([_fixed(row) | {"ridge": _around(row["ridge"])} for row in rows])
+        more.sweep([_fixed(row) | {"ridge": _around(row["ridge"])} for row in rows], _NEAR)
         return more
 
     def kinds(self) -> list[dict[str, Any]]:
@@ -294,7 +346,7 @@ class _Problem:
             log.info("tune: no setting was better than those that it came with")
         return found
 
-    def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "ridge")) -> dict[str, Any]:
+    def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "gamma", "ridge")) -> dict[str, Any]:
         """The best row after steps from one to the best of its neighbors in ridge and width, those that were not tried."""
         for _ in range(2 * _STEPS):
             given = setting_of(row)
@@ -306,15 +358,11 @@ class _Problem:
                 for setting in settings(around)
                 if not any(all(np.isclose(other[key], setting[key], rtol=0.15) for key in around) for other in known)
             ]
-            widths = dict.fromkeys(setting.get("bandwidth") for setting in new)
-            self.sweep(
-                [
-                    {**{key: [value] for key, value in (fixed | at).items()}, "ridge": ridges}
-                    for width in widths
-                    for at in [{} if width is None or "bandwidth" in fixed else {"bandwidth": width}]
-                    if (ridges := [setting["ridge"] for setting in new if setting.get("bandwidth") == width])
-                ]
-            )
+            ridges: dict[tuple[Any, ...], list[Any]] = {}
+            for setting in new:
+                width = tuple((key, value) for key, value in setting.items() if key != "ridge")
+                ridges.setdefault(width, []).append(setting["ridge"])
+            self.sweep([_fixed(fixed | dict(width)) | {"ridge": values} for width, values in ridges.items()], _NEAR)
             alike = [other for other in self.table if _agrees(other, fixed) and other.keys() == row.keys()]
             best = max(alike, key=lambda other: other["mean"])
             if best is row or best["mean"] <= row["mean"]:
@@ -328,7 +376,7 @@ class _Problem:
         final = with_setting(self.estimator, params)
         final.fit(self.X, self.Y if self.real else targets(final, self.Y))
         name = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "metric")
-        result = SweepResult(self.table, name, params, best["mean"], final)
+        result = SweepResult(self.table, name, params, best["mean"], final, len(self.tried))
         final.tuning_ = result
         return result
 
@@ -367,17 +415,14 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if by_target:  # a search of its own, for the best kernel alone
         problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
     estimator, first = problem.estimator, problem.on(_SIZES[0])
-    first.sweep(_first_round(problem))
-    whole = all(
-        presence(source) is None for source in problem.views.values()
-    )  # one kernel takes no views that lack samples
-    views = len(problem.views) if whole and not by_target and estimator.kernel != "product" else 0
-    if isinstance(estimator, MultiViewRidge) and views > 1:
-        for best in first.kinds()[:2]:
-            how = (
-                ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
-            )
-            first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
+    first.sweep(_first_round(problem), race=np.inf)
+    if not by_target and _takes_products(problem):
+        if isinstance(estimator, MultiViewRidge):
+            for best in first.kinds()[:2]:
+                powers = _takes_powers(best.get("kernel", estimator.kernel), problem)
+                how = ["kernels", "product"] if powers else ["kernels"]
+                first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}], race=np.inf)
+        first.sweep([_product(problem, first.best())], race=np.inf)
     kinds = first.kinds()
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
@@ -390,10 +435,10 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if isinstance(estimator, KGHA):
         chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
     if not problem.real:
-        calibrated = chosen | {"decoder": ["calibrated"]}
-        last.sweep([chosen | {"intercept": [False]}, calibrated, calibrated | {"center": [False]}])
+        decoded = {**chosen, **problem.decoders}
+        last.sweep([chosen | {"intercept": [False]}, decoded, decoded | {"center": [False]}], _NEAR)
         last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
-    found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
+    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # its own settings are among them
     if by_target:
         last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
         found = next((row for row in last.table if "weights" in row), found)
@@ -401,9 +446,37 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
     kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
-    tried = sum(len(part.table) for part in {id(part): part for part in (first, middle, last)}.values())
-    log.info("tune: %d settings%s, each on %d folds", tried, kind, problem.cv)
+    log.info("tune: %d settings%s, the leading ones on %d folds", len(problem.tried), kind, problem.cv)
     return found
+
+
+def _takes_products(problem: _Problem) -> bool:
+    """Whether several views may have one exact kernel: all samples have all views, and their kernels fit in memory."""
+    estimator, names = problem.estimator, list(problem.views)
+    if (
+        len(names) == 1
+        or is_product(estimator.kernel)
+        or any(presence(view) is not None for view in problem.views.values())
+    ):
+        return False
+    engine, _ = reasoned_engine(estimator.approximation, len(problem.labels), len(names))
+    return all(is_exact(own) for own in per_view("approximation", engine, names).values())
+
+
+def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
+    """The product of the views' distances, which count alike or as labels or outputs say, on the scale of the best setting."""
+    estimator = problem.estimator
+    learned: Literal["tagprop", "alignment"] = "alignment" if problem.real else "tagprop"
+    own: dict[str, Sequence[Any]]
+    if isinstance(estimator, MultiViewRidge):
+        distances = estimator.distances
+        own = {"kernel": ["product"], "weights": [None, learned], "gamma": [estimator.gamma]}
+    else:
+        distances, own = "auto", {"kernel": [ProductKernel(), ProductKernel(weights=learned)]}
+    named = named_distances(distances, problem.views).values()
+    scale = best["prepare__scale"] if set(named) == {"l2"} else estimator._prepare.scale
+    kept = {key: [best[key]] for key in ("intercept", "n_components", "balance", "decoder") if key in best}
+    return own | kept | {"prepare__scale": [scale], "ridge": _RIDGES}
 
 
 def _takes_powers(kernel: Any, problem: _Problem) -> bool:
@@ -414,8 +487,8 @@ def _takes_powers(kernel: Any, problem: _Problem) -> bool:
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kernel, scale and combination of views of a setting."""
-    return tuple(str(row.get(key)) for key in ("kernel", "prepare__scale", "combine"))
+    """The kernel, scale, combination and weights of views of a setting."""
+    return tuple(str(row.get(key)) for key in ("kernel", "prepare__scale", "combine", "weights"))
 
 
 def _fixed(row: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
@@ -456,6 +529,10 @@ def _first_round(problem: _Problem) -> list[Grid]:
     grids: list[Grid] = []
     more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
+    if (
+        problem.rule is not None and problem.leaves_out
+    ):  # kernels that plain scores rank low may be the best under a rule
+        more = {**more, **problem.decoders}
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]

@@ -1,28 +1,37 @@
-"""The page itself: what it asks for, and what it is answered."""
+"""The page of `dmo serve`: its routes, what it is answered, and the limits of what is sent to it."""
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
+import math
+import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import h11
 from anyio import to_thread
 from pydantic import BaseModel, Field, ValidationError
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
+from starlette.datastructures import Headers, MutableHeaders, UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import dmo
 from dmo.errors import UserError, visible
 from dmo.formats.files import suffix
-from dmo.serve.guard import Guard, Limits
 from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv, readers
 
 _PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js", "/openapi.json": "openapi.json"}
@@ -134,3 +143,198 @@ def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
     return JSONResponse({"error": visible(str(error))}, 422)
+
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+MINUTE = 60.0
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing but the page's own files, and pictures of what was dropped: a label or a name of a file is never code."""
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",  # the address holds the token
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on requests."""
+
+    megabytes: float = 64  # of the body of a request, 2^20 bytes each
+    files: int = 32  # in a request
+    rows: int = 500  # of a file
+    at_once: int = 16  # requests in work; a browser has six for a page
+    a_minute: int = 600  # requests
+    seconds: float = 60  # for a request
+
+    @property
+    def bytes(self) -> int:
+        """Of the body of a request."""
+        return int(self.megabytes * 2**20)
+
+
+@dataclass(eq=False)
+class Guard:
+    """An ASGI application behind a token in its address, within limits."""
+
+    # In this order: the name in the address must be an IP address, localhost or `host`, so that a page elsewhere
+    # whose own name was made to point here (DNS rebinding) gets nothing; the first part of the path must be the
+    # token, compared in constant time; a request that a page of another origin sends is refused; then the limits. All
+    # answers carry `HEADERS`.
+
+    app: Any  # sees paths without the token
+    token: str  # the secret
+    limits: Limits  # on requests
+    host: str  # name that the page is reached by
+    _begun: deque[float] = field(default_factory=deque)
+    _working: int = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        started = False
+
+        async def answer(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            status, reason = refusal
+            await JSONResponse({"error": reason}, status, {"connection": "close"})(scope, receive, answer)
+            return
+        self._working += 1
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                await self.app(self._inside(scope), self._measured(receive), answer)
+        except TimeoutError:
+            if not started:
+                reason = f"no answer after {self.limits.seconds:g} seconds; send less at once, or raise --seconds"
+                await JSONResponse({"error": reason}, 503, {"connection": "close"})(scope, receive, answer)
+        except ClientDisconnect:  # who sent half a body hears no answer, and nobody else need hear of it
+            pass
+        finally:
+            self._working -= 1
+
+    def knows(self, host: str) -> bool:
+        """Whether a page is meant by the name in an address."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return _is_address(name) or name in ("localhost", self.host.lower())
+
+    def _refusal(self, scope: Message) -> tuple[int, str] | None:
+        """(status, reason) of a request that is not worked on."""
+        headers, now = Headers(scope=scope), time.monotonic()
+        if not self.knows(headers.get("host", "")):
+            return 421, "this page has another address; open the one that dmo serve printed"
+        given, _, _ = scope["path"].removeprefix("/").partition("/")
+        if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
+            return 404, "nothing is here; open the address that dmo serve printed, with its token"
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != headers.get("host"):
+            return 403, "another page asks for this one"
+        while self._begun and now - self._begun[0] > MINUTE:
+            self._begun.popleft()
+        if len(self._begun) >= self.limits.a_minute:
+            return 429, f"more than {self.limits.a_minute} requests in a minute; wait a while"
+        if self._working >= self.limits.at_once:
+            return 503, f"{self.limits.at_once} requests are in work; wait until one is answered"
+        self._begun.append(now)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.limits.bytes:
+            return 413, self._too_large
+        return None
+
+    @property
+    def _too_large(self) -> str:
+        return f"more than {self.limits.megabytes:g} MiB in a request; send fewer files at once, or smaller ones"
+
+    def _inside(self, scope: Message) -> Message:
+        """The request as the application sees it, below the token."""
+        return {**scope, "root_path": scope.get("root_path", "") + "/" + self.token}
+
+    def _measured(self, receive: Receive) -> Receive:
+        """The body, to the limit: a length need not be told in advance, or truly."""
+        seen = 0
+
+        async def measured() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self.limits.bytes:
+                raise HTTPException(413, self._too_large)
+            return message
+
+        return measured
+
+
+class _Connection(H11Protocol):
+    """A connection that ends where the head of a request takes too long, and makes room for others while it says nothing.
+
+    uvicorn itself waits for ever for the first byte, and then turns away whoever comes after `limit_concurrency` of such.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._wait()
+        silent = [one for one in self.connections if isinstance(one, _Connection) and one is not self and one.is_silent]
+        if len(self.connections) >= (self.limit_concurrency or math.inf) and silent:
+            min(silent, key=lambda one: one._since)._end()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_silent:
+            self._late.cancel()
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the head of a request is not there yet."""
+        return self.conn.their_state is h11.IDLE
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(self.timeout_keep_alive, self._end_silent)
+
+    def _end_silent(self) -> None:
+        if self.is_silent:
+            self._end()
+
+    def _end(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

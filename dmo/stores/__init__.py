@@ -6,6 +6,7 @@ with its CRC-32C as it is done, `complete` is written last, and the same call go
 interrupted.
 """
 
+from dmo.stores._arrays import DenseView, SparseView
 from dmo.stores._files import (
     check_output,
     check_output_file,
@@ -18,7 +19,6 @@ from dmo.stores._files import (
 from dmo.stores._folder import StoreError, writing
 from dmo.stores._lock import reserve
 from dmo.stores._schema import Provenance
-from dmo.stores._views import DenseView, SparseView
 from dmo.stores.audit import describe, reopen, verify
 from dmo.stores.features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
 from dmo.stores.kernels import KernelStore, KernelWriter, create_kernel, open_kernel, write_kernel

@@ -20,6 +20,7 @@ from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores._arrays import (
     CRC_BYTES,
+    STEP,
     DenseArray,
     Index,
     Ledger,
@@ -226,8 +227,8 @@ def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[lis
         raise _lost(folder, name, "are missing")
     if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
         raise _lost(folder, name, "fail their checksum")
-    chunk = chunk[:-CRC_BYTES]
-    found = _decode_few(chunk) or _decode_strings(chunk)
+    values = memoryview(chunk)[:-CRC_BYTES]
+    found = _decode_few(values) or _decode_strings(bytes(values))
     if found is None or len(found[1]) != math.prod(known["shape"]):
         raise _lost(folder, name, f"are not {math.prod(known['shape'])} texts")
     return found
@@ -268,20 +269,28 @@ def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes
 _CODES = bytes(range(0xF8, 0x100))  # which UTF-8 has not
 
 
-def _decode_few(chunk: bytes) -> tuple[list[str], np.ndarray] | None:
+def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
     """What `_decode_strings` gives where there are a few different texts; None where there are many, or other ones."""
     # A string is replaced by a byte of its own wherever it stands with its length, which is there alone: lengths end in
-    # three zeros, and texts have none.
-    marks, texts = chunk[4:], list[str]()
-    while rest := marks.lstrip(_CODES):
-        size = int.from_bytes(rest[:4], "little")
-        text = rest[4 : 4 + size]
-        if len(texts) == len(_CODES) or size > 255 or len(text) < size or not text.isascii() or 0 in text:
-            return None
-        marks = marks.replace(rest[: 4 + size], _CODES[len(texts) : len(texts) + 1])
-        texts.append(text.decode())
-    right = len(marks) == int.from_bytes(chunk[:4], "little")
-    return (texts, np.frombuffer(marks, np.uint8) - _CODES[0]) if right else None
+    # three zeros, and texts have none. A piece goes on with the string that the last one cut.
+    known, found, rest = list[bytes](), list[bytes](), b""
+    for start in range(4, len(chunk), STEP):
+        marks = b"".join([rest, chunk[start : start + STEP]])
+        for text, code in zip(known, _CODES):
+            marks = marks.replace(text, bytes([code]))
+        while rest := marks.lstrip(_CODES):
+            size = int.from_bytes(rest[:4], "little")
+            text = rest[: 4 + size]
+            if len(known) == len(_CODES) or size > 255 or not text[4:].isascii() or 0 in text[4:]:
+                return None
+            if len(text) < 4 + size:
+                break
+            marks = marks.replace(text, _CODES[len(known) : len(known) + 1])
+            known.append(text)
+        found.append(marks[: len(marks) - len(rest)])
+    codes = np.frombuffer(b"".join(found), np.uint8) - _CODES[0]
+    right = not rest and len(codes) == int.from_bytes(chunk[:4], "little")
+    return ([text[4:].decode() for text in known], codes) if right else None
 
 
 def _decode_strings(chunk: bytes) -> tuple[list[str], np.ndarray] | None:

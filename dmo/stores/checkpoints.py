@@ -110,6 +110,11 @@ def part_of_more(save: Callable[[], None]) -> Iterator[None]:
             save()
 
 
+def keeps_states() -> bool:
+    """Whether there is a `checkpoints` block around this."""
+    return _place.get() is not None
+
+
 class Checkpoint:
     """The state of one iteration in the `checkpoints` block around it; without one, nothing is kept at no cost.
 

@@ -14,10 +14,9 @@ import scipy
 from dmo.blocks import Subset, row_numbers
 from dmo.errors import UserError
 from dmo.stores import _writer
-from dmo.stores._arrays import CODECS, DenseArray, SparseArray
+from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
 from dmo.stores._folder import Folder, StoreError
 from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
-from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import (
     Blocks,
     Stored,
@@ -590,20 +589,24 @@ class FeatureStore(Stored):
                 coordinates[f"{name}_present"] = ("sample", self.views[name].present)
         return xr.Dataset(arrays, coordinates, self.attributes)
 
-    def select(self, split: str | None) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
+    def select(
+        self, split: str | None, with_labels: bool = True
+    ) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
         """Select the samples of one split; only the rows that are asked for are read, later.
 
         Parameters
         ----------
         split : str or None
             Its name; None: all samples.
+        with_labels : bool, default=True
+            Read the labels.
 
         Returns
         -------
         views : dict of str to Subset
             Row sources of the m samples.
         labels : ndarray of shape (m, L), uint8, or None
-            Their labels, where the store has any.
+            Their labels, where the store has any and they are read.
         index : ndarray of shape (m,)
             Their row numbers.
 
@@ -613,7 +616,7 @@ class FeatureStore(Stored):
             For a split that the store lacks.
         """
         index = self.split_rows(split)
-        labels = None if self.labels is None else self.labels[index]
+        labels = self.labels[index] if with_labels and self.labels is not None else None
         some = row_numbers(index)  # which all views share
         return {name: Subset(view, some) for name, view in self.views.items()}, labels, index
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.stores import _writer
-from dmo.stores._arrays import DenseArray
+from dmo.stores._arrays import DenseArray, DenseView
 from dmo.stores._folder import Folder
 from dmo.stores._schema import Provenance, new_attributes, open_root
-from dmo.stores._views import DenseView
 from dmo.stores._writer import (
     Blocks,
     Stored,

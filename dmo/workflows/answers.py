@@ -6,7 +6,6 @@ import csv
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import Subset, presence
+from dmo.blocks import presence
 from dmo.errors import UserError
 from dmo.features.images import find_images
 from dmo.formats.files import Stacked, csv_rows, existing
@@ -343,10 +342,9 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
     rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
-    views = {name: Subset(view.source, view.index[rows]) for name, view in applied.views.items()}
-    some = replace(applied, index=applied.index[rows], views=views)
     if not len(rows):
         return None
+    some = applied.keep(rows)
 
     def measured(model: Any) -> dict[str, Any]:
         scores, sets = np.split(rows_of(some, lambda views: decided_rows(model, views)), 2, axis=1)

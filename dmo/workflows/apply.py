@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -19,6 +19,7 @@ from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
+from dmo.metrics import with_ancestors
 from dmo.workflows.program import Session
 
 ALL = "all"
@@ -48,9 +49,20 @@ class AppliedModel:
     def n(self) -> int:
         return len(self.index)
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Digests of what rows of these samples are made from."""
+        return {name: fingerprint(view) for name, view in self.views.items()} | {"the model": self.contents}
+
     def some(self, rows: slice | np.ndarray) -> dict[str, Rows]:
         """The views of some of the samples."""
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
+
+    def keep(self, rows: np.ndarray) -> AppliedModel:
+        """The same model with some of the samples."""
+        Y = None if self.Y is None else self.Y[rows]
+        views = {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
+        return replace(self, views=views, Y=Y, index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         """Label scores, or real values (m x L), of some of the samples."""
@@ -174,7 +186,7 @@ _VERBS = {"transform": "transform samples", SCORES: "score labels"}
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
-    """The labels of the samples, if they are the labels that the model scores."""
+    """The labels of the samples, if they are the labels that the model scores; in a hierarchy with their ancestors."""
     scored = applied.label_names()
     if applied.Y is None:
         raise stores.StoreError(f"{features} has no labels to compare with; ingest them, or use dmo annotate")
@@ -190,7 +202,8 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
             f"{features}: label {first} is {names[first]!r}, the model has {known[first]!r} there; "
             f"pass a store with the same labels in the same order"
         )
-    return applied.Y
+    pairs = getattr(applied.model, "ancestors_", None)
+    return applied.Y if pairs is None else with_ancestors(applied.Y, pairs)
 
 
 def label_names(model: Any) -> list[str]:
@@ -298,7 +311,6 @@ def write_rows(
     record = {"out": os.fspath(out), "n_samples": applied.n, "columns": count, "split": applied.split, "bytes": size}
     if dry_run:
         return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": size}}
-    contents = {name: fingerprint(view) for name, view in applied.views.items()} | {"the model": applied.contents}
     writer = stores.create_results(
         out,
         applied.n,
@@ -310,7 +322,7 @@ def write_rows(
         sample_ids=applied.ids(),
         split=None if applied.store.split is None else applied.store.split[applied.index].tolist(),
         overwrite=overwrite,
-        provenance=origin(parents, applied.store, applied.split, contents=contents),
+        provenance=origin(parents, applied.store, applied.split, contents=applied.sources),
     )
     missing = writer.missing()
     if not missing:

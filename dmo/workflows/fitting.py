@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, row_numbers
+from dmo.blocks import Rows, Subset
 from dmo.datasets.samples import class_vector
 from dmo.errors import UserError
 from dmo.features.extraction import PART
@@ -21,6 +21,8 @@ from dmo.formats.files import suffix
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import LabelRows, Preparation, preparing
+from dmo.inputs.outputs import hierarchy_of
+from dmo.labels.hierarchy import by_column
 from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
@@ -102,12 +104,10 @@ def open_training(
     if one_view is not None and len(names) != 1:
         raise UserError(f"{one_view} takes one view, got {len(names)}; pass --view with one of {', '.join(names)}")
     chosen = chosen_split(store, split, "train")
-    index, labels = store.split_rows(chosen), store.label_view
-    some = row_numbers(index)
-    Y: Any = LabelRows(Subset(labels, some)) if labels is not None else None
-    if Y is None and store.labels is not None:
-        Y = store.labels[index]
-    return Training(store, {name: Subset(store.views[name], some) for name in names}, Y, chosen)
+    labels = store.label_view
+    found, Y, _ = store.select(chosen, labels is None)
+    stored = None if labels is None else LabelRows(Subset(labels, found[names[0]].index))
+    return Training(store, {name: found[name] for name in names}, Y if stored is None else stored, chosen)
 
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> str:
@@ -176,6 +176,9 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
             "made: dmo ingest files --labels FILE or --label-columns NAMES, dmo extract --labels folders or FILE"
         )
     _check_gaps(estimator, training)
+    tree = hierarchy_of(estimator)
+    if tree is not None and training.store.label_names is not None:
+        estimator.set_params(decoder__hierarchy=by_column(tree, training.store.label_names))
     said = [f"{type(estimator).__name__} on {training.samples}"]
     if "kernel" in known:
         kernels = with_auto_kernels(estimator.kernel, training)

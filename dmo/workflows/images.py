@@ -14,6 +14,7 @@ import numpy as np
 
 from dmo import stores
 from dmo.blocks import row_blocks
+from dmo.demo.digits import DIGITS, digit_image
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
 from dmo.features.images import UnreadableImage, find_images, read_image
@@ -290,7 +291,9 @@ def made_from_images(model: str) -> bool:
 
 
 def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
-    """The image of a sample where the store was made from images that are still there."""
+    """The image of a sample where the store was made from images that are still there, or from scikit-learn's digits."""
+    if store.attributes.get("dataset") == DIGITS:
+        return digit_image(name)
     folder = store.attributes.get("folder")
     if folder is None or store.attributes.get("dataset") != PART:
         return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import psutil
 from sklearn.base import clone, is_regressor
 
 from dmo.blocks import Rows, rows
@@ -21,8 +22,7 @@ from dmo.inputs import per_view
 from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
 from dmo.linalg.cg import default_rank
-from dmo.linalg.rows import FAN_IN
-from dmo.linalg.tiles import compact_groups, product_bytes, row_parts, tile_rows, touched_parts
+from dmo.linalg.tiles import product_bytes, product_tasks, tile_rows
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.methods.catalog import METHODS
@@ -46,8 +46,10 @@ _TASK = 8 << 10
 """Bytes of a task in a scheduler, with its history."""
 _OTHERS = 4
 """Tasks beside those of a stage: the data that are sent."""
-WORKER = 250 << 20
-"""Bytes of a worker that holds nothing, with dmo imported."""
+DRIVER, WORKER = 420 << 20, 380 << 20
+"""Bytes of this process, and of a worker, that hold nothing but what a fit loads, of which compiled loops are 160 MiB."""
+_TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
+"""What a task costs the scheduler and this process, and a product a worker for an entry of the kernel and a column."""
 LARGEST = 4 << 30
 """Bytes of the largest worker that is asked for."""
 MOST_WORKERS = 4096
@@ -80,7 +82,7 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
     # Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of
     # what lies in memory of the views. What is sent, the labels of a segment and the last sum (m x m, float64) pass
     # through the scheduler, which holds all tasks that the sum so far was made from.
-    size = BLOCK * task_blocks(n)
+    size = BLOCK * task_blocks(n, columns)
     parts = -(-n // size)
     tasks = 2 * parts - 1
     return _graph(tasks, tasks + _OTHERS, max(sent, segment_tasks(parts) * size * labels, 8 * columns**2))
@@ -91,15 +93,22 @@ def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, co
     sums of these in trees."""
     # Arguments: `products` with each of `kernels` matrices n x n, with n x `columns` right-hand sides (float64),
     # which pass through the scheduler; `resident`: the groups stay in its list.
-    groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
-    touched = [part for group in groups for part in touched_parts(group, block, parts)]
-    tasks = len(groups) + len(touched)
-    for level in np.bincount(touched).tolist():
-        while level > 1:
-            tasks += level // FAN_IN + (level % FAN_IN > 1)
-            level = -(-level // FAN_IN)
-    kept = kernels * len(groups) if resident else 0
+    groups, tasks = product_tasks(n, block, threads)
+    kept = kernels * groups if resident else 0
     return _graph(kept + kernels * products * tasks, kept + tasks + _OTHERS, 8 * n * columns)
+
+
+def useful_threads(n: int, block: int, columns: int, threads: int, stored: bool) -> int:
+    """Count the worker threads from which on a product with tiles takes longer for its tasks than it gains."""
+
+    def seconds(count: int) -> float:
+        tasks = product_tasks(n, block if stored else tile_rows(n, count, block), count)[1]
+        return _TASK_SECONDS * tasks + _PRODUCT_SECONDS * n * n * columns / count
+
+    counts = [1]
+    while counts[-1] < threads and (len(counts) < 2 or seconds(counts[-1]) <= seconds(counts[-2])):
+        counts.append(min(2 * counts[-1], threads))
+    return min(counts, key=seconds)
 
 
 def tall_bytes(n: int, columns: int) -> int:
@@ -107,14 +116,23 @@ def tall_bytes(n: int, columns: int) -> int:
     return 8 * n * columns * _TALL
 
 
-def memory_peak(n: int, columns: int, kernels: int) -> int:
-    """Bytes of this process with so many kernels in memory, beside blocks of n x columns; one alone is copied."""
-    return max(sum(exact_bytes(n, kernels)), sum(exact_bytes(n, 1)) + 8 * n * n) + tall_bytes(n, columns)
+def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsize: int | None = None) -> int:
+    """Bytes of this process with so many kernels in memory, beside blocks of n x columns."""
+    # A float32 factor lies in one array with its kernel; `apart`: not where held-out rows are factorized last, as in
+    # regressions. Half of a float32 matrix more is what it is made and factorized with.
+    entries, factors = exact_bytes(n, kernels, itemsize)
+    single = entries == 4 * kernels * n * n
+    return entries + (4 * apart * n * n if single else factors) + 2 * n * n + tall_bytes(n, columns)
 
 
 def tile_peak(n: int, columns: int, kernels: int) -> int:
-    """Bytes of this process beside tiles: blocks of n x columns, and the preconditioner of every kernel."""
-    return tall_bytes(n, columns) + 8 * n * default_rank(n) * kernels
+    """Bytes of this process beside tiles: blocks of n x columns, and preconditioners of so many kernels that it holds."""
+    return tall_bytes(n, columns) + basis_bytes(n) * (kernels and kernels + 1)  # and the columns that one is made of
+
+
+def basis_bytes(n: int) -> int:
+    """Bytes of a preconditioner."""
+    return 4 * n * default_rank(n)
 
 
 def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
@@ -132,14 +150,14 @@ def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
         if n <= 20_000:
-            lines.append([str(n), "exact, in process", amount(memory_peak(n, labels, views)), *["-"] * 6])
+            lines.append([str(n), "exact, in process", amount(DRIVER + memory_peak(n, labels, views)), *["-"] * 6])
         if n <= 100_000:
             lines.append(_tile_line(n, views, labels, stored=False))
         if n == 100_000:
             lines.append(_tile_line(n, views, labels, stored=True))
         _, driver, worker = moment_bytes(n, views, rank, labels)
         graph = pass_graph(n, views * rank + labels, labels, n)
-        own = [f"nystrom, rank {rank}", amount(driver), "1 or more", amount(WORKER + worker), "-"]
+        own = [f"nystrom, rank {rank}", amount(DRIVER + driver), "1 or more", amount(WORKER + worker), "-"]
         lines.append([str(n), *own, *graph.cells()])
     return lines
 
@@ -150,14 +168,14 @@ def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
         block = Exact().block if stored else tile_rows(n, workers, Exact().block)
         one = product_bytes(n, block, labels, [1] * workers, False)
         kept = product_bytes(n, block, labels, [1] * workers, True) - one  # each view has its tiles
-        worker = WORKER + one + (0 if stored else views * kept)
+        worker = WORKER + one + (0 if stored else views * kept) + basis_bytes(n) * (views + 1) // workers
         if worker <= LARGEST or stored:
             break
     graph = tile_graph(n, block, workers, views, 1, labels, not stored)
     found = ["1 or more" if stored else str(workers), amount(worker)]
     found.append(amount(2 * n * (n + block) * views) if stored else "-")
     name = "exact, " + ("stored" if stored else "resident")
-    return [str(n), name, amount(tile_peak(n, labels, views)), *found, *graph.cells()]
+    return [str(n), name, amount(DRIVER + tile_peak(n, labels, 0)), *found, *graph.cells()]
 
 
 def markdown(lines: list[list[str]]) -> str:
@@ -178,10 +196,11 @@ class Plan:
     kernel_bytes: int  # of kernels, or of what takes their place
     factor_bytes: int  # of what is solved with
     model_bytes: int  # on disk
-    peak_bytes: int  # at most in this process, beside what it holds before; 0: the engine does not say
+    peak_bytes: int  # at most in this process, with what it holds before; 0: the engine does not say
     reason: str = ""  # why this engine or storage was chosen; empty: it was asked for
-    worker_bytes: int = 0  # at most on a worker, beside what it holds before; 0: it runs in this process
+    worker_bytes: int = 0  # at most on a worker that held nothing; 0: it runs in this process
     graph: Graph | None = None
+    held_bytes: int = 0  # of this process without the fit
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the plan as JSON."""
@@ -219,10 +238,20 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | No
 
     views (n, d)
     """
+    found = _planned(estimator, views, labels, n)
+    if found is None:
+        return None
+    held = max(psutil.Process().memory_info().rss, DRIVER)
+    peak, worker = found.peak_bytes and held + found.peak_bytes, found.worker_bytes and WORKER + found.worker_bytes
+    return replace(found, held_bytes=held, peak_bytes=peak, worker_bytes=worker)
+
+
+def _planned(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None) -> Plan | None:
+    """What the fit takes beside what processes hold before."""
     source = next(iter(views.values()))
     n = source.shape[0] if n is None else n
     if isinstance(estimator, (FastTag, NeighborVotes)):
-        return plan_fit(_base_of(estimator, n, len(views)), views, labels, n)
+        return _planned(_base_of(estimator, n, len(views)), views, labels, n)
     if not hasattr(estimator, "approximation") or _on_features(estimator):
         return _without_engine(estimator, views, n, labels)
     if isinstance(estimator, Projection) and getattr(estimator, "kernel", "linear") == "linear":
@@ -266,10 +295,11 @@ def _exact_plan(
     reason = reason or why
     if storage == "memory":
         entries, factors = exact_bytes(n, held)
-        return Plan("exact", storage, entries, factors, model, memory_peak(n, columns, held), reason)
+        peak = memory_peak(n, columns, held, not spectral, 8 if engine.precision == "float64" else None)
+        return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
-    resident, peak = storage == "resident", tile_peak(n, columns, held)
+    resident, peak = storage == "resident", tile_peak(n, columns, held if client is None else 0)
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
     one = product_bytes(n, block, columns, threads, False)
     kept = product_bytes(n, block, columns, threads, True) - one
@@ -278,7 +308,16 @@ def _exact_plan(
     if client is None:
         return Plan("exact", storage, tiles, peak, model, peak + work, reason)
     graph = tile_graph(n, block, sum(threads), kernels, 1, columns, resident)
+    reason = _with_useful(
+        reason, useful_threads(n, engine.block, columns, sum(threads), storage == "stored"), sum(threads)
+    )
+    work += basis_bytes(n) * (held + 1) // len(threads)
     return Plan("exact", storage, tiles, peak, model, peak, reason, work, graph)
+
+
+def _with_useful(reason: str, useful: int, threads: int) -> str:
+    """The reason, and how many worker threads are of use where there are more."""
+    return reason if threads <= useful else f"{reason}; " * bool(reason) + f"{useful} worker threads are of use"
 
 
 def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], reason: str) -> Plan:
@@ -295,9 +334,9 @@ def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], re
     client = current_client()
     if client is None:
         return Plan(name, "moments", gram, 2 * gram, model, peak, reason)
-    graph, parts = pass_graph(n, count * rank + labels, labels, n), -(-n // (BLOCK * task_blocks(n)))
-    if sum(client.nthreads().values()) > parts:
-        reason = f"{reason}; " * bool(reason) + f"{parts} worker threads at most have work at a time"
+    columns = count * rank + labels
+    graph, parts = pass_graph(n, columns, labels, n), -(-n // (BLOCK * task_blocks(n, columns)))
+    reason = _with_useful(reason, parts, sum(client.nthreads().values()))
     return Plan(name, "moments", gram, 2 * gram, model, peak, reason, worker, graph)
 
 

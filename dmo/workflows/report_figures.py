@@ -12,7 +12,7 @@ from dmo.methods.annotator import Decision
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.report import PageFigure, Samples
 from dmo.report.canvas import shown
-from dmo.report.curves import pooled_measures, reliability
+from dmo.report.figures import pooled_measures, reliability
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
 AXES = ("first direction of the label scores", "second direction")

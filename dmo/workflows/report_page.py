@@ -148,6 +148,23 @@ def write_page(
     """
     check_output_file(out)
     judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
+    return page_of(run, judged, features, out, title, sweeps=sweeps, jec=jec, command=command)
+
+
+def page_of(
+    run: Session,
+    judged: Sequence[EvaluatedModel],
+    features: str,
+    out: Path,
+    title: str | None,
+    *,
+    sweeps: Sequence[Mapping[str, Any]] = (),
+    jec: bool = False,
+    command: str = "",
+    lead: str = "",
+    more: Sequence[Part] = (),
+) -> dict[str, Any]:
+    """Write the page of models that have been judged on the samples of a store, with a `lead` and `more` at its end."""
     first = judged[0].applied
     Y = known_labels(first, features)
     names = " and ".join(each.name for each in judged[:2]) + (f" and {len(judged) - 2} more" if len(judged) > 2 else "")
@@ -181,9 +198,10 @@ def write_page(
             *_parameters(evidence.models),
             _views(evidence),
             _costs(evidence),
+            *more,
         ]
         kept = [part for part in parts if not isinstance(part, Table) or part.rows]
-        files = report.write_report(out, heading, kept, _facts(evidence) | made)
+        files = report.write_report(out, heading, kept, _facts(evidence) | made, lead)
         advance(1)
     return _record(judged, others, files)
 

@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from dmo import stores
+from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.workflows.apply import AppliedModel, rows_of
+from dmo.hashing import digest
+from dmo.workflows.apply import AppliedModel, finished_rows, rows_of, write_rows
 from dmo.workflows.images import model_extractor
+from dmo.workflows.program import Session
 
 
-def similar(Z: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Work out how near samples are to a query: cosines of angles, seen from the samples' mean.
+class Places:
+    """Samples in a space (m x p) to search among: by the cosines of angles, seen from their mean."""
 
-    Z (m, p); query (p,) -> (m,)
-    """
-    origin = Z.mean(axis=0)
-    rows, q = np.asarray(Z, dtype=np.float64) - origin, np.asarray(query, dtype=np.float64) - origin
-    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(q)
-    return np.divide(rows @ q, lengths, out=np.zeros(len(rows)), where=lengths > 0)
+    # A query is one float32 product with all directions. It is off by far less than 1e-4, and the rows that come so near
+    # to the best are compared once more in float64.
+
+    def __init__(self, Z: np.ndarray):
+        self.rows, self.origin = Z, Z.mean(axis=0, dtype=np.float64)
+        self.directions = np.empty(Z.shape, np.float32)
+        for where in row_blocks(len(Z), 4096):
+            self.directions[where] = self._seen(Z[where])
+
+    def _seen(self, Z: np.ndarray) -> np.ndarray:
+        """Directions in float64; 0 for rows at the mean."""
+        found = np.asarray(Z, np.float64) - self.origin
+        lengths = np.sqrt(np.einsum("...i,...i->...", found, found))[..., None]
+        found /= np.where(lengths > 0, lengths, 1.0)
+        return found
+
+    def nearest(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Find the rows that are nearest to a query (p), and their cosines."""
+        q, count = self._seen(query), min(count, len(self.rows))
+        rough = self.directions @ q.astype(np.float32)
+        near = np.flatnonzero(rough >= np.partition(rough, -count)[-count] - 1e-4)
+        cosines = self._seen(self.rows[near]) @ q
+        chosen = best(cosines, count)
+        return near[chosen], cosines[chosen]
 
 
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
@@ -51,9 +75,9 @@ def labels_in_common(
 
     known (n, p); Y (n, L); queries (m, p); truth (m, L)
     """
-    found = []
+    found, places = [], Places(known)
     for query, labels in zip(queries, truth, strict=True):
-        near = Y[best(similar(known, query), count)]
+        near = Y[places.nearest(query, count)[0]]
         found.append(float(((near & labels).sum(axis=1) / np.maximum((near | labels).sum(axis=1), 1)).mean()))
     return float(np.mean(found))
 
@@ -80,27 +104,68 @@ def of_image(model: str, path: str) -> dict[str, Any]:
     return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
 
 
-def learned_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndarray:
-    """Place samples in the learned space; a model without one has its label scores instead.
+def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedModel:
+    """Let views count otherwise than they did in the fit: each has its coordinates times a number."""
+    parts = getattr(applied.model, "expansions_", {})
+    if not hasattr(applied.model, "transform") or set(parts) != set(applied.views) or len(parts) < 2:
+        raise UserError(
+            f"--view-weight: this {type(applied.model).__name__} has no coordinates of single views; leave it out, or "
+            "search by a KGHA of several views"
+        )
+    for view, weight in weights.items():
+        if view not in parts or not 0 <= weight < np.inf:
+            raise UserError(f"--view-weight {view}={weight:g}: pass numbers of at least 0 for {', '.join(parts)}")
+    if not any(weights.get(view, 1.0) for view in parts):
+        raise UserError("--view-weight: all views weigh 0; leave one of them out")
+    model, shares = copy.copy(applied.model), {view: weights.get(view, 1.0) for view in parts}
+    model.expansions_ = {
+        view: replace(part, coefficients=shares[view] * part.coefficients, offset=shares[view] * part.offset)
+        for view, part in parts.items()
+    }
+    return replace(applied, model=model, contents=digest(applied.contents, shares))
 
-    query (1, d) -> (m, p)
+
+Compute = Callable[[Mapping[str, Any]], np.ndarray]
+"""Of views of m rows m x p."""
+
+
+def space(applied: AppliedModel) -> tuple[str, Compute]:
+    """Say where samples are searched, and what places them: a model without coordinates has its label scores instead."""
+    if hasattr(applied.model, "transform"):
+        return "embedding", applied.model.transform
+    return "scores", applied.scores
+
+
+def all_rows(
+    run: Session, applied: AppliedModel, kind: str, compute: Compute, index: str | None, parents: Sequence[str]
+) -> np.ndarray:
+    """Compute rows of all samples, or read them in the result store `index`, made of this model and these samples.
+
+    -> (m, p)
     """
-    if not hasattr(applied.model, "transform"):
-        return rows_of(applied, applied.scores) if query is None else applied.scores(query)
-    if query is not None:
-        return applied.model.transform(query)
-    return rows_of(applied, lambda views: applied.model.transform(views), "embed samples")
+    if index is None:
+        return rows_of(applied, compute, f"{kind} of samples")
+    kept = finished_rows(index)
+    if kept is not None and kept.kind != kind:
+        raise UserError(f"--index {index} holds {kept.kind}, needed is a store of {kind}; choose another path")
+    if kept is None or kept.root["provenance"]["parameters"].get("contents") != applied.sources:
+        if kept is not None:
+            run.note(f"{index} is of another model, or of other samples: it is made anew")
+        width = compute(applied.some(slice(0, 1))).shape[1]
+        write_rows(run, applied, compute, index, width, kind, parents=parents, overwrite=kept is not None)
+        kept = stores.open_results(index)
+    return kept[:]
 
 
-def found_rows(applied: AppliedModel, values: np.ndarray, rows: np.ndarray) -> list[dict[str, Any]]:
+def found_rows(applied: AppliedModel, rows: np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
     """List the samples that were found.
 
-    values (m,)
+    rows, values (k,)
     """
     ids, names = applied.ids(), applied.store.label_names
     found = []
-    for i in rows:
-        entry: dict[str, Any] = {"sample": ids[i], "value": round(float(values[i]), 6)}
+    for i, value in zip(rows, values, strict=True):
+        entry: dict[str, Any] = {"sample": ids[i], "value": round(float(value), 6)}
         if applied.Y is not None and applied.store.real_labels:
             entry["values"] = dict(zip(applied.label_names(), applied.Y[i].tolist(), strict=True))
         elif applied.Y is not None and names is not None:

@@ -13,10 +13,25 @@ import numpy as np
 from dmo.errors import UserError, visible
 from dmo.formats.labels import SEPARATORS
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
-from dmo.workflows.apply import AppliedModel, guarded, rows_of
+from dmo.workflows.apply import ALL, SCORES, AppliedModel, guarded, open_applied, rows_of
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
+HELD_OUT = ("test", "val", "valid", "validation", "dev")
+"""Splits whose samples models are judged by: nobody is asked for their labels, which `dmo update` would learn."""
+
+
+def open_suggested(model: str, features: str, split: str | None) -> AppliedModel:
+    """A model and the samples of a split that may be suggested; of none those that no split holds out."""
+    applied = open_applied(model, features, split, ALL, SCORES)
+    if split is not None or applied.store.split is None:
+        return applied
+    rows = np.flatnonzero(~np.isin(applied.store.split, HELD_OUT))
+    if not len(rows):
+        raise UserError(
+            f"{features} has samples of {', '.join(applied.store.splits)} alone; pass --split with one of them"
+        )
+    return applied.keep(rows)
 
 
 def suggestions(

@@ -45,9 +45,10 @@ from dmo.workflows.apply import (
     learned_values,
     open_applied,
     read_with_contents,
+    rows_of,
 )
 from dmo.workflows.images import made_from_images, model_extractor, stored_image
-from dmo.workflows.search import best, found_rows, learned_space, similar
+from dmo.workflows.search import Places, found_rows, space
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +60,8 @@ IDS = ("id", "document", *NAMES)
 _MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
 """Bytes for reading beside those of the rows (pyarrow reserves a gigabyte of addresses before it uses any), which are held
 so many times; columns of a table beside those of the model."""
+_SMALL = 1 << 16
+"""Bytes of text that are read where the model is: a process for them takes ten times as long, and they hold no bomb."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
 """Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
 
@@ -99,10 +102,10 @@ class Trial:
         return dict(self.model.view_widths_)
 
     @cached_property
-    def places(self) -> np.ndarray:
+    def places(self) -> Places:
         """The known samples in the learned space."""
         assert self.known is not None
-        return learned_space(self.known, None)
+        return Places(rows_of(self.known, space(self.known)[1], "place samples"))
 
     def images(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
         """Describe images as the training images were, and answer."""
@@ -117,7 +120,8 @@ class Trial:
 
     def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
         """Read the rows of samples, from one file for all views or one for each, and answer."""
-        views, ids = self._all(uploads) if seconds is None else self._apart(uploads, seconds)
+        small = all(one.path.suffix in (".csv", ".tsv") and one.path.stat().st_size <= _SMALL for one in uploads)
+        views, ids = self._all(uploads) if small or seconds is None else self._apart(uploads, seconds)
         counts = {view: X.shape[0] for view, X in views.items()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{view} {n}" for view, n in counts.items())
@@ -200,9 +204,8 @@ class Trial:
         Z = self.model.transform(views) if hasattr(self.model, "transform") else scores
         found = []
         for z in np.asarray(Z):
-            values = similar(self.places, z)
-            near = best(values, NEIGHBORS)
-            found.append([entry | {"row": int(i)} for i, entry in zip(near, found_rows(self.known, values, near))])
+            near, values = self.places.nearest(z, NEIGHBORS)
+            found.append([entry | {"row": int(i)} for i, entry in zip(near, found_rows(self.known, near, values))])
         return found
 
     def thumbnail(self, row: int) -> bytes | None:

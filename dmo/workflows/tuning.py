@@ -97,7 +97,7 @@ def write_sweep(
     ranked = sorted(result.table, key=lambda row: -row["mean"])
     rows = [[_cell(row.get(key)) for key in keys] for row in ranked]
     table = Table("All settings, best first", keys, rows, interactive=True)
-    facts = {"metric": result.metric, "settings": len(result.table), "best": f"{result.best_score:.4f}"}
+    facts = {"metric": result.metric, "settings": result.tried, "best": f"{result.best_score:.4f}"}
     facts |= {"best setting": ", ".join(f"{key} {shown(value)}" for key, value in result.best_params.items())}
     facts |= {"dmo": dmo.__version__, "date": date.today().isoformat()}
     figures = [*sweep_figures(result.table, result.metric), *learning_figures(curve, result.metric)]

@@ -34,7 +34,7 @@ from dmo.cluster.settings import Backend, default_backend, setting, tls
 from dmo.cluster.targets import local_sizes, scheduler_address
 from dmo.features import Recipe
 from dmo.features.extraction import PART, Extractor
-from dmo.features.words import Vocabulary
+from dmo.features.sets import Vocabulary
 from dmo.methods import KGHA, MultiViewRidge
 from dmo.persistence import load
 from dmo.stores._arrays import checksum

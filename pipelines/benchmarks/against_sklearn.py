@@ -1,20 +1,26 @@
 """`dmo.tune` without options beside scikit-learn's estimators, each tuned on the training rows by the same metric.
 
-    python -m pipelines.benchmarks.against_sklearn --data FOLDER --rows rows.json --sets emotions,scene,yeast
+    python -m pipelines.benchmarks.against_sklearn --data FOLDER --rows rows.json --sets emotions,scene,yeast --seeds 5
     python -m pipelines.benchmarks.against_sklearn --rows rows.json --table table.md
 
-Sets of labels, of classes and of real targets, in the split that they come with, else a quarter of the rows is the test.
-Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500: 150
-labels). drawn-labels and drawn-targets are scikit-learn's generators with columns in units from 1e-4 to 1e4. A rival gets
-rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than a factor of 100), a
-grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come from the one threshold
-that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU seconds are of tuning,
-final fit and scores, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is not done again.
+Sets of labels, of classes and of real targets. The first seed takes the split that a set comes with; every other seed, and
+every seed where there is none, draws a quarter of the rows as the test. Figures are means over seeds, with their deviation
+after +-. Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500:
+150 labels). drawn-labels and drawn-targets are scikit-learn's generators with columns in units from 1e-4 to 1e4. A rival
+gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than a factor of 100),
+a grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself. Its label sets come from thresholds that
+are best for its cross-validated scores: one for micro F1, one a label for macro F1. Ours are what `predict` says, and for
+macro F1 what it says after a second fit of the same settings with decoder="f1-macro". Trees' scores of labels are
+probabilities. Views stand side by side but for "stacking" (a logistic regression of the held-out probabilities of one
+support vector machine a view) and "MCCA + logistic" (cca-zoo, after 100 principal components a view). Test rows are scored
+once, by the final settings. CPU seconds are of tuning, final fit and scores of one seed, of all threads: run it with
+OPENBLAS_NUM_THREADS=1. What the file of rows has is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 import warnings
@@ -26,27 +32,37 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from cca_zoo.linear import MCCA
 from sklearn import datasets
-from sklearn.base import clone
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.base import BaseEstimator, clone
+from sklearn.decomposition import PCA
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+    StackingClassifier,
+)
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import precision_recall_curve
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVC, SVR
 
 import dmo
 from dmo.blocks import rows
 from dmo.datasets import ingest
 from dmo.datasets.samples import read_samples, share_out
-from dmo.decide.probabilities import best_threshold
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.metrics import metric_of, ranking_scores, regression_scores, set_scores
-from dmo.metrics.annotation import auc_macro
+from dmo.metrics.annotation import auc_macro, f1_macro
 from dmo.select.sweeps import settings, stratified_folds
 from pipelines.datasets.reuters import ingest_reuters
 
@@ -58,8 +74,21 @@ CLASSES |= {"digits": datasets.load_digits}
 TARGETS = {"diabetes": datasets.load_diabetes, "linnerud": datasets.load_linnerud}
 REAL = {"edm": 2, "enb": 2, "jura": 3, "slump": 3, "sf1": 3, "scpf": 3, "osales": 12}
 COREL = ("dense_hue", "harris_hue", "gist")
-FIGURES = {"labels": ("LRAP", "micro F1", "macro AUC"), "real": ("RMSE", "aRRMSE", "R2")}
+MATLAB = {
+    "arts": ("labels/arts.mat::data", "labels/arts.mat::target.T"),
+    "slashdot": ("labels/slashdot.mat::data", "labels/slashdot.mat::target.T"),
+    "leaves": ("multi_view/100Leaves.mat::X", "multi_view/100Leaves.mat::Y"),
+    "mnist4": ("multi_view/MNIST-4.mat::X", "multi_view/MNIST-4.mat::y"),
+    "bbcsport": (
+        "multi_view/BBCSport.mat::data{1}.T multi_view/BBCSport.mat::data{2}.T",
+        "multi_view/BBCSport.mat::truelabel",
+    ),
+}
+FIGURES = {"labels": ("LRAP", "micro F1", "macro AUC", "macro F1"), "real": ("RMSE", "aRRMSE", "R2")}
 """Of labels and classes (whose micro F1 is the accuracy), and of real targets."""
+TREES = (RandomForestRegressor, ExtraTreesRegressor, HistGradientBoostingRegressor, HistGradientBoostingClassifier)
+Found = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Scores of test rows, and their label sets for micro and for macro F1."""
 
 
 @dataclass
@@ -83,8 +112,8 @@ class Problem:
         return filled.transform(old), filled.transform(new)
 
 
-def read(name: str, data: Path) -> Problem:
-    """A set, of at most so many rows."""
+def read(name: str, data: Path, seed: int) -> Problem:
+    """A set, of at most so many rows; every seed but 0 draws a split."""
     split, kind = None, "labels"
     if name in CLASSES:
         X, y = CLASSES[name](return_X_y=True)
@@ -98,6 +127,11 @@ def read(name: str, data: Path) -> Problem:
     elif name in REAL:
         X, Y = read_arff(data / f"multi_target/{name}.arff", -REAL[name])
         views, kind = {"x": rows(X)}, "real"
+    elif name in MATLAB:
+        features, labels = ([str(data / part) for part in files.split()] for files in MATLAB[name])
+        given = dict(zip(("a", "b"), features, strict=True)) if len(features) == 2 else features[0]
+        samples = read_samples(given, labels[0])
+        views, Y, kind = samples.views, samples.labels, "labels" if "target" in labels[0] else "classes"
     elif name in MULAN:
         files = {part: data / f"mulan/{name}/{name}-{part}.arff.xz" for part in ("train", "test")}
         whole = data / f"mulan/{name}/{name}.arff.xz"
@@ -107,11 +141,11 @@ def read(name: str, data: Path) -> Problem:
         views, Y, split = samples.views, samples.labels, samples.split
     else:
         views, Y, split = _ingested(name, data)
-    split = share_out(Y, len(Y), 0.25) if split is None else split
+    split = share_out(Y, len(Y), 0.25, seed) if split is None or seed else split
     wide = sum(view.shape[1] for view in views.values()) > 1500
     most = 500 if Y.shape[1] > 150 else 1000 if Y.shape[1] > 60 or wide else 2000
     chosen = [np.flatnonzero(np.asarray(split) == part) for part in ("train", "test")]
-    old, new = (np.sort(np.random.default_rng(0).permutation(index)[:most]) for index in chosen)
+    old, new = (np.sort(np.random.default_rng(seed).permutation(index)[:most]) for index in chosen)
     Y, parts = np.asarray(Y), [{view: _part(block, index) for view, block in views.items()} for index in (old, new)]
     return Problem(parts[0], Y[old], parts[1], Y[new], kind, len(Y))
 
@@ -152,24 +186,67 @@ def _part(block: Any, index: np.ndarray) -> Any:
     return scipy.sparse.csr_array(block)[index] if scipy.sparse.issparse(block) else np.asarray(block)[index]
 
 
+class Views(BaseEstimator):
+    """An estimator of views that stand side by side: a machine a view under a logistic regression, or MCCA before one."""
+
+    def __init__(self, widths: tuple[int, ...] = (), C: float = 1.0, components: int = 0) -> None:
+        self.widths, self.C, self.components = widths, C, components
+
+    def fit(self, X: Any, Y: np.ndarray) -> Views:
+        ends = np.cumsum((0, *self.widths))
+        parts = [FunctionTransformer(lambda X, a=a, b=b: X[:, a:b]) for a, b in itertools.pairwise(ends)]
+        if self.components:
+            reduced = [
+                make_pipeline(part, PCA(min(100, width, len(Y) - 1), random_state=0))
+                for part, width in zip(parts, self.widths, strict=True)
+            ]
+            views = [part.fit_transform(X) for part in reduced]
+            common = MCCA(min(self.components, *(view.shape[1] for view in views)), shrinkage=0.1).fit(views)
+            self.rows_ = lambda X: np.hstack(common.transform([part.transform(X) for part in reduced]))
+            self.model_ = make_pipeline(StandardScaler(), LogisticRegression(C=self.C, max_iter=200))
+        else:
+            machines = [make_pipeline(part, SVC(C=self.C, decision_function_shape="ovr")) for part in parts]
+            self.rows_ = lambda X: X
+            self.model_ = StackingClassifier([(f"view {number}", one) for number, one in enumerate(machines)], cv=3)
+        self.model_.fit(self.rows_(X), Y.argmax(axis=1))
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return self.model_.predict_proba(self.rows_(X))
+
+
 def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
     """Estimator and grid by name; widths of kernels for columns of deviation 1, or as they come."""
     real, many = problem.kind == "real", problem.Y.shape[1] > 20
-    trees = RandomForestRegressor(50 if many else 100, random_state=0)
+    sizes = {"n_estimators": 50 if many else 100, "random_state": 0}
+    features = {"max_features": ("sqrt",) if many else ("sqrt", 0.3)}
     neighbors = [k for k in (5, 10, 20, 40) if k <= X.shape[0] // 2]
     found: dict[str, tuple[Any, Mapping[str, Any]]] = {
         "Ridge": (Ridge(), {"alpha": POWERS}),
         "KernelRidge": (KernelRidge(kernel="rbf"), {"alpha": (0.001, *POWERS[:4]), "gamma": (0.3, 1.0, 3.0)}),
         "kNN": (KNeighborsRegressor(weights="distance"), {"n_neighbors": neighbors}),
-        "forest": (trees, {"max_features": ("sqrt",) if many else ("sqrt", 0.3)}),
+        "forest": (RandomForestRegressor(**sizes), features),
+        "ExtraTrees": (ExtraTreesRegressor(**sizes), features),
     }
     if real:
         machine = MultiOutputRegressor(SVR())
         found["SVR"] = machine, {"estimator__C": (0.1, 1.0, 10.0, 100.0), "estimator__gamma": (0.3, 1.0, 3.0)}
+        one = HistGradientBoostingRegressor(random_state=0)
+        found["boosting"] = MultiOutputRegressor(one), {"estimator__max_leaf_nodes": (7, 31)}
     else:
         solver = "liblinear" if scipy.sparse.issparse(X) or many else "lbfgs"
         one = OneVsRestClassifier(LogisticRegression(max_iter=200, solver=solver))
         found["logistic"] = one, {"estimator__C": (0.1, 1.0, 10.0) if many else (0.01, 0.1, 1.0, 10.0)}
+        if not many and X.shape[1] <= 500 and not scipy.sparse.issparse(X):
+            one = HistGradientBoostingClassifier(max_iter=50, random_state=0)
+            found["boosting"] = OneVsRestClassifier(one), {"estimator__max_leaf_nodes": (7, 31)}
+    if real and X.shape[0] <= 1000 and X.shape[1] <= 100:  # its widths follow from the likelihood
+        kernel = ConstantKernel() * RBF(np.sqrt(X.shape[1])) + WhiteKernel()
+        found["Gaussian process"] = GaussianProcessRegressor(kernel, random_state=0), {}
+    if problem.kind == "classes" and len(problem.views) > 1:
+        views = Views(tuple(view.shape[1] for view in problem.views.values()))
+        found["stacking"] = views, {"C": (1.0, 10.0, 100.0)}
+        found["MCCA + logistic"] = views, {"components": (10, 30), "C": (0.1, 1.0, 10.0)}
     return found
 
 
@@ -208,11 +285,12 @@ def judge(kind: str) -> Callable[[np.ndarray, np.ndarray], float]:
     return metric_of("accuracy" if kind == "classes" else "ranking")
 
 
-def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str) -> tuple[Any, float]:
-    """The best setting fitted on all rows, and the threshold of micro F1 of its cross-validated scores."""
+def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str) -> tuple[Any, np.ndarray]:
+    """The best setting fitted on all rows, and the cross-validated scores."""
     fold, rate = stratified_folds(Y, FOLDS), judge(kind)
     best: tuple[float, Any, dict[str, Any], np.ndarray] = (-np.inf, None, {}, np.zeros(Y.shape))
-    for scale in scales(X) if not isinstance(model, RandomForestRegressor) else ["passthrough"]:
+    trees = isinstance(getattr(model, "estimator", model), TREES)
+    for scale in ["passthrough"] if trees else [StandardScaler()] if isinstance(model, Views) else scales(X):
         for setting in settings(grid):
             held = np.zeros(Y.shape)
             for number in range(FOLDS):
@@ -221,57 +299,72 @@ def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str)
             mean = float(np.mean([rate(Y[fold == number], held[fold == number]) for number in range(FOLDS)]))
             if mean > best[0]:
                 best = mean, scale, setting, held
-    threshold = 0.0 if kind == "real" else best_threshold(best[3].ravel(), Y.ravel())
-    return fitted(model, best[2], best[1], X, Y), threshold
+    return fitted(model, best[2], best[1], X, Y), best[3]
 
 
-def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
+def best_threshold(scores: np.ndarray, Y: np.ndarray) -> float:
+    """The score from which on labels are set for the best F1; scores (m,), Y (m,)."""
+    precision, recall, at = precision_recall_curve(Y, scores)
+    return float(at[np.argmax((precision * recall / np.maximum(precision + recall, 1e-12))[:-1])])
+
+
+def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> Found:
     """Scores, or predictions, and label sets of the test rows by a rival."""
     X, new = problem.stacked()
-    if isinstance(model, (Ridge, RandomForestRegressor)) and scipy.sparse.issparse(X):  # slow of sparse rows
+    if isinstance(model, (Ridge, Views, *TREES)) and scipy.sparse.issparse(X):  # slow of sparse rows, or takes none
         X, new = X.toarray(), new.toarray()
     if problem.kind == "real":
         mean, deviation = problem.Y.mean(axis=0), problem.Y.std(axis=0)
         found, _ = tuned(model, grid, X, (problem.Y - mean) / deviation, "real")
-        return scored(found, new) * deviation + mean, None
+        return scored(found, new) * deviation + mean, None, None
     occurs = problem.Y.any(axis=0) & ~problem.Y.all(axis=0)
-    found, threshold = tuned(model, grid, X, problem.Y[:, occurs], problem.kind)
+    Y = problem.Y[:, occurs]
+    found, held = tuned(model, grid, X, Y, problem.kind)
     scores = np.full(problem.truth.shape, -1e9)
     scores[:, occurs] = scored(found, new)
     if problem.kind == "classes":
-        return scores, (scores == scores.max(axis=1, keepdims=True)).astype(np.uint8)
-    return scores, (scores > threshold).astype(np.uint8)
+        sets = scores == scores.max(axis=1, keepdims=True)
+        return scores, sets, sets
+    each = np.zeros(problem.truth.shape[1])
+    each[occurs] = [best_threshold(held[:, label], Y[:, label]) for label in range(Y.shape[1])]
+    return scores, scores >= best_threshold(held.ravel(), Y.ravel()), scores >= each
 
 
-def ours(estimator: Any, problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
+def ours(estimator: Any, problem: Problem) -> Found:
     """The same by `dmo.tune`."""
     X, new = problem.views, problem.new
     if problem.kind == "real":
-        return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)).reshape(problem.truth.shape), None
+        return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)).reshape(problem.truth.shape), None, None
     model = dmo.tune(estimator, X, problem.Y.argmax(axis=1) if problem.kind == "classes" else problem.Y)
     found = model.decide(new)
-    return found.scores, found.sets.astype(np.uint8)
+    if problem.kind == "classes":
+        return found.scores, found.sets, found.sets
+    again = clone(model).set_params(decoder="f1-macro").fit(X, problem.Y)
+    return found.scores, found.sets, again.decide(new).sets
 
 
-def figures(problem: Problem, scores: np.ndarray, sets: np.ndarray | None) -> tuple[float, float, float]:
-    """Those of FIGURES; AUC of labels with both classes."""
-    if sets is None:
+def figures(
+    problem: Problem, scores: np.ndarray, sets: np.ndarray | None, each: np.ndarray | None
+) -> tuple[float, ...]:
+    """Those of FIGURES; AUC and macro F1 of labels with both classes."""
+    if sets is None or each is None:
         found = regression_scores(problem.truth, scores, problem.Y.mean(axis=0))
         return found.rmse, found.arrmse, found.r2
     Y = problem.truth.astype(np.uint8)
     mixed = Y.any(axis=0) & ~Y.all(axis=0)
     micro = set_scores(Y, sets.astype(np.uint8)).f1_micro
-    return ranking_scores(Y, scores).lrap, micro, auc_macro(Y[:, mixed], scores[:, mixed])
+    macro = f1_macro(Y[:, mixed], each[:, mixed].astype(np.uint8))
+    return ranking_scores(Y, scores).lrap, micro, auc_macro(Y[:, mixed], scores[:, mixed]), macro
 
 
-def compare(name: str, problem: Problem, done: list[dict[str, Any]], kept: Path, only: str) -> None:
+def compare(name: str, seed: int, problem: Problem, done: list[dict[str, Any]], kept: Path, only: str) -> None:
     """A row per method, written as soon as it is there."""
-    known = {(row["set"], row["method"]) for row in done}
-    names = ("ridge", "kgha", "lltsvr") if problem.kind == "real" else ("ridge", "kgha")
+    known = {(row["set"], row["method"], row["seed"]) for row in done}
+    names = ("ridge", "lltsvr") if problem.kind == "real" else ("ridge",)
     gaps: dict[str, Any] = {"impute": "mean"} if any(_gaps(block) for block in problem.views.values()) else {}
-    real: dict[str, Any] = dict.fromkeys(("ridge", "kgha"), {"targets": "real"} if problem.kind == "real" else {})
-    kinds = {"ridge": dmo.MultiViewRidge, "kgha": dmo.KGHA, "lltsvr": dmo.LLTSVR}
-    works: dict[str, Callable[[], tuple[np.ndarray, np.ndarray | None]]] = {
+    real: dict[str, Any] = {"ridge": {"targets": "real"} if problem.kind == "real" else {}}
+    kinds = {"ridge": dmo.MultiViewRidge, "lltsvr": dmo.LLTSVR}
+    works: dict[str, Callable[[], Found]] = {
         f"dmo {kind}": lambda kind=kind: ours(kinds[kind](**gaps, **real.get(kind, {})), problem)  # type: ignore[misc]
         for kind in names
     }
@@ -279,12 +372,12 @@ def compare(name: str, problem: Problem, done: list[dict[str, Any]], kept: Path,
         works[rival] = lambda model=model, grid=grid: theirs(model, grid, problem)  # type: ignore[misc]
     size = {"n": len(problem.Y), "d": sum(view.shape[1] for view in problem.views.values()), "of": problem.of}
     for method, work in works.items():
-        if (name, method) in known or (only and not {method, method.split()[0]} & set(only.split(","))):
+        if (name, method, seed) in known or (only and not {method, method.split()[0]} & set(only.split(","))):
             continue
         start = time.process_time()
         found = figures(problem, *work())
         took = time.process_time() - start
-        row = {"set": name, "kind": problem.kind, "method": method, **size, "L": problem.Y.shape[1]}
+        row = {"set": name, "kind": problem.kind, "method": method, "seed": seed, **size, "L": problem.Y.shape[1]}
         done.append(row | {"figures": [round(value, 4) for value in found], "cpu": round(took, 1)})
         kept.write_text("[\n" + ",\n".join(json.dumps(row) for row in done) + "\n]\n")
         print(f"{name:<12}{method:<14}{len(problem.Y):>6}" + "".join(f"{v:>10.4f}" for v in found) + f"{took:>9.1f}")
@@ -302,18 +395,24 @@ def table(done: list[dict[str, Any]]) -> str:
     for kinds in (("labels", "classes"), ("real",)):
         mine = sorted((row for row in done if row["kind"] in kinds), key=lambda row: row["set"])
         names = FIGURES["real" if "real" in kinds else "labels"]
-        lines += [
-            f"| set | rows used x columns, labels | method | {' | '.join(names)} | CPU s | ratio |",
-            "|---" * 8 + "|",
-        ]
+        lines.append(f"| set | rows used x columns, labels | seeds | method | {' | '.join(names)} | CPU s | ratio |")
+        lines.append("|---" * (6 + len(names)) + "|")
         for name in dict.fromkeys(row["set"] for row in mine):
-            block = sorted((row for row in mine if row["set"] == name), key=lambda row: row["method"][:3] != "dmo")
-            unit = next((row["cpu"] for row in block if row["method"] == "dmo ridge"), None)
-            for row in block:
-                size = f"{name} | {row['n']} of {row['of']} x {row['d']}, {row['L']}" if row is block[0] else " | "
-                cells = " | ".join(f"{value:.3f}" for value in row["figures"])
-                share = f"{row['cpu'] / unit:.2f}" if unit else ""
-                lines.append(f"| {size} | {row['method']} | {cells} | {row['cpu']} | {share} |")
+            block: dict[str, list[dict[str, Any]]] = {}
+            for row in sorted((row for row in mine if row["set"] == name), key=lambda row: row["method"][:3] != "dmo"):
+                block.setdefault(row["method"], []).append(row)
+            unit = np.mean([row["cpu"] for row in block.get("dmo ridge", [])] or [0.0])
+            for number, (method, seeds) in enumerate(block.items()):
+                first, cpu = seeds[0], np.mean([row["cpu"] for row in seeds])
+                size = " | " if number else f"{name} | {first['n']} of {first['of']} x {first['d']}, {first['L']}"
+                values = np.array([row["figures"] for row in seeds])
+                spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+                cells = " | ".join(
+                    f"{value:.3f}" + f" +- {by:.3f}" * (len(values) > 1)
+                    for value, by in zip(values.mean(axis=0), spread, strict=True)
+                )
+                share = f"{cpu / unit:.2f}" if unit else ""
+                lines.append(f"| {size} | {len(values)} | {method} | {cells} | {cpu:.1f} | {share} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -322,8 +421,11 @@ def main() -> None:
     """Read the sets and compare."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument(
-        "--data", type=Path, help="folder with corel5k, espgame, mulan, multi_target, rcv1, reuters21578"
+        "--data",
+        type=Path,
+        help="folder with corel5k, espgame, labels, mulan, multi_target, multi_view, rcv1, reuters21578",
     )
+    parser.add_argument("--seeds", type=int, default=1, help="how many splits")
     parser.add_argument("--sets", default="", help="names, comma-separated")
     parser.add_argument(
         "--methods", default="", help="methods to run, comma-separated (dmo: all of ours); default: all"
@@ -335,7 +437,8 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in filter(None, options.sets.split(",")):
-            compare(name, read(name, options.data), done, options.rows, options.methods)
+            for seed in range(options.seeds):
+                compare(name, seed, read(name, options.data, seed), done, options.rows, options.methods)
     if options.table is not None:
         options.table.write_text(table(done))
 

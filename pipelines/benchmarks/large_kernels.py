@@ -4,7 +4,7 @@
 
 A drawn set (500 features, 100 labels, 4000 further samples to judge by) lies in a feature store on disk. Every fit runs in a
 process of its own, on a LocalCluster of `--workers` of one thread and `--memory-limit` each (0 workers: in process), without
-label sets; beside the peaks stands what `dmo plan` says of this process and of a worker, beside what they held before. CPU
+label sets; beside the peaks stands what `dmo plan` says of this process and of a worker. CPU
 seconds are less what a process takes where there is nothing to do (.03 of a core).
 "Residual" is that of the last columns solved for, for their coefficients: the worst true one, in float64, relative to the
 right-hand side. "nystrom" is KGHA's low-rank engine of `--rank` columns. Peaks are those of whole processes (VmHWM), with the

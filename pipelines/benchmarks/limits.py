@@ -341,13 +341,13 @@ def by_default(
 def predictions(scale: float, product: Timed) -> list[Figure]:
     """Scores of single rows and of batches by a kernel ridge, beside the product that they need."""
     n, d = round(4000 * scale**0.5), 1000
-    X = np.random.default_rng(0).standard_normal((n + 100, d)).astype(np.float32)
+    X = np.random.default_rng(0).standard_normal((n + 1000, d)).astype(np.float32)
     Y = (np.random.default_rng(1).random((n, 20)) < 0.05).astype(np.uint8)
     model = MultiViewRidge("rbf", ridge=1.0, decoder=Scores(label_sets=False)).fit(X[:n], Y)
     rival = KernelRidge(alpha=1.0, kernel="rbf", gamma=0.5 / d).fit(X[:n], Y.astype(np.float32))
     model.decision_function(X[n : n + 1])
     found = []
-    for size, times in ((1, 50), (100, 5)):
+    for size, times in ((1, 50), (100, 5), (1000, 1)):
         new = X[n : n + size]
         ours, theirs, limit = (
             timed(lambda call=call, times=times: [call() for _ in range(times)])[1].scaled(1 / times)

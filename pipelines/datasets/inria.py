@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dmo.datasets.ingest_files import check_known, ingest_files
 from dmo.errors import UserError
+from dmo.formats.arrays import FORMATS, open_vecs
 from dmo.formats.files import DataError
-from dmo.formats.vecs import FORMATS, open_vecs
 from dmo.stores import FeatureStore
 from dmo.workflows.program import add_run_options, run_pipeline
 

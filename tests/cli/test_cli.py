@@ -26,7 +26,7 @@ import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
 from dmo.cli import estimator_options, signatures
-from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED
+from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
@@ -36,7 +36,7 @@ from dmo.decoders import Scores
 from dmo.errors import visible
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import label_scores
-from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
+from dmo.metrics import annotation_scores, auc_scores, f1_hierarchical, top_label_sets, top_scores
 from dmo.parameters import flat, parts_of
 from dmo.parameters import places as flat_names
 from dmo.persistence import load
@@ -996,7 +996,7 @@ def test_every_public_name_is_there_and_listed():
         dmo.KGAH  # noqa: B018
 
 
-FITTED = {kind: name for name, (kind, _) in ESTIMATORS.items()}
+FITTED = {kind: name for name, kind in ESTIMATORS.items()}
 
 
 @pytest.mark.parametrize("kind", dmo.methods.__all__)
@@ -1070,7 +1070,7 @@ def nameless(tmp_path_factory):
 @pytest.mark.parametrize("method", SCORERS)
 def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp_path, method):
     folder, X, Y = nameless
-    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
+    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method])
     run("fit", method, store, model)
     scores = kind().fit(X.astype(np.float32), Y).decision_function(X)
     assert record("evaluate", model, store)["auc_macro"] == pytest.approx(auc_scores(Y, scores).macro, abs=1e-3)
@@ -1084,7 +1084,7 @@ def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp
 @pytest.mark.parametrize("method", ["homogeneityanalysis", "mope", "mesd", "embedding", "multisetcca"])
 def test_every_model_with_a_space_transforms(nameless, tmp_path, method):
     folder, X, Y = nameless
-    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
+    store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method])
     run("fit", method, store, model)
     run("transform", model, store, tmp_path / "z.zarr", "--block", 16)
     expected = kind().fit({"x": X.astype(np.float32)}, Y).transform({"x": X.astype(np.float32)})
@@ -1099,18 +1099,18 @@ def test_a_model_of_one_array_is_applied_to_a_store_of_one_view(nameless, tmp_pa
     np.testing.assert_allclose(stores.open_results(tmp_path / "z.zarr")[:], fitted.transform(X), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_the_table_of_estimators_says_what_their_docstrings_say(name):
-    kind, text = ESTIMATORS[name]
-    assert text == inspect.getdoc(getattr(dmo, kind)).partition("\n")[0]
+def test_the_help_of_fit_says_of_estimators_what_their_docstrings_say():
+    said = fit.info.cls(name="fit").commands
+    assert {name: found.help for name, found in said.items()} == {
+        name: inspect.getdoc(getattr(dmo, kind)).partition("\n")[0] for name, kind in ESTIMATORS.items()
+    }
 
 
 @pytest.mark.parametrize(("names", "command"), [(TUNED, tune_command), (ESTIMATORS, plan_command)])
 def test_estimators_are_tuned_and_planned_with_options_of_their_own_names(names, command):
     for name in names:
-        kind, _ = ESTIMATORS[name]
-        found = set(inspect.signature(command(kind)).parameters)
-        options = set(options_of(kind))
+        found = set(inspect.signature(command(ESTIMATORS[name])).parameters)
+        options = set(options_of(ESTIMATORS[name]))
         assert (options if command is tune_command else {"kernel"} & options) <= found
 
 
@@ -1151,7 +1151,9 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     page = (folder / "report.html").read_text()
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
     drawn = {path.stem for path in folder.glob("*.png")}
-    assert drawn == {"co-occurrence", "precision-recall"}
+    assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
+    assert "data:image/png" in page  # the digits themselves
+    assert "Jaccard index" in page
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)
 
@@ -1272,3 +1274,22 @@ def test_a_store_without_labels_is_told_by_its_name(tmp_path):
     said = run("fit", "ridge", store, model, code=2).stderr
     assert f"{store} has no labels, from which MultiViewRidge learns; name them" in " ".join(said.split())
     run("fit", "embedding", store, model)
+
+
+@pytest.mark.parametrize("decoder", [(), ("--decoder", "f1-micro")])
+def test_a_hierarchy_of_labels_is_a_file_that_fit_reads_and_evaluate_judges_by(work, data, tmp_path, decoder):
+    tree, out = tmp_path / "tree.csv", tmp_path / "m.zarr"
+    tree.write_text(f"parent,child\n{NAMES[5]},{NAMES[0]}\n{NAMES[4]},{NAMES[5]}\n")
+    run("fit", "ridge", work / "f.zarr", out, "--hierarchy", tree, *decoder)
+    model = dmo.load(str(out))
+    assert sorted(model.ancestors_.tolist()) == [[0, 4], [0, 5], [5, 4]]
+    views, Y = held_out(data)
+    sets = model.predict(views)
+    assert (sets[:, 0] <= sets[:, 5]).all()
+    assert (sets[:, 5] <= sets[:, 4]).all()
+    truth = Y.copy()
+    truth[:, 5] |= Y[:, 0]
+    truth[:, 4] |= truth[:, 5]
+    found = record("evaluate", out, work / "f.zarr")
+    assert found["f1_micro"] == pytest.approx(f1_score(truth, sets, average="micro"))
+    assert found["f1_micro"] == pytest.approx(f1_hierarchical(Y, sets, model.ancestors_))

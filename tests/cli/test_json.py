@@ -1,9 +1,11 @@
 """What commands print as JSON is what docs/reference/json.md says: `python tests/cli/test_json.py write` makes it."""
 
+import json
 import os
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from scenes import draw_images
 from shell import record, run
 
-from dmo import stores
+from dmo import ProductKernel, stores
+from dmo.cli import session
 from dmo.cli.app import COMMANDS
 from dmo.workflows import exits
 
@@ -75,7 +78,7 @@ MEANINGS = {
     "objective": "Value of the objective.",
     "out": "What was written.",
     "path": "The store.",
-    "plans": "Engine -> bytes of `kernel`, `factor`, `model`, this one (`peak`), a `worker`; `storage`, `reason`, `graph`.",
+    "plans": "Engine -> bytes: `kernel`, `factor`, `model`, this process (`peak`, `held` without a fit), `worker`; and more.",
     "problems": "What is wrong, in sentences.",
     "provenance": "Where it comes from: `parents`, `parameters`, `seed`, and the `dmo` that wrote it.",
     "query": "What was searched with.",
@@ -90,9 +93,10 @@ MEANINGS = {
     "steps": "Steps of the solver.",
     "store": "The feature store.",
     "suggested": "Each with `sample`, `why`, `value`, `labels` (the likeliest) and `doubts`.",
-    "table": "Every setting with the `mean`, `std` and scores of its `folds`.",
+    "table": "Every setting of the last comparison with the `mean`, `std` and scores of its `folds`.",
     "test": "`before` and `after`: measures of both models on test samples that nobody answered for; empty: there are none.",
     "training_samples": "Whether the model was trained on `all` or `some` of these samples; null: none are known to be.",
+    "tried": "How many settings were scored, those on fewer samples among them.",
     "unknown_labels": "Labels that are not known.",
     "unlisted": "Images that the file of labels does not name.",
     "unreadable": "File -> why it could not be read.",
@@ -167,6 +171,12 @@ def test_the_page_says_what_every_command_prints_as_json_and_every_exit_code(tmp
     assert text.partition(MARK)[2] == tables(found)
     for code in (0, 1, exits.WRONG, exits.FAILED, exits.DAMAGED, exits.INTERRUPTED, exits.TERMINATED):
         assert f"\n| {code} | " in text
+
+
+def test_a_parameter_that_is_an_object_is_printed_as_its_call(capsys, monkeypatch):
+    monkeypatch.setattr(session, "run_options", lambda: SimpleNamespace(json=True, quiet=False))
+    session.show({"best": {"kernel": ProductKernel(weights="tagprop")}})
+    assert json.loads(capsys.readouterr().out) == {"best": {"kernel": "ProductKernel(weights='tagprop')"}}
 
 
 def test_a_quiet_command_says_the_answer_to_a_question_and_no_more(tmp_path, monkeypatch):

@@ -8,15 +8,20 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dmo import stores
 from dmo.persistence import load
-from dmo.workflows.search import answering, best, similar
+from dmo.workflows.search import Places, answering, best
 
 
 def test_nearness_is_the_cosine_of_scikit_learn():
     rng = np.random.default_rng(0)
     Z, q = rng.normal(3, 1, (30, 4)), rng.normal(3, 1, 4)
+    Z[7] = Z[3]  # the first of equal ones comes first
     expected = cosine_similarity(Z - Z.mean(axis=0), (q - Z.mean(axis=0))[None])[:, 0]
-    np.testing.assert_allclose(similar(Z, q), expected, atol=1e-12)
-    np.testing.assert_array_equal(similar(np.ones((3, 2)), np.ones(2)), [0, 0, 0])
+    for count in (1, 5, 30, 40):
+        rows, values = Places(Z).nearest(q, count)
+        np.testing.assert_array_equal(rows, np.argsort(-expected.round(12), kind="stable")[:count])
+        np.testing.assert_allclose(values, expected[rows], atol=1e-12)
+    rows, values = Places(np.ones((3, 2))).nearest(np.ones(2), 3)
+    assert (rows.tolist(), values.tolist()) == ([0, 1, 2], [0, 0, 0])
     assert best(np.array([1.0, 3.0, 3.0, 2.0]), 3).tolist() == [1, 2, 3]
 
 
@@ -68,6 +73,47 @@ def test_labels_find_images_that_carry_them(annotated, model):
     assert both["labels"] == ["sky", "sea"]
     assert {"sky", "sea"} <= set(both["found"][0]["labels"])
     assert both["n_samples"] == 45
+
+
+@pytest.mark.parametrize("asked", [("--sample", "scene-00009.jpg"), ("--labels", "night")])
+def test_an_index_is_read_in_place_of_the_samples_and_made_anew_for_others(annotated, tmp_path, asked):
+    given = ["search", annotated / "m.zarr", annotated / "f.zarr", *asked, "--split"]
+    index = tmp_path / "i.zarr"
+    kept = [record(*given, part, "--index", index)["found"] for part in ("all", "all", "train", "train")]
+    plain = [record(*given, part)["found"] for part in ("all", "train")]
+    for found, expected in zip(kept, np.repeat(np.arange(2), 2)):
+        assert [entry["sample"] for entry in found] == [entry["sample"] for entry in plain[expected]]
+        np.testing.assert_allclose(*([e["value"] for e in part] for part in (found, plain[expected])), atol=2e-6)
+    written = (index / "zarr.json").stat().st_mtime_ns
+    assert "made anew" not in run(*given, "train", "--index", index).stderr
+    assert (index / "zarr.json").stat().st_mtime_ns == written
+    assert "other samples: it is made anew" in run(*given, "all", "--index", index).stderr
+    other = ("--labels", "sky") if asked[0] == "--sample" else ("--sample", "scene-00009.jpg")
+    said = run(*given[:3], *other, "--index", index, code=2).stderr
+    assert "choose another path" in said
+
+
+def test_views_count_as_much_as_their_weights_say(annotated, tmp_path):
+    store, model = stores.open_features(annotated / "f.zarr"), load(str(annotated / "m.zarr"))
+    views, row = {name: view[:] for name, view in store.views.items()}, 17
+    parts = {view: part(views) for view, part in model.expansions_.items()}
+    first, second, third = parts
+    Z = parts[first] + 0.5 * parts[third]
+    Z = Z - Z.mean(axis=0)
+    order = np.argsort(-cosine_similarity(Z, Z[row : row + 1])[:, 0], kind="stable")
+    given = ["search", annotated / "m.zarr", annotated / "f.zarr", "--sample", store.sample_ids[row], "--top", 6]
+    weights = ["--view-weight", f"{second}=0", "--view-weight", f"{third}=0.5"]
+    for kept in ([], ["--index", tmp_path / "i.zarr"], ["--index", tmp_path / "i.zarr"]):
+        found = record(*given, *weights, *kept)["found"]
+        assert [entry["sample"] for entry in found] == [store.sample_ids[i] for i in order[:6]]
+    equal = record(*given, *(f"--view-weight={view}=3" for view in parts), "--index", tmp_path / "i.zarr")
+    assert [entry["sample"] for entry in equal["found"]] == [entry["sample"] for entry in record(*given)["found"]]
+    for wrong, said in (("x=1", "pass numbers"), (f"{first}=-1", "pass numbers"), ("x", "VIEW=NUMBER")):
+        assert said in run(*given, "--view-weight", wrong, code=2).stderr
+    assert "all views weigh 0" in run(*given, *(f"--view-weight={view}=0" for view in parts), code=2).stderr
+    ridge = ["search", annotated / "r.zarr", *given[2:], "--view-weight", f"{first}=2"]
+    assert "has no coordinates of single views; leave it out" in run(*ridge, code=2).stderr
+    assert "pass it with --image" in run(*given[:3], "--labels", "sky", *weights, code=2).stderr
 
 
 def test_what_cannot_be_searched_is_refused_in_one_sentence(annotated, tmp_path):

@@ -366,6 +366,19 @@ def farm(tmp_path_factory):
     return where, table[60:]
 
 
+def test_samples_that_a_split_holds_out_are_suggested_only_where_it_is_named(farm, tmp_path):
+    where, _ = farm
+    for split, rows in ((None, range(30)), ("test", range(30, 60)), ("all", range(60))):
+        named = [] if split is None else ["--split", split]
+        found = record("suggest", where / "m.zarr", where / "known.zarr", "--kind", "wrong", "--count", 60, *named)
+        assert {row["sample"] for row in found["suggested"]} == {f"s{row:03d}" for row in rows}
+        assert found["n_samples"] == len(rows)
+    new, held = np.ones((2, 3)), str(tmp_path / "held.zarr")
+    write(Source({"x": new}, np.eye(3)[:2], ["cow", "hen", "pig"], parts=["test", "val"], class_labels=True), held)
+    said = run("suggest", where / "m.zarr", held, code=2).stderr
+    assert "has samples of test, val alone; pass --split with one of them" in said
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_what_the_page_was_shown_goes_into_the_next_model_and_is_judged_on_the_test_samples(named, farm, tmp_path):
     where, table = farm

@@ -1,8 +1,12 @@
 """dmo tune, dmo plan and the low-rank engines from a shell."""
 
 import json
+import multiprocessing
+import re
 import tracemalloc
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -155,6 +159,97 @@ def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
     assert json.loads(RUN.invoke(app, ["evaluate", votes, store, "--top", "3", "--json"]).stdout)["f1"] > 0.85
 
 
+def planned_for():
+    """Two views of 2600 samples, and their 12 labels."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(2600, 6))
+    X = {view: np.tanh(hidden @ rng.normal(size=(6, 30))).astype(np.float32) for view in "ab"}
+    return X, (hidden @ rng.normal(size=(6, 12)) > 2).astype(np.uint8)
+
+
+def _peak(model, answers):
+    """The planned peak, and the one that Linux counts from there."""
+    X, Y = planned_for()
+    planned = plan_fit(model, X, 12).peak_bytes
+    Path("/proc/self/clear_refs").write_text("5")
+    model.fit(X, Y)
+    answers.send((planned, 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])))
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is read from /proc")
+@pytest.mark.parametrize(
+    "model",
+    [
+        dmo.KGHA("rbf", ridge=0.1, approximation=dmo.Exact("memory")),
+        dmo.KGHA("rbf", ridge=0.1, approximation=dmo.Nystrom(rank=1000)),
+        dmo.MultiViewRidge("rbf", ridge=0.1, approximation=dmo.Meka(rank=100, clusters=8)),
+    ],
+    ids=["memory", "nystrom", "meka"],
+)
+def test_the_planned_peak_of_a_process_is_the_measured_one_within_a_third(model):
+    processes = multiprocessing.get_context("forkserver")
+    answer, answers = processes.Pipe(duplex=False)
+    child = processes.Process(target=_peak, args=(model, answers))
+    child.start()
+    answers.close()
+    planned, taken = answer.recv()
+    child.join()
+    assert taken / 1.3 < planned < 1.3 * taken
+
+
+class Workers:
+    """A cluster of so many worker threads, as far as plans look at it."""
+
+    def __init__(self, threads):
+        self.threads = threads
+
+    def nthreads(self):
+        return dict.fromkeys(map(str, range(self.threads)), 1)
+
+
+def test_a_plan_says_how_many_workers_are_of_use(monkeypatch):
+    X = {"x": np.zeros((40_000, 5), np.float32)}
+    told = {}
+    for threads in (2, 64):
+        monkeypatch.setattr("dmo.workflows.plan.current_client", lambda threads=threads: Workers(threads))
+        for engine in (dmo.Exact("resident"), dmo.Nystrom(rank=100)):
+            model = dmo.MultiViewRidge("rbf", approximation=engine)
+            told[threads, type(engine).__name__] = plan_fit(model, X, 100).reason
+    assert told[2, "Exact"] == told[2, "Nystrom"] == ""
+    assert told[64, "Nystrom"] == "20 worker threads are of use"  # a task of 2048 rows each
+    assert 8 < int(told[64, "Exact"].split()[0]) < 64
+
+
+@pytest.mark.parametrize(
+    ("n", "engine", "threads", "cure"),
+    [
+        (
+            40_000,
+            dmo.Exact("stored", path="k", block=64),
+            2,
+            r"are 195625 tiles of 64 rows, .*; take Exact\(block=(128)\)$",
+        ),
+        (
+            100_000,
+            dmo.Exact("resident"),
+            12_000,
+            r"on 12000 worker threads takes 1\d+ tasks, .*; connect to fewer (workers)$",
+        ),
+    ],
+)
+def test_a_plan_of_too_many_tasks_is_refused_with_a_cure(n, engine, threads, cure, monkeypatch):
+    X = {"x": np.broadcast_to(np.float32(0), (n, 5))}
+    monkeypatch.setattr("dmo.workflows.plan.current_client", lambda: Workers(threads))
+    with pytest.raises(dmo.UserError, match=cure) as refused:
+        plan_fit(dmo.MultiViewRidge("rbf", approximation=engine), X, 10)
+    found = re.search(cure, str(refused.value))[1]
+    if found.isdigit():
+        engine = replace(engine, block=int(found))
+    else:
+        monkeypatch.setattr("dmo.workflows.plan.current_client", lambda: Workers(4000))
+    assert plan_fit(dmo.MultiViewRidge("rbf", approximation=engine), X, 10).graph.tasks <= 100_000
+
+
 @pytest.mark.parametrize(
     ("name", "approximation"),
     [
@@ -168,12 +263,10 @@ def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
 )
 def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approximation):
     """Of all arrays that the fit makes, counted by the allocator of Python."""
-    rng = np.random.default_rng(0)
-    hidden = rng.normal(size=(2600, 6))
-    X = {view: np.tanh(hidden @ rng.normal(size=(6, 30))).astype(np.float32) for view in "ab"}
-    Y = (hidden @ rng.normal(size=(6, 12)) > 2).astype(np.uint8)
+    X, Y = planned_for()
     model = getattr(dmo, name)("rbf", ridge=0.1, approximation=approximation, decoder=Scores(label_sets=False))
-    planned = plan_fit(model, X, 12).peak_bytes
+    plan = plan_fit(model, X, 12)
+    planned = plan.peak_bytes - plan.held_bytes
     model.fit({view: part[:200] for view, part in X.items()}, Y[:200])  # what is loaded once is no part of it
     tracemalloc.start()
     try:

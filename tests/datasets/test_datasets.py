@@ -38,14 +38,13 @@ from dmo.blocks import rows
 from dmo.datasets import CARDS, ingest, ingest_files, read_card, read_description
 from dmo.formats import delimited
 from dmo.formats.arff import open_arff, read_arff, read_label_list
-from dmo.formats.arrays import open_npy, open_npz, open_zarr
+from dmo.formats.arrays import open_npy, open_npz, open_vecs, open_zarr
 from dmo.formats.delimited import open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.frames import read_frame
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.svmlight import open_svmlight, read_svmlight
 from dmo.formats.tables import open_rows
-from dmo.formats.vecs import open_vecs
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
 from tests.made_files import bombs, peaks, repeating_parquet
@@ -1052,9 +1051,9 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
     views = {name: {split: tmp_path / file for split, file in files[name].items()} for name in ("gist", "hue")}
     ingest_files(views, tmp_path / "whole.zarr", block=4)
 
-    import dmo.formats.vecs as vecs
+    import dmo.formats.arrays as arrays
 
-    read, reads = vecs.Vecs.__getitem__, []
+    read, reads = arrays.Vecs.__getitem__, []
 
     def failing(self, where):
         reads.append(where)
@@ -1062,7 +1061,7 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
             raise OSError("the disk is gone")
         return read(self, where)
 
-    monkeypatch.setattr(vecs.Vecs, "__getitem__", failing)
+    monkeypatch.setattr(arrays.Vecs, "__getitem__", failing)
     with pytest.raises(OSError, match="the disk is gone"):
         ingest_files(views, tmp_path / "parts.zarr", block=4)
     with pytest.raises(StoreError, match="incomplete"):

@@ -661,6 +661,25 @@ def test_multi_view_sets_as_they_are_passed_around_are_read(name, labels, shapes
     np.testing.assert_array_equal(dense(store.views["v2"][:]), dense(part))
 
 
+@pytest.mark.parametrize("form", ["mat", "csv", "targets"])
+def test_columns_of_minus_one_and_one_are_labels(form):
+    Y = np.where(np.arange(3 * N).reshape(N, 3) % 4 > 1, 1.0, -1.0)
+    expected, real = Y > 0, form == "targets"
+    if real:
+        Y[0, 0] = expected = 0.5  # a third value: numbers
+    if form == "mat":
+        scipy.io.savemat("s.mat", {"data": VECTORS, "target": Y.T})
+        x, y = "s.mat::data", "s.mat::target.T"
+    else:
+        x, y = "x.csv", "y.csv"
+        pd.DataFrame(VECTORS).add_prefix("a").to_csv(x, index=False)
+        pd.DataFrame(Y).add_prefix("l").to_csv(y, index=False)
+    samples, store = read_samples(x, labels=y), ingest_files({"x": x}, "s.zarr", labels=y)
+    assert (samples.real, store.real_labels) == (real, real)
+    np.testing.assert_array_equal(samples.labels, Y if real else expected)
+    np.testing.assert_array_equal(store.labels, samples.labels)
+
+
 @pytest.mark.parametrize("y", [KINDS, KINDS.astype("S3"), np.arange(N) % 3 + 4, (np.arange(N) % 3 + 4.0)[None, :]])
 def test_a_vector_of_an_archive_is_the_labels(y):
     np.savez("s.npz", X=VECTORS, y=y)

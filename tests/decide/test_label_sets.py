@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from scipy.optimize import minimize
@@ -22,13 +23,14 @@ import dmo
 from dmo import KGHA, Exact, MultiViewRidge, Nystrom
 from dmo.decide import out_of_fold
 from dmo.decide.probabilities import PooledProbabilities, _best, learn_thresholds
-from dmo.decoders import Calibration, Scores
+from dmo.decoders import Calibration, PlugIn, Scores
 from dmo.errors import UserError
 from dmo.kernels import RBF
+from dmo.labels.label_kernels import SetKernel
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.tiles import Tiles
 from dmo.methods import homogeneity
-from dmo.metrics import set_scores
+from dmo.metrics import set_scores, with_ancestors
 from dmo.persistence import described, rebuilt
 
 
@@ -288,6 +290,34 @@ def test_a_fit_that_learns_no_probabilities_says_so(problem):
         MultiViewRidge("linear", decoder=Scores(label_sets=False)).fit(X, Y).predict_proba(new)
 
 
+def test_only_too_few_samples_keep_a_fit_from_learning_label_sets_and_other_errors_are_told(problem, monkeypatch):
+    X, Y, *_ = problem
+    few = KGHA("rbf", n_components=8).fit(X[:9], np.eye(9))  # folds have eight samples at most, so seven components
+    assert few.decoding_ is None
+
+    def unreadable(*_):
+        raise UserError("a chunk is damaged; restore it")
+
+    monkeypatch.setattr(out_of_fold, "_scored", unreadable)
+    with pytest.raises(UserError, match="a chunk is damaged"):
+        MultiViewRidge("rbf", decoder=None, approximation=Nystrom(rank=5), prepare="standard").fit(X, Y).predict(X[:2])
+    monkeypatch.setattr(out_of_fold, "_read", unreadable)
+    with pytest.raises(UserError, match="a chunk is damaged"):
+        KGHA("rbf").fit(X, Y)
+
+
+def test_of_very_many_rows_some_are_dealt_out_to_learn_label_sets_from(problem, monkeypatch):
+    X, Y, *_ = problem
+    dealt = []
+    for name, value in (("PASSED_ROWS", 8), ("_RUN", 1), ("FEW_ROWS", 10)):
+        monkeypatch.setattr(out_of_fold, name, value)
+    monkeypatch.setattr(
+        out_of_fold, "stratified_folds", lambda Y, *given: dealt.append(len(Y)) or stratified_folds(Y, *given)
+    )
+    assert KGHA("rbf", ridge=1.0).fit(X, Y).decoding_ is not None
+    assert dealt == [128]
+
+
 def test_a_column_of_text_is_a_vector_of_classes():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
@@ -527,3 +557,95 @@ def test_training_rows_are_prepared_once_for_all_predictions_and_not_pickled(pro
     copied = pickle.loads(pickle.dumps(model))
     assert not any(part._prepared for part in copied.expansions_.values())
     np.testing.assert_array_equal(copied.decision_function(new[:1]), first[0])
+
+
+TREE = {"b": "a", "c": "a", "d": ["b", "c"], "f": "e"}
+PAIRS = np.array([(1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (5, 4)])
+
+
+def of_hierarchy(hierarchy):
+    own = {"approximation": Nystrom(rank=50)}
+    return {
+        "ridge": MultiViewRidge("rbf", decoder=Scores(hierarchy=hierarchy)),
+        "low rank": MultiViewRidge("rbf", decoder=Scores(hierarchy=hierarchy), **own),
+        "KGHA": KGHA("rbf", decoder=PlugIn("f1-micro", hierarchy=hierarchy), **own),
+        "MORP": dmo.MORP("rbf", n_components=5, decoder=Scores(hierarchy=hierarchy)),
+        "LLTSVR": dmo.LLTSVR("linear", C=0.1, tol=1e-2, decoder=Scores(hierarchy=hierarchy)),
+        "LabelPropagation": dmo.LabelPropagation(decoder=Scores(hierarchy=hierarchy)),
+    }
+
+
+@pytest.mark.parametrize("name", of_hierarchy(None))
+def test_labels_in_a_hierarchy_are_learned_and_given_with_their_ancestors(name, problem, tmp_path):
+    X, Y, new, _ = problem
+    X, Y, new = X[:120], Y[:120, :7], new[:200]
+    frame = pd.DataFrame(Y, columns=list("abcdefg"))
+    model = of_hierarchy(TREE)[name].fit(X, frame)
+    np.testing.assert_array_equal(np.sort(model.ancestors_, axis=0), np.sort(PAIRS, axis=0))
+    plain = of_hierarchy(None)[name].fit(X, with_ancestors(Y, PAIRS))
+    np.testing.assert_allclose(model.decision_function(new), plain.decision_function(new), atol=1e-9)
+    sets = model.predict(new)
+    np.testing.assert_array_equal(sets, with_ancestors(plain.predict(new), PAIRS))
+    assert (sets[:, PAIRS[:, 0]] <= sets[:, PAIRS[:, 1]]).all()
+    assert (sets[:, [1, 2]].sum(axis=1) > 0).any()
+    assert (model.predict(new, top=2).sum(axis=1) == 2).all()
+    np.testing.assert_array_equal(model.decide(new).sets, sets)
+    model.save(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).predict(new), sets)
+
+
+def test_ancestors_of_listed_labels_become_labels_and_unknown_ones_are_known(problem):
+    X, Y, _, _ = problem
+    lists = [[name for name, there in zip("bcdefg", row, strict=True) if there] for row in Y[:, 1:7]]
+    model = MultiViewRidge("rbf", decoder=Scores(hierarchy=TREE)).fit(X, lists)
+    assert model.label_names_ == list("abcdefg")
+    closed = with_ancestors(np.column_stack([np.zeros(len(Y), np.uint8), Y[:, 1:7]]), PAIRS)
+    again = MultiViewRidge("rbf").fit(X, closed)
+    np.testing.assert_allclose(model.decision_function(X), again.decision_function(X), atol=1e-9)
+    unknown = np.column_stack([np.full(len(Y), np.nan), Y[:, 1:7]])
+    filled = np.where(closed[:, :1] == 1, 1.0, np.nan)
+    by_number = {str("abcdef".index(child)): [str("abcdef".index(p)) for p in above] for child, above in TREE.items()}
+    for kind in (MultiViewRidge, dmo.MORP):
+        model = kind("rbf", decoder=Scores(hierarchy=by_number)).fit(X, unknown)
+        plain = kind("rbf").fit(X, np.column_stack([filled, closed[:, 1:]]))
+        np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=1e-9)
+
+
+def test_a_set_kernel_compares_labels_and_ancestors(problem):
+    X, Y, _, _ = problem
+    lists = [{name for name, there in zip("bcdefg", row, strict=True) if there} for row in Y[:80, 1:7]]
+    above = {"b": "a", "c": "a", "d": "abc", "f": "e"}
+    whole = [own.union(*(above.get(name, "") for name in own)) for own in lists]
+    kernel = SetKernel("dice")
+    model = dmo.MORP("rbf", label_kernel=kernel, decoder=Scores(hierarchy=TREE)).fit(X[:80], lists)
+    plain = dmo.MORP("rbf", label_kernel=kernel).fit(X[:80], whole)
+    np.testing.assert_allclose(model.transform(X[:80]), plain.transform(X[:80]), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "y", "says"),
+    [
+        (Scores(hierarchy=TREE), np.tile(list("abc"), 100), "pass a list of labels per sample"),
+        (Scores(hierarchy=TREE), scipy.sparse.csr_array(np.ones((300, 5000))), "pass fewer, or go without it"),
+    ],
+)
+def test_a_hierarchy_is_of_label_sets_in_memory(decoder, y, says, problem):
+    with pytest.raises(UserError, match=f"hierarchy .*; {says}$"):
+        MultiViewRidge("linear", decoder=decoder).fit(problem[0], y)
+
+
+def test_a_search_keeps_the_hierarchy(problem):
+    X, Y, new, _ = problem
+    frame = pd.DataFrame(Y[:100, :7], columns=list("abcdefg"))
+    for metric in ("ranking", "f1-micro"):
+        base = MultiViewRidge("linear", decoder=Scores(hierarchy=TREE))
+        model = dmo.tune(base, X[:100], frame, metric=metric, grid={"ridge": [0.1, 1.0]})
+        assert model.decoder.hierarchy == TREE
+        sets = model.predict(new)
+        assert (sets[:, PAIRS[:, 0]] <= sets[:, PAIRS[:, 1]]).all()
+
+
+def test_a_promise_of_precision_is_not_kept_by_ancestors():
+    with pytest.raises(UserError, match=r"promise recall, or give no hierarchy$"):
+        PlugIn("precision>=0.8", hierarchy=TREE)
+    assert PlugIn("recall>=0.8", hierarchy=TREE).makes_sets

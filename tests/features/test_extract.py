@@ -111,6 +111,16 @@ def test_folder_names_are_labels_and_splits(few):
     assert found.split == ["test", "test", "train", "train"]
 
 
+def test_folders_are_classes_where_every_image_lies_in_one(few):
+    assert features.list_images(few, "folders").kind == "labels"
+    for name in ("test/sky/night/c.png", "test/d.png"):
+        (few / name).unlink()
+    found = features.list_images(few, "folders")
+    assert (found.kind, found.label_names, found.labels.tolist()) == ("classes", ["sea", "sky"], [[1, 0], [0, 1]])
+    (few / "train/sea/b.png").unlink()
+    assert features.list_images(few, "folders").kind == "labels"  # a class alone tells nothing apart
+
+
 def test_csv_and_json_say_the_same(few, tmp_path):
     listed = {"train/sky/a.png": ["sky", "sun"], "train/sea/b.png": ["sea"], "gone.png": ["sky"]}
     (tmp_path / "l.json").write_text(json.dumps(listed))
@@ -227,6 +237,8 @@ def test_a_store_grows_by_new_images_and_describes_each_once(work, tmp_path, mon
     (pics / "broken.jpg").write_bytes(b"no image")
     run("extract", pics, store, "--like", work / "m.zarr", "--block", 4)
     run("extract", pics, store, "--like", work / "m.zarr", "--append", code=2)
+    told = run("extract", pics, store, "--append", "--test-share", 0.3, code=2).stderr
+    assert "has no splits, the images to append differ; pass --labels and --test-share as when it was made" in told
     described = []
     describe = Extractor.describe
 

@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn.metrics import pairwise_distances_argmin
 
 from dmo import features
-from dmo.features import colors, embedding, points, sets, textures
+from dmo.features import descriptors, embedding, sets
 from dmo.features.images import FORMATS, LEAST, UnreadableImage, find_images, image_digest, read_image
 
 SHAPE = (48, 66)
@@ -56,7 +56,7 @@ def test_rgb_and_hsv_histograms_are_those_of_numpy(image):
     values = image.reshape(-1, 3).astype(float)
     counts, _ = np.histogramdd(values, bins=12, range=[(0, 256)] * 3)
     np.testing.assert_allclose(features.rgb_histogram(image), counts.ravel() / len(values), atol=1e-7)
-    hsv = colors.hsv(image).reshape(-1, 3).astype(float)
+    hsv = descriptors.hsv(image).reshape(-1, 3).astype(float)
     np.testing.assert_allclose(hsv, rgb_to_hsv(values / 255) * (360, 1, 1), rtol=1e-4, atol=1e-4)
     counts, _ = np.histogramdd(hsv, bins=12, range=[(0, 360), (0, 1), (0, 1)])
     difference = np.abs(features.hsv_histogram(image) - counts.ravel() / len(values)).sum()
@@ -70,8 +70,8 @@ def test_lab_is_the_formula_of_the_cie(image):
     xyz = linear @ np.array(matrix).T / [0.95047, 1.0, 1.08883]
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
     lab = np.stack([116 * f[..., 1] - 16, 500 * (f[..., 0] - f[..., 1]), 200 * (f[..., 1] - f[..., 2])], axis=2)
-    np.testing.assert_allclose(colors.lab(image), lab, atol=0.6)
-    counts, _ = np.histogramdd(colors.lab(image).reshape(-1, 3), 12, [(0, 100), (-128, 128), (-128, 128)])
+    np.testing.assert_allclose(descriptors.lab(image), lab, atol=0.6)
+    counts, _ = np.histogramdd(descriptors.lab(image).reshape(-1, 3), 12, [(0, 100), (-128, 128), (-128, 128)])
     np.testing.assert_allclose(features.lab_histogram(image).sum(), 1, rtol=1e-6)
     assert np.abs(features.lab_histogram(image) - counts.ravel() / counts.sum()).sum() < 0.01
 
@@ -98,7 +98,7 @@ def test_histograms_do_not_see_where_a_pixel_is(function, image):
 def test_moments_are_those_of_scipy(image):
     from scipy.stats import moment
 
-    pixels = colors.lab(image).reshape(-1, 3).astype(np.float64)
+    pixels = descriptors.lab(image).reshape(-1, 3).astype(np.float64)
     expected = [pixels.mean(axis=0), np.sqrt(moment(pixels, 2)), np.cbrt(moment(pixels, 3))]
     np.testing.assert_allclose(features.color_moments(image), np.concatenate(expected), rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(features.color_moments(shuffled(image)), features.color_moments(image), rtol=1e-4)
@@ -109,9 +109,9 @@ def test_moments_are_those_of_scipy(image):
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 99))
 def test_correlogram_is_what_counting_pairs_gives(height, width, seed):
     image = np.random.default_rng(seed).choice([20, 100, 240], (height, width, 3)).astype(np.uint8)
-    codes = colors.rgb_codes(image, 4)
+    codes = descriptors.rgb_codes(image, 4)
     found = features.correlogram(image).reshape(4, 64)
-    for row, distance in zip(found, colors.DISTANCES):
+    for row, distance in zip(found, descriptors.DISTANCES):
         same, pairs = np.zeros(64), np.zeros(64)
         for y, x in np.ndindex(height, width):
             for v, u in np.ndindex(height, width):
@@ -145,13 +145,13 @@ def test_wavelets_are_those_of_single_transforms(image):
 
 
 def test_gist_is_a_convolution_with_every_filter_in_turn(image):
-    small = cv2.resize(colors.gray(image), (128, 128), interpolation=cv2.INTER_AREA).astype(np.float64)
+    small = cv2.resize(descriptors.gray(image), (128, 128), interpolation=cv2.INTER_AREA).astype(np.float64)
     scaled = 255 * (small - small.min()) / (small.max() - small.min())
-    ready = textures.prefilter(scaled.astype(np.float32)).astype(np.float64)
+    ready = descriptors.prefilter(scaled.astype(np.float32)).astype(np.float64)
     padded = np.pad(ready, 32, mode="symmetric")
     found = features.gist(image).reshape(32, 4, 4)
     for k in (0, 3, 8, 17, 31):
-        kernel = np.fft.ifft2(textures.gabor_filters(192)[k])
+        kernel = np.fft.ifft2(descriptors.gabor_filters(192)[k])
         response = np.abs(np.fft.ifft2(np.fft.fft2(padded) * np.fft.fft2(kernel)))[32:160, 32:160]
         for row, column in np.ndindex(4, 4):
             block = response[32 * row : 32 * row + 32, 32 * column : 32 * column + 32]
@@ -185,7 +185,7 @@ def test_dense_points_cover_the_image_with_whole_patches():
     for column, side in ((0, 192), (1, 128)):
         assert (found[:, column] - half >= 0).all()
         assert (found[:, column] + half <= side).all()
-    assert set(found[:, 2].tolist()) == set(points.PATCHES)
+    assert set(found[:, 2].tolist()) == set(descriptors.PATCHES)
     assert len(features.dense_points(8, 8)) == 0
 
 
@@ -199,11 +199,11 @@ def test_harris_finds_the_corners_of_squares_and_nothing_on_a_flat_image():
     assert (distance.min(axis=1) <= 8).all()
     assert (distance.min(axis=0) <= 4).all()
     assert len(features.harris_points(np.full((64, 64), 90, np.uint8))) == 0
-    assert len(features.harris_points(colors.gray(smooth(3, (128, 192))), most=20)) == 20
+    assert len(features.harris_points(descriptors.gray(smooth(3, (128, 192))), most=20)) == 20
 
 
 def test_sift_of_the_grid_is_opencvs_and_follows_a_shift(image):
-    gray = colors.gray(smooth(5, (96, 96)))
+    gray = descriptors.gray(smooth(5, (96, 96)))
     at = np.array([[40, 40, 16], [52, 36, 24]], np.float32)
     keypoints = [cv2.KeyPoint(float(x), float(y), float(p) / 6, 0) for x, y, p in at]
     _, expected = cv2.SIFT_create().compute(gray, keypoints)
@@ -216,7 +216,7 @@ def test_sift_of_the_grid_is_opencvs_and_follows_a_shift(image):
 
 
 def test_sift_of_a_patch_covers_the_patch_and_little_more():
-    gray = colors.gray(smooth(6, (96, 96)))
+    gray = descriptors.gray(smooth(6, (96, 96)))
     at = np.array([[48, 48, 24]], np.float32)
     before = features.sift(gray, at)
     far = gray.copy()

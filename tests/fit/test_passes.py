@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,11 +24,12 @@ from dmo.fit.krylov import ShiftedRows
 from dmo.fit.moments import Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.inputs import LabelRows, outputs
-from dmo.stores import _arrays, _views, features
+from dmo.stores import _arrays, features
 from dmo.stores.checkpoints import checkpoints
 
 N, CHUNK = 2600, 300  # neither 300 nor 256 rows divide the other; more rows than kernels in float64 take
 LOW = Nystrom(rank=20, fit_rows=100, random_state=0)
+STEPS = Nystrom(rank=20, fit_rows=100, random_state=0, solver="cg")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Readings]:
         return sample(array, entries, index)
 
     monkeypatch.setattr(_arrays.DenseArray, "read", counted)
-    monkeypatch.setattr(_views, "sample_rows", counted_sample)
+    monkeypatch.setattr(_arrays, "sample_rows", counted_sample)
     monkeypatch.setattr(row_sums, "BLOCK", 256)
     return found
 
@@ -254,10 +256,12 @@ def test_a_sample_of_rows_of_a_store_is_what_the_store_holds(store: Any, data: A
     np.testing.assert_array_equal(store.views["a"].sample(np.arange(N)), data[0]["a"])
 
 
-@pytest.mark.parametrize("estimator", [KGHA, MultiViewRidge])
-@pytest.mark.parametrize("on_workers", [False, True])
+@pytest.mark.parametrize(
+    ("estimator", "engine", "on_workers"),
+    [*itertools.product([KGHA, MultiViewRidge], [LOW], [False, True]), (MultiViewRidge, STEPS, False)],
+)
 def test_labels_of_a_store_are_read_by_blocks_and_give_the_same_model(
-    estimator: Any, on_workers: bool, store: Any, data: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+    estimator: Any, engine: Any, on_workers: bool, store: Any, data: Any, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most, read = [0], Subset.__getitem__
 
@@ -274,9 +278,9 @@ def test_labels_of_a_store_are_read_by_blocks_and_give_the_same_model(
     views = {name: Subset(view, index) for name, view in store.views.items()}
     labels = LabelRows(Subset(store.label_view, index))
     with connect(client if on_workers else "in-process"):
-        model = estimator(approximation=LOW, decoder=Scores(label_sets=False)).fit(views, labels)
+        model = estimator(approximation=engine, decoder=Scores(label_sets=False)).fit(views, labels)
         assert 0 < most[0] <= 256 + CHUNK
-        same = estimator(approximation=LOW, decoder=Scores(label_sets=False)).fit(views, data[1][index])
+        same = estimator(approximation=engine, decoder=Scores(label_sets=False)).fit(views, data[1][index])
     assert np.array_equal(model.decision_function(data[0]), same.decision_function(data[0]))
     assert np.array_equal(model.classes_, same.classes_)
 
@@ -323,3 +327,18 @@ def test_a_pass_on_workers_sends_one_sum_here_and_those_that_are_kept(
 
 def test_very_many_rows_are_some_hundred_tasks() -> None:
     assert [row_sums.task_blocks(n) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 4, 19]
+    assert [row_sums.task_blocks(n, 20) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 15, 76]
+    assert row_sums.task_blocks(10_000_000, 1000) == 19
+
+
+def test_sums_that_were_kept_with_tasks_of_another_size_are_not_gone_on_from(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sums, "BLOCK", 50)
+    raw = FeatureRows({"a": data[0]["a"]}, {"a": ShiftedRows(None)})
+    found = []
+    for blocks in (4, 1):
+        monkeypatch.setattr(row_sums, "task_blocks", lambda *_, blocks=blocks: blocks)
+        with checkpoints(str(tmp_path), 0.0):
+            found += collect_moments(raw, data[1])
+    assert np.array_equal(found[0].gram, found[1].gram)

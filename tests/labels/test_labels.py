@@ -6,7 +6,9 @@ import scipy.sparse
 from sklearn.metrics import pairwise_distances
 from sklearn.metrics.pairwise import cosine_similarity, rbf_kernel
 
+from dmo.errors import UserError
 from dmo.kernels import RBF
+from dmo.labels.hierarchy import ancestor_pairs, ancestors_of
 from dmo.labels.label_kernels import SequenceKernel, SetKernel, factorize_kernel, label_factor
 
 RNG = np.random.default_rng(0)
@@ -84,3 +86,41 @@ def test_parameters_are_checked():
         SequenceKernel(0)
     with pytest.raises(TypeError, match="output 1 is 3; pass one set or sequence per sample"):
         label_factor(SetKernel(), [{1}, 3])
+
+
+def drawn_hierarchy(rng, n_labels, share=0.12):
+    """Parents by child, of an acyclic graph over "0", "1", ...; who is above whom (L x L), by powers of its matrix."""
+    below = np.tril(rng.random((n_labels, n_labels)) < share, -1)  # [child, parent]
+    above = np.linalg.matrix_power(np.eye(n_labels, dtype=int) + below, n_labels) > 0
+    return {str(j): [str(p) for p in np.flatnonzero(below[j])] for j in range(n_labels)}, above
+
+
+def test_ancestors_are_those_of_the_powers_of_the_matrix_of_parents(tmp_path):
+    tree, above = drawn_hierarchy(np.random.default_rng(0), 20)
+    some = [3, 18, 7, 11, 0, 15]  # ancestors that are no label lead to those that are
+    expected = above[np.ix_(some, some)] & ~np.eye(6, dtype=bool)
+    found = np.zeros((6, 6), bool)
+    found[tuple(ancestor_pairs(tree, [str(j) for j in some]).T)] = True
+    np.testing.assert_array_equal(found, expected)
+    file = tmp_path / "tree.csv"
+    lines = [f"{parent}, {child}" for child, parents in tree.items() for parent in parents]
+    for text in ("\n".join(lines), "\n".join(["Parent,Child", *lines, ""])):
+        file.write_text(text)
+        assert ancestors_of(str(file), tree) == ancestors_of(tree, tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\nb,c\nc,a\n", r"'a' is among its own ancestors \['c', 'b', 'a'\]; take one of its lines out"),
+        ("a,b\na,b,c\n", r"line 2 is 'a,b,c'; write parent,child"),
+        ("x,y\n", r"no label is the parent of another; write them as the labels, which are 'a', 'b', 'c', \.\.\."),
+        (None, r"cannot be read .*; pass a CSV file of parent,child"),
+    ],
+)
+def test_a_hierarchy_that_is_none_is_told_with_its_line(text, says, tmp_path):
+    file = tmp_path / "tree.csv"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UserError, match=says):
+        ancestor_pairs(str(file), ["a", "b", "c"])

@@ -390,6 +390,9 @@ def test_auto_takes_the_cheaper_method_for_a_known_number_of_columns(caplog: Any
         assert chosen(easy, 1.0, columns=20) == "cg"
     assert "solve: cg for 3000 x 3000, ridge 1, 20 right-hand sides" in caplog.text
     assert chosen(easy, 1.0, columns=2000) == "cholesky"
+    assert (
+        chosen(easy, 1.0, columns=20, last=np.arange(1980)) == "mixed"
+    )  # as many are left out, each a column by steps
     made = NystromPreconditioner.of(easy, 50, 0)
     poor = NystromPreconditioner(made.basis, made.values * 1e6)  # leaves a large condition number
     assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "mixed"

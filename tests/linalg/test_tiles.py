@@ -331,7 +331,7 @@ def test_dense_fetches_what_the_workers_hold(client: Any) -> None:
     A = Tiles(RandomTiles(K, BLOCK), client, resident=True)
     matrix = A.dense(np.float32)
     assert_array_equal(A.dense(np.float32), matrix)
-    assert_array_equal(A.columns(np.arange(N))[:20], matrix[:20])
+    assert_array_equal(np.asarray(A.columns(np.arange(N)))[:20], matrix[:20])
     lower = np.tril(matrix, -BLOCK)
     assert_allclose((A @ np.eye(N, dtype=np.float32))[60:, :20], lower[60:, :20], atol=1e-6)
     again = Tiles(RandomTiles(K, BLOCK), resident=True)
@@ -429,14 +429,14 @@ RIGHT[:, 5] = RIGHT[:, 0]  # columns that depend on each other, and one of zeros
 
 
 def search(A: Operator, products: int = 300) -> BlockCG:
-    return BlockCG(A, 1e-3, NystromPreconditioner.of(HARD, 4, 0), 1e-10, products)
+    return BlockCG(A, 1e-3, NystromPreconditioner.of(A, 4, 0), 1e-10, products)
 
 
 @pytest.mark.parametrize("around", ["scaled", "centered", "weighted"])
 def test_a_search_on_workers_finds_what_one_in_this_process_does(
     around: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     wrap: Callable[[Operator], Operator] = {
         "centered": lambda A: A.centered(),
         "scaled": lambda A: 0.5 * A,
@@ -453,7 +453,7 @@ def test_a_search_on_workers_finds_what_one_in_this_process_does(
 
 
 def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     brought: list[int] = []
 
     class Watched(Spy):
@@ -462,8 +462,11 @@ def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch:
             brought.extend(part.size for piece in found for part in (piece if isinstance(piece, list) else [piece]))
             return found
 
-    A = Tiles(ArrayTiles(HARD.matrix, BLOCK), Watched(client), dtype=np.float64)
-    assert search(A, 8).solve(RIGHT[:, [0, 1]]).iterations == 8
+    A = Tiles(feature_tiles(dtype=np.float64), Watched(client), dtype=np.float64)
+    solver = search(A, 8)
+    assert max(brought) < N  # of the preconditioner, which has four columns, one number for every row
+    brought.clear()
+    assert solver.solve(RIGHT[:, [0, 1]]).iterations == 8
     # the solution itself, at last, is all that has a number for every row
     assert max(brought[:-2]) < N // 2 <= max(brought[-2:])
 
@@ -473,7 +476,7 @@ def test_a_worker_killed_during_a_search_changes_nothing(
     client: Any, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from the last copy that this process took."""
-    monkeypatch.setattr(dmo.linalg.cg, "_WORTH", 0)
+    monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     client.wait_for_workers(2, timeout=60)
     counted = tmp_path / "calls"
     found = search(Tiles(CountingTiles(HARD.matrix, 20, str(counted), calls), client, dtype=np.float64)).solve(RIGHT)

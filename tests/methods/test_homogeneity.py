@@ -12,7 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import KernelCenterer
 from threadpoolctl import threadpool_limits
 
-from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver
+import dmo.linalg.tiles
+from dmo import KGHA, MORP, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver
 from dmo.cluster import connect
 from dmo.decoders import Scores
 from dmo.fit.engine import FOLDS, folds_of
@@ -20,6 +21,7 @@ from dmo.fit.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.operators import Dense, LowRank
+from dmo.linalg.rows import WorkerRows
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
@@ -643,3 +645,39 @@ def test_a_search_scores_the_directions_that_a_fit_takes():
         model = KGHA("laplacian", n_components=row["n_components"])
         alone = [model.fit(X[fold != i], y[fold != i]).score(X[fold == i], y[fold == i]) for i in range(4)]
         assert row["folds"] == pytest.approx(alone)
+
+
+ONE_TILED = {"a": "rbf", "b": "linear"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KGHA(ONE_TILED, ridge=30.0, n_components=3, solver=Solver(tol=1e-4)),
+        KGHA(ONE_TILED, ridge=30.0, n_components=3, solver=Solver("als", tol=0.5)),
+        MultiSetCCA(ONE_TILED, ridge=30.0, n_components=2, solver=Solver(tol=0.1)),
+        MORP("rbf", ridge=3.0, n_components=2, tol=1e-4),
+        MORP("rbf", ridge=3.0, n_components=2, tol=1e-4, form="direct"),
+    ],
+    ids=["krylov", "als", "cca", "morp", "direct"],
+)
+def test_a_space_that_is_searched_on_workers_is_that_of_this_process(model, client, monkeypatch):
+    views, Y = two_views(60, 4)
+    given = (views["a"],) if isinstance(model, MORP) else (views,)
+    given += () if isinstance(model, MultiSetCCA) else (Y,)
+    model = clone(model).set_params(approximation=Exact(storage="resident", precision="float64", block=15))
+    here = clone(model).fit(*given)
+    monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
+    brought = []
+    as_array = WorkerRows.__array__
+    monkeypatch.setattr(
+        WorkerRows,
+        "__array__",
+        lambda rows, *how, **more: brought.append(rows.shape[1]) or as_array(rows, *how, **more),
+    )
+    with connect(client):
+        there = clone(model).fit(*given)
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-7)
+    np.testing.assert_allclose(there.transform(given[0]), here.transform(given[0]), atol=1e-5)
+    # eigenvectors, and per view a start and coefficients: no block of the search itself
+    assert sum(columns > 1 for columns in brought) <= 1 + 2 * len(views)

@@ -26,12 +26,16 @@ from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.llt_svr import frame_bytes, neighborhood_frames
-from dmo.methods.svr_admm import _ONE_THREAD, Factors, State, _threads, admm
-from dmo.methods.svr_problem import (
+from dmo.methods.svr_admm import (
+    _ONE_THREAD,
     POWERS,
     EpsilonInsensitive,
+    Factors,
     Power,
     Problem,
+    State,
+    _threads,
+    admm,
     certificate,
     dual_feasible,
     dual_objective,

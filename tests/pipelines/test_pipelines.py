@@ -1,6 +1,8 @@
 """The pipelines as a user submits them: complete, restartable, equal to the library, clear about wrong input."""
 
+import ast
 import csv
+import importlib
 import importlib.util
 import json
 import os
@@ -278,3 +280,16 @@ def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its
     }
     found = dict(re.findall(r"(KGHA|all views), \d+ numbers: ([\d.]+)", done.stdout))
     assert float(found["KGHA"]) > float(found["all views"]) + 10
+
+
+@pytest.mark.parametrize("folder", ["pipelines", "docs/tutorials", "cluster"])
+def test_scripts_import_only_names_that_dmo_has(folder):
+    """Benchmarks are run by hand, so that a name that went would be missed there for long."""
+    for script in (FOLDER.parent / folder).rglob("*.py"):
+        taken = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)]
+        for node in taken:
+            if (node.module or "").split(".")[0] == "dmo":
+                module = importlib.import_module(node.module)
+                for name in (alias.name for alias in node.names):
+                    submodule = hasattr(module, "__path__") and importlib.util.find_spec(f"{node.module}.{name}")
+                    assert hasattr(module, name) or submodule, f"{script}: {node.module} has no {name}"

@@ -20,9 +20,8 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 
 from dmo import report
 from dmo.metrics import top_scores
-from dmo.report import explorer
-from dmo.report.curves import pooled_measures, reliability
-from dmo.report.samples import cooccurrence
+from dmo.report import page as pages
+from dmo.report.figures import cooccurrence, pooled_measures, reliability
 
 HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
 
@@ -168,24 +167,27 @@ def test_no_image_touches_global_matplotlib_state():
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_annotated_samples_name_hits_errors_and_misses():
-    images = np.random.default_rng(0).random((3, 8, 8))
-    many = [f"label {i}" for i in range(12)]
-    figure = report.annotated_samples(images, [["sky", "sea"], [], many], [["tree", "sky"], [], []])
-    drawn(figure)
-    shown = words(figure)
-    assert shown[:6] == ["✗", "tree", "✓", "sky", "○", "sea"]
-    assert shown[6:20] == [word for name in many[:7] for word in ("○", name)]
-    assert shown[20:] == ["", "5 more", "✓ right", "✗ wrong", "○ missed"]
-    assert [ax.images[0].get_array().tolist() for ax in figure.axes] == images.tolist()
-
-
 def test_long_and_hostile_names_are_cut_to_their_place():
     name = "$\\frac{ a label of enormous length that no image has room for"
-    figure = report.annotated_samples([np.zeros((4, 4))] * 2, [[name], [HOSTILE]], [[], []])
+    figure = report.biplot(np.eye(2), np.eye(2), [name, HOSTILE])
     drawn(figure)
-    assert words(figure)[1].startswith("\\$")
-    assert words(figure)[1].endswith("…")
+    shown = figure.axes[0].texts[-2].get_text()
+    assert shown.startswith("\\$")
+    assert shown.endswith("…")
+
+
+def test_a_biplot_has_an_arrow_for_each_of_the_longest_loadings_and_names_do_not_overlap():
+    rng = np.random.default_rng(0)
+    loadings = rng.uniform(-1, 1, size=(30, 2))
+    Z = rng.normal(size=(400, 2))
+    figure = report.biplot(Z, loadings, [f"column {j}" for j in range(30)])
+    drawn(figure)
+    longest = np.argsort(-np.linalg.norm(loadings, axis=1))[:10]
+    arrows, names = (figure.axes[0].texts[part] for part in (slice(10), slice(10, None)))
+    np.testing.assert_allclose([arrow.xy for arrow in arrows], loadings[longest] * np.abs(Z).max(axis=0))
+    assert [name.get_text() for name in names] == [f"column {j}" for j in longest]
+    boxes = [name.get_window_extent() for name in names]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 def test_precision_recall_panels_show_the_commonest_labels_best_first():
@@ -205,23 +207,6 @@ def test_precision_recall_panels_show_the_commonest_labels_best_first():
         area = np.sum(np.diff(recall) * precision[1:])
         assert area == pytest.approx(scores[l], abs=1e-12)
         assert ax.lines[1].get_ydata()[0] == Y[:, l].mean()
-
-
-def test_embedding_draws_each_class_at_its_points_and_names_do_not_overlap():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(-1, 12, size=400)
-    Z = rng.normal(size=(400, 3))
-    figure = report.embedding_2d(Z, labels, [f"class {c}" for c in range(12)])
-    drawn(figure)
-    ax = figure.axes[0]
-    shown = [int(collection.get_label().split()[1]) for collection in ax.collections[1:]]
-    assert len(shown) == 10
-    for c, collection in zip(shown, ax.collections[1:]):
-        np.testing.assert_array_equal(collection.get_offsets(), Z[labels == c, :2])
-    np.testing.assert_array_equal(ax.collections[0].get_offsets(), Z[~np.isin(labels, shown), :2])
-    boxes = [text.get_window_extent() for text in ax.texts]
-    assert len(boxes) == 10
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 def test_embedding_per_label_puts_the_label_over_the_others():
@@ -249,13 +234,12 @@ def test_heat_map_writes_its_values_and_frames_the_largest():
 
 Z, Y = np.zeros((3, 2)), np.eye(3, dtype=int)
 BAD = {
-    "images": (lambda: report.annotated_samples([Y], [["a"]], []), "1 images, 1 true and 0 predicted"),
     "names": (lambda: report.precision_recall_per_label(Y, Y, ["a"]), r"1 label names for labels of shape \(3, 3\)"),
     "empty labels": (lambda: report.precision_recall_per_label(0 * Y, Y, "abc"), "no label occurs in Y"),
-    "one column": (lambda: report.embedding_2d(Z[:, :1], [0, 0, 0], ["a"]), "at least two components"),
-    "nan": (lambda: report.embedding_2d(Z * np.nan, [0, 0, 0], ["a"]), "Z holds NaN"),
-    "class": (lambda: report.embedding_2d(Z, np.array([0, 1, 2]), ["a", "b"]), "class numbers from -1 to 1"),
-    "matrix": (lambda: report.embedding_2d(Z, Y, ["a", "b"]), "use embedding_per_label"),
+    "one column": (lambda: report.embedding_per_label(Z[:, :1], Y, "abc"), "at least two components"),
+    "nan": (lambda: report.embedding_per_label(Z * np.nan, Y, "abc"), "Z holds NaN"),
+    "loadings": (lambda: report.biplot(Z, np.ones((3, 1)), "abc"), "pass those of two components"),
+    "component": (lambda: report.loading_plot(np.ones((3, 1)), "abc", 1), "loadings are of 1"),
     "rows": (lambda: report.embedding_per_label(Z[:2], Y, "abc"), "Z has 2 rows, labels have 3"),
     "heat": (lambda: report.heat_map(Z, "ab", "ab"), r"shape \(3, 2\), need 2 rows and 2 columns"),
 }
@@ -317,28 +301,6 @@ def test_labels_that_come_together_stand_side_by_side():
         report.label_cooccurrence(0 * Y, names)
 
 
-def test_thumbnails_stand_at_their_samples_and_do_not_overlap():
-    from matplotlib.offsetbox import AnnotationBbox
-
-    rng = np.random.default_rng(2)
-    Z = rng.normal(size=(80, 3))
-    images = [rng.random((20, 30, 3)) if i % 4 else None for i in range(80)]
-    figure = report.thumbnail_map(Z, images, "one", "two")
-    drawn(figure)
-    boxes = [artist for artist in figure.axes[0].get_children() if isinstance(artist, AnnotationBbox)]
-    assert len(boxes) > 10
-    assert all(any(np.array_equal(box.xy, z) for z in Z[:, :2]) for box in boxes)
-    extents = [box.get_window_extent(figure.canvas.get_renderer()) for box in boxes]
-    for i, first in enumerate(extents):
-        for second in extents[i + 1 :]:
-            assert min(first.x1, second.x1) - max(first.x0, second.x0) < 2 or (
-                min(first.y1, second.y1) - max(first.y0, second.y0) < 2
-            )
-    for wrong in (images[:5], [None] * 80):
-        with pytest.raises(ValueError, match="images for 80 samples"):
-            report.thumbnail_map(Z, wrong)
-
-
 # --- samples to search, and curves of all labels ---------------------------------------------------------------------
 
 
@@ -382,7 +344,7 @@ def test_very_many_labels_are_named_but_not_all_searched():
 
 
 def test_images_stop_at_their_limit_and_the_page_says_so(monkeypatch):
-    monkeypatch.setattr(explorer, "IMAGE_BYTES", 2000)
+    monkeypatch.setattr(pages, "IMAGE_BYTES", 2000)
     pixels = np.random.default_rng(0).integers(0, 255, (16, 16), dtype=np.uint8)
     Y = np.eye(8)
     names, given = list("abcdefgh"), {"a": np.arange(8)[:, None]}

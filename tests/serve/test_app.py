@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from dmo.serve.app import _PAGE, make_app
-from dmo.serve.guard import HEADERS, Limits
+from dmo.serve.app import _PAGE, HEADERS, Limits, make_app
 from dmo.workflows.trial import open_trial
 
 TOKEN = "the-token"
@@ -142,7 +141,7 @@ def test_requests_beyond_their_number_in_a_minute_are_refused_until_it_is_over(t
     page = client(trial, a_minute=3)
     assert [page.get("page.css").status_code for _ in range(4)] == [200, 200, 200, 429]
     now = time.monotonic
-    monkeypatch.setattr("dmo.serve.guard.time.monotonic", lambda: now() + 61)
+    monkeypatch.setattr("dmo.serve.app.time.monotonic", lambda: now() + 61)
     assert page.get("page.css").status_code == 200
 
 

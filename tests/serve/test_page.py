@@ -17,7 +17,10 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+import uvicorn
 from shell import run
+
+from dmo.cli.serve import _listening, _until_interrupted
 
 BROWSER = Path("/usr/bin/chromium")
 REQUESTS = int(os.environ.get("DMO_REQUESTS", "300"))
@@ -37,6 +40,21 @@ def served(*arguments, **settings):
             server.send_signal(signal.SIGINT)
             _, left["said"] = server.communicate(timeout=30)
             left["code"] = server.returncode
+
+
+def test_ctrl_c_before_the_page_runs_ends_it_without_a_warning(capsys):
+    class Interrupted(uvicorn.Config):
+        def get_loop_factory(self):
+            signal.raise_signal(signal.SIGINT)
+            return super().get_loop_factory()
+
+    async def silent(scope, receive, send):
+        pass
+
+    server = uvicorn.Server(Interrupted(silent, log_level="warning", lifespan="off"))
+    with _listening("127.0.0.1", 0) as listener, _until_interrupted(server):
+        server.run([listener])
+    assert capsys.readouterr().err == "stopped\n"
 
 
 @pytest.mark.skipif(not BROWSER.exists(), reason="needs Chromium")

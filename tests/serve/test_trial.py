@@ -123,8 +123,9 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
 
 
 def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, tmp_path, monkeypatch):
-    row = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
-    assert trial.rows([row], 60) == trial.rows([row])
+    few = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
+    row = sent(tmp_path, "any.csv", f"id,weight,color,price,other\nx,1,red,2,{'-' * 70_000}\n")
+    assert trial.rows([row], 60) == trial.rows([row]) == trial.rows([few], 1e-9)  # few bytes are read at once
     with pytest.raises(UserError, match=r"a.csv lacks the column 'price'"):
         trial.rows([sent(tmp_path, "a.csv", "weight,color\n1,red\n")], 60)
     scipy.sparse.save_npz(tmp_path / "s.npz", scipy.sparse.csr_array(np.ones((2_000_000, 5))))

@@ -29,6 +29,7 @@ from typer.testing import CliRunner
 
 import dmo.cluster.workers
 import dmo.fit.row_sums
+import dmo.linalg.tiles
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, Solver, stores
 from dmo.cli.app import app
@@ -157,6 +158,7 @@ def fit(samples: Any, approximation: Any) -> KGHA:
 STAGES = {
     "kernel building": (lambda folder: Exact("stored", "float64", 100, str(folder)), "kernel store pixels", 1),
     "a solve": (lambda folder: Exact("resident", "float64", 100), "eigenpairs (block steps)", 1),
+    "a search on workers": (lambda folder: Exact("resident", "float64", 100), "eigenpairs (block steps)", 1),
     "a pass": (lambda folder: Nystrom(rank=40), "pass over the rows", 4),
 }
 
@@ -173,6 +175,8 @@ def test_a_worker_killed_changes_nothing(
     monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 25)
     monkeypatch.setattr(dmo.fit.row_sums, "TASK_BLOCKS", 1)
     monkeypatch.setattr(dmo.fit.row_sums, "_SEGMENT", 4)
+    if name == "a search on workers":
+        monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     engine, stage, steps = STAGES[name]
     views = samples[0]
     with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:

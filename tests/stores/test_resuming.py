@@ -40,7 +40,7 @@ from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles
 from dmo.methods import svr_admm as llt_admm
 from dmo.methods.llt_svr import neighborhood_frames
-from dmo.methods.svr_problem import EpsilonInsensitive, Problem
+from dmo.methods.svr_admm import EpsilonInsensitive, Problem
 from dmo.progress import listen
 from dmo.selection import sweep
 from dmo.stores._folder import Folder

@@ -34,7 +34,7 @@ from dmo.datasets import open_zarr, read_csv
 from dmo.errors import UserError
 from dmo.features import Embedding, Recipe
 from dmo.features.extraction import PART, Extractor
-from dmo.features.words import Vocabulary
+from dmo.features.sets import Vocabulary
 from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import Provenance, _checksum

@@ -29,6 +29,7 @@ from dmo.stores import (
     Provenance,
     StoreError,
     ViewSpec,
+    _writer,
     create_features,
     create_kernel,
     create_results,
@@ -126,6 +127,16 @@ def test_every_slice_of_every_view_is_what_was_written(store):
         assert np.array_equal(dense(view[-20::3, 1:]), expected[-20::3, 1:])
     with pytest.raises(TypeError, match="read by slices"):
         views["gist"][3]
+
+
+@pytest.mark.parametrize("step", [3, 64, 1 << 22])
+def test_splits_are_read_in_pieces_of_any_size(step, tmp_path, monkeypatch):
+    split = np.random.default_rng(0).choice(["train", "test", "t", ""], 200).tolist()
+    writer = create_features(tmp_path / "f.zarr", 200, {"x": ViewSpec(1)}, split=split)
+    writer.write("x", 0, np.zeros((200, 1)))
+    writer.finish()
+    monkeypatch.setattr(_writer, "STEP", step)
+    assert open_features(tmp_path / "f.zarr").split.tolist() == split
 
 
 def test_labels_names_and_splits_come_back(store):

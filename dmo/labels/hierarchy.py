@@ -1,0 +1,69 @@
+"""Labels in a hierarchy: who is above whom, by name and by column; `dmo.metrics.with_ancestors` closes sets under it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from dmo.errors import UserError
+
+
+def _parents(hierarchy: str | Mapping[str, Any]) -> dict[str, list[str]]:
+    """Parents by child, of a mapping or of a file of parent,child."""
+    if not isinstance(hierarchy, str):
+        return {str(child): [own] if isinstance(own, str) else list(own) for child, own in hierarchy.items()}
+    try:
+        with open(hierarchy, encoding="utf-8-sig", newline="") as file:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"hierarchy {hierarchy} cannot be read ({error}); pass a CSV file of parent,child") from None
+    found: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line or (number == 1 and [cell.lower() for cell in line] == ["parent", "child"]):
+            continue
+        if len(line) != 2 or not all(line):
+            raise UserError(f"{hierarchy}: line {number} is {','.join(line)!r}; write parent,child")
+        found.setdefault(line[1], []).append(line[0])
+    return found
+
+
+def ancestors_of(hierarchy: str | Mapping[str, Any], labels: Iterable[str]) -> dict[str, list[str]]:
+    """Find all ancestors of every label, the nearest first, be they labels themselves or not."""
+    parents, found = _parents(hierarchy), dict[str, list[str]]()
+    for label in labels:
+        seen, level = dict[str, None](), parents.get(label, [])
+        while level:
+            seen |= dict.fromkeys(level)
+            level = [above for above in chain.from_iterable(parents.get(own, ()) for own in level) if above not in seen]
+        if label in seen:
+            raise UserError(f"hierarchy: {label!r} is among its own ancestors {list(seen)}; take one of its lines out")
+        found[label] = list(seen)
+    return found
+
+
+def ancestor_pairs(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    """Find the pairs of columns of which the second is an ancestor of the first.
+
+    -> (E, 2)
+    """
+    column = {name: j for j, name in enumerate(names)}
+    found = ancestors_of(hierarchy, names)
+    pairs = [(column[name], column[above]) for name, own in found.items() for above in own if above in column]
+    if not pairs:
+        known = ", ".join(map(repr, names[:5]))
+        raise UserError(
+            f"hierarchy: no label is the parent of another; write them as the labels, which are {known}, ..."
+        )
+    return np.array(pairs)
+
+
+def by_column(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
+    """The hierarchy by the numbers of columns, for labels that have left their names behind."""
+    found: dict[str, list[str]] = {}
+    for column, above in ancestor_pairs(hierarchy, names).tolist():
+        found.setdefault(str(column), []).append(str(above))
+    return found
