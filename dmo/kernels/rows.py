@@ -35,6 +35,8 @@ class Prepared:
         Squared lengths or sums of absolute values.
     origin : int
         Tells which kernel prepared them.
+    part_of : Subset or None, default=None
+        Of which rows these are a part, where a search knows the distances of all of them.
 
     Examples
     --------
@@ -48,7 +50,7 @@ class Prepared:
     values: Matrix
     norms: np.ndarray
     origin: int
-    part_of: blocks.Subset | None = None  # the rows of others that they are, whose distances are known to a sweep
+    part_of: blocks.Subset | None = None
 
     def __len__(self) -> int:
         return int(self.norms.shape[0])
