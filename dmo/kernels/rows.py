@@ -36,7 +36,7 @@ class Prepared:
     origin : int
         Tells which kernel prepared them.
     part_of : Subset or None, default=None
-        The rows of others that they are, whose distances are known to a sweep.
+        Of which rows these are a part, where a search knows the distances of all of them.
 
     Examples
     --------

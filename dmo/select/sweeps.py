@@ -259,10 +259,10 @@ def compared(
     scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
     last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
-        order = sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer))
+        turns = sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer))
         heats = sorted({1, min(2, folds), folds} if floors is not None else {folds})
-        for heat, (kind, number) in itertools.product(heats, order):
-            if number == order[0][1]:
+        for heat, (kind, number) in itertools.product(heats, turns):
+            if number == turns[0][1]:
                 scores.race(heat, floors, failed)
             if number in failed:
                 continue

@@ -156,7 +156,8 @@ def search(
         else:
             grid = problem.held(GRIDS[type(estimator).__name__] if grid is None else grid)
             found = problem.with_own(problem.extended([grid]), grid)
-            if problem.rule is not None and "decoder" not in grid:
+            asked = [values for name, values in grid.items() if name.startswith("decoder")]
+            if problem.rule is not None and "decoder" not in grid and all(len(values) > 1 for values in asked):
                 chosen = {key: value for key, value in _fixed(found).items() if not key.startswith("decoder")}
                 if isinstance(estimator, MultiViewRidge) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
