@@ -8,21 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from typing import TYPE_CHECKING, Any
 
 from dmo.errors import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, Task, TaskID
 
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
@@ -36,6 +28,16 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
     """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s."""
     # Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a
     # line, unless `brief`.
+    from rich.console import Console  # a library that shows no bar starts without it
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description:<28}", markup=False),
         BarColumn(),

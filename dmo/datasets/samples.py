@@ -29,7 +29,7 @@ from dmo.formats.frames import (
     read_ragged,
     vectors,
 )
-from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
+from dmo.formats.labels import checked_numbers, class_vector, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
 from dmo.labels.stratification import stratified_folds
 from dmo.stores import FeatureStore, Provenance
@@ -313,21 +313,6 @@ def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state
     """
     Y = np.ones((n, 1)) if labels is None else np.nan_to_num(labels)
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
-
-
-def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
-    """Give the class of every sample by its name, None where it is not known.
-
-    labels (n, L) -> (n,)
-    """
-    if labels is None:
-        return None
-    known, named = ~np.isnan(labels).any(axis=1), [str(j) for j in range(labels.shape[1])] if names is None else names
-    found = np.array(named)[np.nan_to_num(labels).argmax(axis=1)]
-    if not known.all():
-        found = found.astype(object)
-        found[~known] = None
-    return found
 
 
 def _is_split(features: Any) -> bool:

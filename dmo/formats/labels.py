@@ -162,3 +162,18 @@ def _indicator(sets: Sequence[Collection[str]]) -> tuple[np.ndarray, list[str]]:
     for i, row in enumerate(sets):
         found[i, [place[label] for label in row]] = 1
     return found, names
+
+
+def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
+    """Give the class of every sample by its name, None where it is not known.
+
+    labels (n, L) -> (n,)
+    """
+    if labels is None:
+        return None
+    known, named = ~np.isnan(labels).any(axis=1), [str(j) for j in range(labels.shape[1])] if names is None else names
+    found = np.array(named)[np.nan_to_num(labels).argmax(axis=1)]
+    if not known.all():
+        found = found.astype(object)
+        found[~known] = None
+    return found

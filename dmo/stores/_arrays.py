@@ -25,12 +25,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import google_crc32c
-import numcodecs
 import numpy as np
 import scipy
-import zarr
-from zarr.codecs import BloscCodec, Crc32cCodec
-from zarr.storage import MemoryStore
 
 from dmo.errors import UserError
 from dmo.hashing import digest
@@ -79,6 +75,10 @@ def array_json(
     shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float | str, codec: str | None
 ) -> bytes:
     """The zarr.json of an array."""
+    import zarr  # reading needs none of it
+    from zarr.codecs import BloscCodec, Crc32cCodec
+    from zarr.storage import MemoryStore
+
     memory: dict[str, Any] = {}
     packing: list[Any] = []
     if codec is not None:
@@ -152,6 +152,8 @@ class DenseArray:
         raw = as_bytes(block)
         found = checksum(raw)
         if self.codec is not None:
+            import numcodecs
+
             packer = numcodecs.Blosc(self.codec, CODECS[self.codec], numcodecs.Blosc.BITSHUFFLE)
             raw = np.frombuffer(packer.encode(block), np.uint8)
         return raw, ManifestEntry(found, raw.size + CRC_BYTES)
@@ -181,6 +183,8 @@ class DenseArray:
 
     def _unpack(self, index: Index, entry: ManifestEntry | None, block: np.ndarray) -> None:
         """Fill a block from a compressed chunk, of which every checksum is looked at."""
+        import numcodecs
+
         data = self.folder.get(self.key(index))
         size = None if data is None else len(data)
         if data is None or len(data) <= CRC_BYTES or (entry is not None and entry.size != size):

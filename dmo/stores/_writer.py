@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numcodecs.vlen import VLenUTF8
 
 from dmo.errors import UserError
 from dmo.progress import stage
@@ -260,6 +259,8 @@ def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarr
 
 def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
     """zarr.json and the only chunk of a 1-d Zarr array of strings."""
+    from numcodecs.vlen import VLenUTF8
+
     n = len(values)
     raw = np.frombuffer(VLenUTF8().encode(np.array(values, dtype=object)), np.uint8)
     crc = checksum(raw).to_bytes(CRC_BYTES, "little")

@@ -13,13 +13,11 @@ from sklearn.utils import get_tags
 
 from dmo import stores
 from dmo.blocks import Rows, Subset
-from dmo.datasets.samples import class_vector
 from dmo.errors import UserError
-from dmo.features.extraction import PART
 from dmo.fit.engine import reasoned_engine
 from dmo.formats.files import suffix
 from dmo.formats.frames import FRAMES, read_frame
-from dmo.formats.tables import SVMLIGHT
+from dmo.formats.labels import class_vector
 from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
@@ -29,8 +27,6 @@ from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session, say_unreadable
 
 log = logging.getLogger("dmo")
-LABELED = (".arff", *SVMLIGHT)
-"""Endings of files that say themselves what their labels are."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +110,8 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     """The feature store that is made of a table or a folder, beside it; one that was made so before is used."""
     from dmo.datasets.ingest_files import fingerprints, ingest_files  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
+    from dmo.features.extraction import PART
+    from dmo.formats.tables import SVMLIGHT
 
     place = Path(path)
     view, of_images = place.name.partition(".")[0], place.is_dir() and not is_rows(path)
@@ -133,7 +131,8 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
                 "--overwrite to make it anew"
             )
-    if get_tags(kind()).target_tags.required and "labels" not in given and suffix(path) not in LABELED:
+    labeled = suffix(path) in (".arff", *SVMLIGHT)  # says itself what its labels are
+    if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
         raise UserError(f"{path}: what its labels are is not said; {_label_cure(place, of_images)}")
     if of_images:
         listing = list_images(path, given.get("labels"))
