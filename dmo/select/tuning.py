@@ -437,7 +437,8 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
     if not problem.real:
         decoded = {**chosen, **problem.decoders}
-        last.sweep([chosen | {"intercept": [False]}, decoded, decoded | {"center": [False]}], _NEAR)
+        others = [] if "decoder" in chosen else [chosen | {"intercept": [False]}, decoded]
+        last.sweep([*others, decoded | {"center": [False]}], _NEAR)
         last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
     found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # its own settings are among them
     if by_target:
