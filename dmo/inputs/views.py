@@ -178,7 +178,7 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
         return _source(SINGLE, X, filled, fillable, keep=reset)
     known = None if reset or hasattr(estimator, "feature_names_in_") else getattr(estimator, "n_features_in_", None)
     if _is_plain(X) and len(X) and X.shape[1] == known:
-        array = X
+        array: Any = X
     else:
         with _of_numbers(SINGLE, X, "X"):
             array = _as_numbers(

@@ -28,7 +28,7 @@ class Places:
     def __init__(self, Z: np.ndarray):
         self.rows, self.origin = Z, Z.mean(axis=0, dtype=np.float64)
         self.directions = np.empty(Z.shape, np.float32)
-        for where in row_blocks(len(Z), 4096):
+        for where in row_blocks(len(Z), 1024):
             self.directions[where] = self._seen(Z[where])
 
     def _seen(self, Z: np.ndarray) -> np.ndarray:

@@ -361,6 +361,8 @@ def _source(name: str, table: pd.DataFrame) -> str | None:
 
 def _by_name(where: str, table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     """Columns of a table in the order of a model, 0 and 1 for COLUMN=WORD; other columns are not looked at."""
+    if set(names) <= set(table.columns) and (known := _numeric(table[list(names)])) is not None:
+        return known
     found = np.empty((len(table), len(names)))
     for j, name in enumerate(names):
         column = _source(name, table)
@@ -378,8 +380,16 @@ def _by_name(where: str, table: pd.DataFrame, names: Sequence[str]) -> np.ndarra
     return found
 
 
+def _numeric(table: pd.DataFrame) -> np.ndarray | None:
+    """All columns, where each holds numbers: a look at one after the other takes longer than to read the file."""
+    plain = all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in table.dtypes)
+    return table.to_numpy(np.float64) if plain else None
+
+
 def _all_numbers(where: str, table: pd.DataFrame) -> np.ndarray:
     """All columns, by their order."""
+    if (known := _numeric(table)) is not None:
+        return known
     columns = [(name, numbers_of(table[name])) for name in table.columns]
     for name, values in columns:
         if values is None:
