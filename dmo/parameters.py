@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -188,9 +189,10 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
         elif inner:
-            held = part.kind._named(own[part.parameter])  # a sibling, which may have some of them
-            if shared := {name: value for name, value in inner.items() if name in vars(held)}:
-                own[part.parameter] = held.set_params(**shared)
+            with suppress(UserError):  # of a name without parameters, or one that the fit refuses
+                held = part.kind._named(own[part.parameter])  # a sibling, which may have some of them
+                if shared := {name: value for name, value in inner.items() if name in vars(held)}:
+                    own[part.parameter] = held.set_params(**shared)
     return own
 
 
