@@ -55,6 +55,15 @@ class ArrayTiles:
     def tile(self, i: int, j: int) -> np.ndarray:
         return self.matrix[i * self.block : (i + 1) * self.block, j * self.block : (j + 1) * self.block]
 
+    def columns(self, index: np.ndarray, blocks: range | None = None) -> np.ndarray:
+        return self.matrix[self._rows(blocks)][:, index]
+
+    def diagonal(self, blocks: range | None = None) -> np.ndarray:
+        return np.diagonal(self.matrix)[self._rows(blocks)]
+
+    def _rows(self, blocks: range | None) -> slice:
+        return slice(None) if blocks is None else slice(blocks[0] * self.block, (blocks[-1] + 1) * self.block)
+
 
 @dataclass
 class ThreadTiles:

@@ -133,7 +133,8 @@ class CheckedSolver:
             if self.method == "cg":
                 return self._solve(B, x0, check, self.tol if tol is None else tol)
             found = self.solve(np.asarray(B), None, check, tol)  # by a factor in this process
-            return replace(found, value=B.home.send(found.value))
+            sent: Any = B.home.send(found.value)
+            return replace(found, value=sent)
         block = _block("the right-hand side", B, self.A.n)
         start = None if x0 is None else _block("the start", x0, self.A.n)
         if start is not None and start.shape != block.shape:

@@ -19,7 +19,7 @@ from dmo.stores.checkpoints import keeps_states
 
 T = TypeVar("T")
 FAN_IN = 4  # shares, or sums of parts, that one task adds up
-_SMALL = 1 << 15  # bytes of an array that is sent along with every task that takes it
+_SMALL = 1 << 21  # bytes of the copies of an array that are sent along with the tasks that take it
 
 
 class Home:
@@ -47,8 +47,8 @@ class Home:
         return self._kept[id(what)][1]
 
     def small(self, array: Any) -> Any:
-        """What a task takes for a k x k array: a future of it, so that it travels once."""
-        if not isinstance(array, np.ndarray) or array.nbytes <= _SMALL:
+        """What tasks take for a k x k array: a future of it where it is large, so that it travels once."""
+        if not isinstance(array, np.ndarray) or array.nbytes * len(self.parts) <= _SMALL:
             return array
         if self._last[0] is not array:
             self._last = array, submit(self.client, operator.pos, array)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import Broadcast, grouped, retried, send, submit_each
+from dmo.cluster.workers import Broadcast, grouped, retried, submit_each
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
@@ -177,28 +177,9 @@ def multiply_parts(
     return np.split(multiply_tiles(tiles, pairs, here, np.concatenate(parts)), edges[1:-1])
 
 
-def pick_diagonal(tiles: Tiled, pairs: list[Pair], slices: list[slice]) -> np.ndarray:
-    """The share of the tiles `pairs` in the diagonal: n, float64."""
-    own = [at for at, (i, j) in enumerate(pairs) if i == j]
-    out = np.zeros(slices[-1].stop)
-    for i, _, tile in _iterate(_some(tiles, own), [pairs[at] for at in own]):
-        out[slices[i]] = np.diagonal(tile)
-    return out
-
-
-def pick_columns(
-    tiles: Tiled, pairs: list[Pair], slices: list[slice], index: np.ndarray, dtype: Any = np.float32
-) -> np.ndarray:
-    """The share of the tiles `pairs` in columns `index` (n x len(index)); reads only tiles that hold some of them."""
-    holder = index // slices[0].stop
-    touched = set(holder.tolist())
-    own = [at for at, pair in enumerate(pairs) if touched.intersection(pair)]
-    out = np.zeros((slices[-1].stop, len(index)), dtype)
-    for i, j, tile in _iterate(_some(tiles, own), [pairs[at] for at in own]):
-        for rows_of, columns_of, part in ((i, j, tile), (j, i, tile.T))[: 1 if i == j else 2]:
-            here = np.flatnonzero(holder == columns_of)
-            out[slices[rows_of], here] = part[:, index[here] - slices[columns_of].start]
-    return out
+def look_up(features: Any, what: str, arguments: tuple[Any, ...], blocks: Sequence[int]) -> np.ndarray:
+    """Entries of some row blocks, such as columns, without the tiles: worked out from features."""
+    return np.asarray(getattr(features, what)(*arguments, blocks))
 
 
 def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
@@ -228,14 +209,14 @@ class Tiles(Operator):
         features: FeatureTiles | None = None,
     ):
         self.source, self.client, self.resident = source, client, resident
-        self.features = source if isinstance(source, FeatureTiles) else features
+        self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
         self._threads = -1  # not dealt out yet
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
-        self._looked_up = self._shared if self.features is source else Broadcast(client, self.features)
+        self._sent = self._shared if self.features is source else Broadcast(client, self.features)
         self._taken = _taken(client)
         self._deal()
 
@@ -268,7 +249,7 @@ class Tiles(Operator):
         # of the features that lie in memory.
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
         own = product_bytes(self.n, self.source.block, columns, threads, self.resident, itemsize, self.dtype.itemsize)
-        return self._taken + own + (0 if self.features is None else self.features.nbytes)
+        return self._taken + own + getattr(self.features, "nbytes", 0)
 
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
@@ -317,19 +298,7 @@ class Tiles(Operator):
     def _forget(self) -> None:
         self._kept = self._home = None
         self._shared.forget()
-        self._looked_up.forget()
-
-    def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
-        """The sum over the groups of `function(tiles, pairs, slices, *tall)`; `tall` is scattered once."""
-        if self.client is None:
-            return function(self._tiles()[0], self.groups[0], self._slices, *tall)
-
-        def work() -> np.ndarray:
-            sent = [send(self.client, block) for block in tall]
-            calls = [(*pair, self._slices, *sent) for pair in zip(self._tiles(), self.groups, strict=True)]
-            return self._added([self._submit(function, calls)], ())[0].result()
-
-        return self._retry(work)
+        self._sent.forget()
 
     def _added(self, shares: list[list[Any]], places: Sequence[str]) -> list[Any]:
         """The sums of lists of shares, each at its place, in trees: one task for all of them would hold all at once."""
@@ -337,7 +306,7 @@ class Tiles(Operator):
             batches = [[own[at : at + FAN_IN] for at in range(0, len(own), FAN_IN)] for own in shares]
             wide = [(at, batch) for at, own in enumerate(batches) for batch in own if len(batch) > 1]
             calls = [batch for _, batch in wide]
-            sums = iter(self._submit(_add, calls, [places[at] for at, _ in wide] if places else ()))
+            sums = iter(self._submit(_add, calls, [places[at] for at, _ in wide]))
             shares = [[next(sums) if len(batch) > 1 else batch[0] for batch in own] for own in batches]
         return [own[0] for own in shares]
 
@@ -356,12 +325,12 @@ class Tiles(Operator):
                 shares[at].append(piece)
         return self._added(shares, home.places)
 
-    def _from_features(self, function: Callable[..., np.ndarray], *arguments: Any) -> list[Any]:
-        """`function(features, *arguments, blocks)` of the row blocks of every part of `home`."""
+    def _looked_up(self, what: str, *arguments: Any) -> list[Any]:
+        """What a method of the features gives of the row blocks of every part of `home`."""
         home, block = self.home(), self.source.block
         blocks = [range(part.start // block, -(-part.stop // block)) for part in home.parts]
-        calls = [(self._looked_up.future(), *arguments, own) for own in blocks]
-        return self._submit(function, calls, home.places)
+        calls = [(self._sent.future(), what, arguments, own) for own in blocks]
+        return self._submit(look_up, calls, home.places)
 
     def _apply(self, B: Any, dtype: np.dtype) -> Any:
         if self.client is not None:
@@ -372,7 +341,7 @@ class Tiles(Operator):
             return self._retry(partial(self._multiplied_block, B))
         if not isinstance(self._tiles()[0], KernelStore):
             return self._apply_in_threads(B)
-        return self._sum(multiply_tiles, B)
+        return multiply_tiles(self._tiles()[0], self.groups[0], self._slices, B)
 
     def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
         home = self.home()
@@ -415,21 +384,14 @@ class Tiles(Operator):
         return _add(first, *others)
 
     def diagonal(self) -> np.ndarray:
-        if self.features is None:
-            return self._sum(pick_diagonal)
         if self.client is None:
-            return self.features.diagonal()
-        return self._retry(lambda: np.concatenate(self.client.gather(self._from_features(FeatureTiles.diagonal))))
+            return np.asarray(self.features.diagonal())
+        return self._retry(lambda: np.concatenate(self.client.gather(self._looked_up("diagonal"))))
 
     def columns(self, index: np.ndarray) -> Any:
-        index = np.asarray(index)
-        if self.features is not None and self.client is not None:
-            parts = self._from_features(FeatureTiles.columns, index)
-            return WorkerRows(self.home(), parts, len(index), self.dtype)
-        if self.features is not None and not self.resident:
-            return self.features.columns(index)
-        found = self._sum(partial(pick_columns, dtype=self.dtype), index)
-        return found if self.client is None else self.home().send(found)
+        if self.client is None:
+            return self.features.columns(np.asarray(index))
+        return WorkerRows(self.home(), self._looked_up("columns", np.asarray(index)), len(index), self.dtype)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         matrix = np.empty((self.n, self.n), dtype)

@@ -139,7 +139,7 @@ def test_every_place_and_source_gives_what_the_dense_matrix_gives(
     make: Callable[[Path], Any], resident: bool, where: str, client: Any, tmp_path: Path
 ) -> None:
     workers = client if where == "cluster" else None
-    check(Tiles(make(tmp_path), workers, resident, np.float64))
+    check(Tiles(make(tmp_path), workers, resident, np.float64, in_memory(tmp_path)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -214,15 +214,6 @@ def test_each_pair_of_blocks_is_computed_once_a_product_and_once_ever_when_resid
         A @ B
         A @ B
         assert sorted(source.asked) == sorted(lower_pairs(N, BLOCK) * products)  # by any thread
-
-
-def test_columns_ask_for_the_tiles_that_hold_them_only() -> None:
-    source = CountedTiles(K, BLOCK)
-    Tiles(source).columns(np.array([45, 41]))
-    assert source.asked == [(2, 0), (2, 1), (2, 2), (3, 2), (4, 2)]
-    source.asked.clear()
-    Tiles(source).diagonal()
-    assert source.asked == [(i, i) for i in range(5)]
 
 
 def test_columns_of_a_stored_kernel_come_from_the_features(tmp_path: Path) -> None:
@@ -331,7 +322,6 @@ def test_dense_fetches_what_the_workers_hold(client: Any) -> None:
     A = Tiles(RandomTiles(K, BLOCK), client, resident=True)
     matrix = A.dense(np.float32)
     assert_array_equal(A.dense(np.float32), matrix)
-    assert_array_equal(np.asarray(A.columns(np.arange(N)))[:20], matrix[:20])
     lower = np.tril(matrix, -BLOCK)
     assert_allclose((A @ np.eye(N, dtype=np.float32))[60:, :20], lower[60:, :20], atol=1e-6)
     again = Tiles(RandomTiles(K, BLOCK), resident=True)
