@@ -138,7 +138,7 @@ def _bounded(method: str, A: csr_array, largest: float, correlation: float | Non
     if correlation is None:
         return bound / 2
     if correlation >= bound:
-        raise UserError(
+        raise TooFewSamples(  # the graph of a part of the samples has a bound of its own
             f"correlation = {correlation:g} makes {method} unbounded; it must be below {bound:.4g}, the smallest "
             f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities ({largest:.3g})"
         )
@@ -301,15 +301,19 @@ class LabelPropagation(Annotator):
         """Numbers and scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
         if self._left_out is None or len(rows) < LEAST:
             return None
-        (W, near), held, seen = self._left_out, np.zeros(Y.shape), []
-        fold = stratified_folds(Y[rows], FOLDS)
-        for number in range(FOLDS if whole or len(rows) <= FEW_ROWS else 1):
-            test, known = rows[fold == number], np.zeros(len(Y), bool)
-            known[rows[fold != number]] = True
-            held[test] = near[test] @ self._propagated(W, Y, known).scores
-            seen.append(test)
-        found = np.sort(np.concatenate(seen))
-        return found, lambda: held[found]
+        (W, near), fold = self._left_out, stratified_folds(Y[rows], FOLDS)
+        parts = range(FOLDS if whole or len(rows) <= FEW_ROWS else 1)
+
+        def held() -> np.ndarray:
+            scores = np.zeros(Y.shape)
+            for number in parts:
+                test, known = rows[fold == number], np.zeros(len(Y), bool)
+                known[rows[fold != number]] = True
+                scores[test] = near[test] @ self._propagated(W, Y, known).scores
+            return scores[found]
+
+        found = np.sort(rows[np.isin(fold, parts)])
+        return found, held
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
         """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""

@@ -552,18 +552,25 @@ def test_conjugate_gradients_work_on_block_low_rank_operators():
 
 
 def test_choice_takes_the_smallest_error_of_new_rows():
-    for kernel in (WIDE, NARROW):
-        found = choose(kernel, X, rank=60, clusters=4, random_state=0)
+    for kernel, rank in ((WIDE, 10), (NARROW, 60)):
+        found = choose(kernel, X, rank=rank, clusters=4, random_state=0)
         fitted = {
-            "nystrom-rpcholesky": nystrom(kernel, X, 60, random_state=5),
-            "nystrom-kmeans": nystrom(kernel, X, 60, "kmeans", random_state=5),
-            "meka": meka(kernel, X, 4, "auto", memory=4 * 60 * len(X), random_state=5),
+            "nystrom-rpcholesky": nystrom(kernel, X, rank, random_state=5),
+            "nystrom-kmeans": nystrom(kernel, X, rank, "kmeans", random_state=5),
+            "meka": meka(kernel, X, 4, "auto", memory=4 * rank * len(X), random_state=5),
         }
         cross = kernel(NEW, X, dtype=np.float64)
         true = {name: relative(cross, m(NEW).astype(np.float64) @ m(X).T) for name, m in fitted.items()}
         assert set(found.errors) == set(true)
         assert found.feature_map.kind == min(true, key=true.get).split("-")[0]
         assert found.feature_map.error == min(found.errors.values(), key=lambda e: e["relative_error"])
+
+
+def test_meka_is_tried_where_the_error_of_nystrom_is_above_a_hundredth():
+    for kernel, tried in ((WIDE, False), (NARROW, True)):
+        found = choose(kernel, X, rank=60, clusters=4, random_state=0)
+        best = min(error["relative_error"] for name, error in found.errors.items() if name != "meka")
+        assert (best > 0.01, "meka" in found.errors) == (tried, tried)
 
 
 # --- keeping maps
