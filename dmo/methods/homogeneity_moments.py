@@ -8,7 +8,7 @@ every balance: D = sqrt(B), and M's non-zero eigenvalues are those of D C D with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
-from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov
+from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov, fix_signs
 from dmo.methods.homogeneity_maps import LabelSubspace, orthonormal
 from dmo.threads import in_threads, product
 
@@ -296,6 +296,29 @@ def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> np.ndarra
         for name, spectrum in rotated.spectra.items()
     ]
     return np.concatenate(parts)[:, None]
+
+
+def class_directions(rotated: Rotated) -> int:
+    """Count the directions of labels that are classes, one a sample, whose rows all sum to 1; 0 of others."""
+    if LABELS not in rotated.slices or not rotated.center:
+        return 0
+    off = max(abs(rotated.means[LABELS].sum() - 1.0), np.abs(rotated.bases[LABELS].sum(axis=0)).max(initial=0.0))
+    return len(rotated.spectra[LABELS]) if off < _SINGLE else 0
+
+
+def turned(rotated: Rotated, fit: HomogeneityFit, ridges: Mapping[str, float], k: int) -> HomogeneityFit:
+    """Take the k directions of a fit of which the views say most, x'K_j (K_j + c_j I)^-1 x, the best first."""
+    agreement: np.ndarray = np.zeros(())
+    for name, basis in rotated.bases.items():
+        if name != LABELS:
+            own = basis.T @ fit.coefficients[name]
+            agreement = agreement + own.T @ ((rotated.spectra[name] + ridges[name])[:, None] * own)
+    turn = fix_signs(np.linalg.eigh(agreement)[1][:, : -k - 1 : -1])
+    values = fit.pairs.values @ turn**2
+    history = [*fit.pairs.history[:-1], float(values.sum())]
+    pairs = replace(fit.pairs, values=values, vectors=fit.pairs.vectors @ turn, history=history)
+    coefficients = {name: beta @ turn for name, beta in fit.coefficients.items()}
+    return HomogeneityFit(pairs, coefficients, {name: offset @ turn for name, offset in fit.offsets.items()})
 
 
 class SharedHomogeneity:

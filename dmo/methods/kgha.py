@@ -48,7 +48,15 @@ from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, 
 from dmo.methods.filling import filled_labels
 from dmo.methods.homogeneity import FactorRows, HomogeneityEmbedding
 from dmo.methods.homogeneity_maps import SharedKrylov, decoder
-from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity_moments import (
+    HomogeneityFit,
+    Rotated,
+    RotatedMoments,
+    SharedHomogeneity,
+    class_directions,
+    homogeneity,
+    turned,
+)
 from dmo.methods.incremental import Incremental, Statistics
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit
@@ -89,8 +97,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         c_j of every view, above 0, and of the labels unless `label_ridge` is given.
     n_components : int, or float in (0, 1], default=0.8
         p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels. Of classes
-        (one label a sample) M tells the labels' directions by how often classes occur; exact kernels take those that
-        the views' functions say best of left-out samples, in that order.
+        (one label a sample) M tells the labels' directions by how often classes occur; taken are those that the views'
+        functions say best, in that order: by exact kernels of left-out samples, by low-rank ones of the samples.
     center : bool, default=True
         Center kernels and labels (new rows by the training means). The paper's literal form is False.
     intercept : bool, default=False
@@ -339,13 +347,21 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             held.append(sums({view: B @ D for view, B in coefficients.items()}, offset @ D))
         return pooled(held) if held else None
 
-    def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
+    def _solve(self, rotated: Rotated, k: int, leading: bool = False) -> HomogeneityFit:
+        """The space of k directions; with `leading` so that those of a smaller one come first."""
         weights, ridges = self._weighting(rotated)
-        return homogeneity(rotated, weights, ridges, k, self._solver.tol, self._solver.max_iter, self.random_state)
+        how, classes = (self._solver.tol, self._solver.max_iter, self.random_state), class_directions(rotated)
+        fit = homogeneity(rotated, weights, ridges, max(k, classes), *how)
+        return turned(rotated, fit, ridges, k) if classes > k or (leading and classes == k) else fit
 
     def _fit_together(self, moments: Moments, center: bool, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
         """Fit settings from moments, for a sweep, those of the same ridges in their subspace where it is the smaller."""
         prepared = SharedHomogeneity(RotatedMoments.of(moments, center))
+        if class_directions(prepared.rotated) >= k:
+            for j, model in enumerate(models):
+                coefficients, offset, loadings = _embedding(model._solve(prepared.rotated, k, leading=True))
+                yield SharedFit(coefficients, offset, [(j, None, loadings)])
+            return
         found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
         for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
             solved = [(j, model, weights, prepared.solve(weights, ridges, k)) for j, model, weights, _ in group]

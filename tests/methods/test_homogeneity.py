@@ -628,21 +628,42 @@ def test_directions_of_classes_are_those_that_views_say_best_of_left_out_samples
     assert model.objective_ <= full.eigenvalues_[:3].sum() + 1e-12
 
 
-@pytest.mark.parametrize("kernel", ["product", "laplacian"])
+@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])  # from moments, and from rows
+def test_directions_of_classes_from_moments_are_those_that_views_say_best(n, near):
+    X, y = classes_of_unlike_size(n, near=near)
+    views = {"a": X[:, :5], "b": X[:, 5:]}
+    plain = {"balance": 0.3, "prepare": "none", "approximation": Nystrom(rank=20)}
+    model = KGHA("linear", ridge=0.5, n_components=3, **plain).fit(views, y)
+    H, Y = np.eye(n) - 1 / n, np.eye(8)[y]
+    smoothers = [H @ A @ np.linalg.solve(A.T @ H @ A + 0.5 * np.eye(A.shape[1]), A.T @ H) for A in (*views.values(), Y)]
+    M = (0.3 * smoothers[0] + 0.3 * smoothers[1] + smoothers[2]) / 1.6
+    E = np.linalg.eigh(M)[1][:, ::-1][:, :7]
+    turn = np.linalg.eigh(E.T @ (smoothers[0] + smoothers[1]) @ E)[1][:, ::-1][:, :3]
+    expected = (smoothers[0] + smoothers[1]) @ E @ turn / 2
+    found = model.transform(views)
+    signs = np.sign((found * expected).sum(axis=0))
+    np.testing.assert_allclose(found, expected * signs, atol=1e-5)
+    np.testing.assert_allclose(model.eigenvalues_, ((E @ turn) * (M @ E @ turn)).sum(axis=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["product", "laplacian", "linear"])
 def test_two_directions_of_classes_tell_them_apart_whatever_their_frequencies(kernel):
     X, y = classes_of_unlike_size(320, classes=12, near=30)
-    model = KGHA(kernel, n_components=2).fit(X[:160], y[:160])
+    approximation = Nystrom(rank=32) if kernel == "linear" else "exact"
+    model = KGHA(kernel, n_components=2, approximation=approximation).fit(X[:160], y[:160])
     nearest = KNeighborsClassifier(5).fit(model.transform(X[:160]), y[:160])
-    assert nearest.score(model.transform(X[160:]), y[160:]) > 0.9
+    assert nearest.score(model.transform(X[160:]), y[160:]) > (0.8 if kernel == "linear" else 0.9)
 
 
-def test_a_search_scores_the_directions_that_a_fit_takes():
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=6)])
+def test_a_search_scores_the_directions_that_a_fit_takes(approximation):
     X, y = classes_of_unlike_size()
     grid = {"n_components": [2, 4], "balance": [0.01]}
-    found = sweep(KGHA("laplacian"), X, y, grid, metric="accuracy", folds=4, refit=False)
+    own = {"kernel": "laplacian" if approximation == "exact" else "linear", "approximation": approximation}
+    found = sweep(KGHA(**own), X, y, grid, metric="accuracy", folds=4, refit=False)
     fold = stratified_folds(np.eye(8)[y], 4, 0)
     for row in found.table:
-        model = KGHA("laplacian", n_components=row["n_components"])
+        model = KGHA(**own, n_components=row["n_components"])
         alone = [model.fit(X[fold != i], y[fold != i]).score(X[fold == i], y[fold == i]) for i in range(4)]
         assert row["folds"] == pytest.approx(alone)
 
