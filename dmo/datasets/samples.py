@@ -583,6 +583,8 @@ class _Reader:
         """Turns what has its samples in columns, told by the number of rows of all others."""
         shapes = ({} if Y is None else {"labels": Y.shape}) | {view: X.shape for view, X in views.items()}
         target = n or shared_rows(shapes, list(shapes)) or next(iter(shapes.values()))[0]
+        if Y is not None and Y.shape[0] >= target and all(shape[0] != target for shape in shapes.values()):
+            target = Y.shape[0]  # all would have to be turned, and there would be more labels than samples
         if Y is not None and Y.shape[0] != target == Y.shape[1]:
             self.notes.append(f"labels have {target} columns, as many as there are samples, so they are transposed")
             Y = np.ascontiguousarray(Y.T)

@@ -225,6 +225,17 @@ def test_what_is_no_feature_is_refused_by_name(kind):
         read_samples("t.csv", labels="tags.csv", id="image")
 
 
+@pytest.mark.parametrize("first", ["", "kind\n"])
+def test_words_one_a_line_are_classes_with_a_header_and_without(first):
+    pd.DataFrame(VECTORS).add_prefix("a").to_csv("x.csv", index=False)
+    Path("y.txt").write_text(first + "".join(f"{word}\n" for word in KINDS))
+    samples = read_samples("x.csv", labels="y.txt")
+    np.testing.assert_array_equal(np.array(samples.label_names)[samples.labels.argmax(axis=1)], KINDS)
+    Path("y.txt").write_text("".join(f"{word}\n" for word in KINDS[1:]))
+    with pytest.raises(UserError, match=f"view 'x' has {N} rows, 'labels' has {N - 1}; pass the same samples in each"):
+        read_samples("x.csv", labels="y.txt")
+
+
 def test_a_name_over_two_columns_and_a_header_of_numbers_are_noticed():
     Path("t.csv").write_text("a,b,a\n1,2,3\n")
     with pytest.raises(DataError, match="the name 'a' stands over 2 columns"):
