@@ -361,7 +361,8 @@ def compare(name: str, seed: int, problem: Problem, done: list[dict[str, Any]], 
     """A row per method, written as soon as it is there."""
     known = {(row["set"], row["method"], row["seed"]) for row in done}
     names = ("ridge", "lltsvr") if problem.kind == "real" else ("ridge",)
-    gaps: dict[str, Any] = {"impute": "mean"} if any(_gaps(block) for block in problem.views.values()) else {}
+    empty = any(not scipy.sparse.issparse(block) and np.isnan(block).any() for block in problem.views.values())
+    gaps: dict[str, Any] = {"prepare": dmo.Prepare(impute="mean")} if empty else {}
     real: dict[str, Any] = {"ridge": {"targets": "real"} if problem.kind == "real" else {}}
     kinds = {"ridge": dmo.MultiViewRidge, "lltsvr": dmo.LLTSVR}
     works: dict[str, Callable[[], Found]] = {
@@ -381,10 +382,6 @@ def compare(name: str, seed: int, problem: Problem, done: list[dict[str, Any]], 
         done.append(row | {"figures": [round(value, 4) for value in found], "cpu": round(took, 1)})
         kept.write_text("[\n" + ",\n".join(json.dumps(row) for row in done) + "\n]\n")
         print(f"{name:<12}{method:<14}{len(problem.Y):>6}" + "".join(f"{v:>10.4f}" for v in found) + f"{took:>9.1f}")
-
-
-def _gaps(block: Any) -> bool:
-    return not scipy.sparse.issparse(block) and bool(np.isnan(block).any())
 
 
 def table(done: list[dict[str, Any]]) -> str:
