@@ -11,10 +11,11 @@ gets rows as they come and with columns of deviation 1 (the latter alone where c
 a grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself. Its label sets come from thresholds that
 are best for its cross-validated scores: one for micro F1, one a label for macro F1. Ours are what `predict` says, and for
 macro F1 what it says after a second fit of the same settings with decoder="f1-macro". Trees' scores of labels are
-probabilities. Logistic regression has at most 200 labels: of rare ones it learned nothing here. Views stand side by side but for "stacking" (a logistic regression of the held-out probabilities of one
-support vector machine a view) and "MCCA + logistic" (cca-zoo, after 100 principal components a view). Test rows are scored
-once, by the final settings. CPU seconds are of tuning, final fit and scores of one seed, of all threads: run it with
-OPENBLAS_NUM_THREADS=1. What the file of rows has is not done again.
+probabilities. Logistic regression has at most 200 labels: of rare ones it learned nothing here. Views stand side by side but
+for "stacking" (a logistic regression of the held-out probabilities of one support vector machine a view) and "MCCA +
+logistic" (cca-zoo, after 100 principal components a view). Test rows are scored once, by the final settings. CPU seconds are
+of tuning, final fit and scores of one seed, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is
+not done again.
 """
 
 from __future__ import annotations
