@@ -65,6 +65,7 @@ docs-check: venv
 docs: venv
 	# tutorials run, and what they print and draw is in the pages; nothing is fetched, warnings are errors
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	rm -rf docs/reference/python/generated  # pages of names that are gone
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 wheel:
