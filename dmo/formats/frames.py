@@ -501,9 +501,9 @@ def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[st
         if doubled:
             name, count = doubled[0]
             raise DataError(f"{where}: the name {name!r} stands over {count} columns, expected each once")
-        if len(first) == 1 and first in (
-            [field.strip() for field in row] for row in islice(csv_rows(_lines(text), mark), 1, None)
-        ):
+        line = next(_lines(text), "")
+        again = re.compile(rf"[\r\n][ \t]*{re.escape(line.strip())}[ \t]*(?=[\r\n]|\Z)")
+        if len(first) == 1 and again.search(text, max(len(line) - 1, 0)):
             notes.append(f"{where}: the first line ({first[0]!r}) occurs again, so it is taken as a sample")
             return ["0"], False
         return first, True
