@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-import psutil
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, rows, sampled
@@ -22,6 +21,7 @@ from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.lowrank import FeatureMap
+from dmo.memory import free_memory
 
 _SHARE = 0.5  # of the free memory that similarities may take: beside them stands a problem of p x p, and the rows
 _BLOCK = 2048
@@ -84,7 +84,7 @@ def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarr
 def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
     """Similarities (n x p, float64) of all rows to the landmarks; UserError where they do not fit in memory."""
     n, p = source.shape[0], landmarks.shape[0]
-    needed, free = relation_bytes(n, p), psutil.virtual_memory().available
+    needed, free = relation_bytes(n, p), free_memory()
     if needed > _SHARE * free:
         raise UserError(
             f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
@@ -120,7 +120,7 @@ class FeatureColumns:
 
         X (n, d)
         """
-        needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
+        needed, free = 8 * 4.0 * X.shape[1] ** 2, free_memory()
         if needed > free / 2:
             raise UserError(
                 f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
