@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
-import psutil
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
@@ -24,6 +23,7 @@ from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing
+from dmo.memory import free_memory
 from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
@@ -322,7 +322,7 @@ class KeptRows(RowsOf):
         """Views that a search reads many times: those of a store in memory, where a share of it holds them."""
         lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
         size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
-        if current_client() is not None or size > _SHARE * psutil.virtual_memory().available:
+        if current_client() is not None or size > _SHARE * free_memory():
             return dict(views)
         made = {key: cls(view, key) for key, view in lazy.items()}
         for view in made.values():
@@ -351,7 +351,7 @@ class KeptRows(RowsOf):
         import zarr
 
         size, client = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, current_client()
-        if client is None and size <= _SHARE * psutil.virtual_memory().available:
+        if client is None and size <= _SHARE * free_memory():
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
         if client is None and self.computed < _READINGS * len(self):  # which cost no more than a store
