@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import psutil
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
@@ -46,6 +45,7 @@ from dmo.fit.ridge_solves import column_gradients, ridge
 from dmo.linalg.linear import Equilibrated, IllConditioned, cholesky_in_place
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap, LandmarkMap, from_landmarks
+from dmo.memory import free_memory
 from dmo.threads import single_blas
 
 _RESTARTS = 4
@@ -341,7 +341,7 @@ def _on_factor_rows(
 
 def kept_bytes() -> int:
     """Count the bytes of kernel values at landmarks that are kept for the next pass of this process."""
-    return max(2**30, psutil.virtual_memory().available // 4)
+    return max(2**30, int(free_memory()) // 4)
 
 
 @dataclass(frozen=True)

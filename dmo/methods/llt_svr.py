@@ -6,12 +6,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import psutil
 from sklearn.neighbors import NearestNeighbors
 
 from dmo.blocks import row_blocks
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs import Need, Prepare, Scales, at_least, check_parameter, one_of
+from dmo.memory import free_memory
 from dmo.methods.base import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr import OutputSVR
 from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
@@ -49,7 +49,7 @@ def neighborhood_frames(
     )  # in an order of their own, whatever that of the samples
     inverse = inverse.ravel()
     m, L = distinct.shape
-    needed, free = frame_bytes(len(Y), m, L, n_neighbors), psutil.virtual_memory().available
+    needed, free = frame_bytes(len(Y), m, L, n_neighbors), free_memory()
     if needed > free:
         raise UserError(
             f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each, take "

@@ -580,7 +580,7 @@ def test_frames_that_do_not_fit_into_memory_are_refused_before_they_are_made(mon
     rng = np.random.default_rng(0)
     X, needed = rng.normal(size=(30, 4)), frame_bytes(30, 30, 40, 6)
     free = SimpleNamespace(available=needed)
-    monkeypatch.setattr("dmo.methods.llt_svr.psutil.virtual_memory", lambda: free)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: free)
     tracemalloc.start()
     LLTSVR(max_iter=20, tol=1.0).fit(X, rng.normal(size=(30, 40)))
     _, most = tracemalloc.get_traced_memory()
