@@ -43,9 +43,8 @@ from dmo.persistence import Persistent, with_prefix, without_prefix
 log = logging.getLogger("dmo")
 _LANDMARKS: tuple[Landmarks, ...] = ("rpcholesky", "kmeans")
 _HELD = 512
-_RIGHT = (
-    0.01  # a relative error below which MEKA is not tried: at equal memory its moments have several times the columns
-)
+# a relative error below which MEKA is not tried: at equal memory its moments have several times the columns
+_RIGHT = 0.01
 
 
 @dataclass(frozen=True)

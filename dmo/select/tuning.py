@@ -531,9 +531,8 @@ def _first_round(problem: _Problem) -> list[Grid]:
     grids: list[Grid] = []
     more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
-    if (
-        problem.rule is not None and problem.leaves_out
-    ):  # kernels that plain scores rank low may be the best under a rule
+    if problem.rule is not None and problem.leaves_out:
+        # kernels that plain scores rank low may be the best under a rule
         more = {**more, **problem.decoders}
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
