@@ -255,7 +255,7 @@ OTHERS = {
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.search.LABELS_SHOWN
-        cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
+        cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
         report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES

@@ -93,9 +93,9 @@ def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:
     return {name: Lazy(target, estimator=ESTIMATORS[name]) for name in names}
 
 
-fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.fit:fit_command", ESTIMATORS))
-plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.plan:plan_command", ESTIMATORS))
-tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.tune:tune_command", TUNED))
+fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.learn:fit_command", ESTIMATORS))
+plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.learn:plan_command", ESTIMATORS))
+tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.learn:tune_command", TUNED))
 
 
 class Commands(LazyGroup):

@@ -28,9 +28,7 @@ from dmo.blocks import row_blocks
 from dmo.cli import estimator_options, signatures
 from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
 from dmo.cli.estimator_options import engine, engine_options, options_of
-from dmo.cli.fit import fit_command
-from dmo.cli.plan import plan_command
-from dmo.cli.tune import tune_command
+from dmo.cli.learn import fit_command, plan_command, tune_command
 from dmo.datasets.writing import Source, write
 from dmo.decoders import Scores
 from dmo.errors import visible
