@@ -164,7 +164,7 @@ class Candidate:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
     options = parser().parse_args(arguments)
     return run_pipeline(__file__, options, lambda run: experiment(options))
 

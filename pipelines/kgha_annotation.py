@@ -124,7 +124,7 @@ class Samples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
     options = parser().parse_args(arguments)
     if options.protocol == "paper":
         return run_pipeline(__file__, options, lambda _: run_paper(options))

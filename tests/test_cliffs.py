@@ -285,8 +285,8 @@ OTHERS = {
         stores.checkpoints.SHARE stores.checkpoints._SPEED
     """,
     "exit codes, versions and positions": """
-        methods.base._COLUMN methods.base._ROW workflows.exits.DAMAGED workflows.exits.FAILED
-        workflows.exits.INTERRUPTED workflows.exits.TERMINATED workflows.exits.WRONG
+        methods.base._COLUMN methods.base._ROW workflows.program.DAMAGED workflows.program.FAILED
+        workflows.program.INTERRUPTED workflows.program.TERMINATED workflows.program.WRONG
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS

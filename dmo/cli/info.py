@@ -13,8 +13,7 @@ from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
 from dmo.errors import amount
-from dmo.workflows.exits import DAMAGED
-from dmo.workflows.program import session
+from dmo.workflows.program import DAMAGED, session
 
 Rows = list[tuple[str, str]]
 

@@ -311,7 +311,7 @@ def ingest_reuters(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ingest a selection; returns the exit code (see `dmo.workflows.exits`)."""
+    """Ingest a selection; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("source", help="folder of .sgm files, or their archive (reuters21578.tar...)")
     made.add_argument("store", help="feature store to write")

@@ -36,7 +36,7 @@ from dmo.cli.app import app
 from dmo.cluster import WorkerMemoryError, connect
 from dmo.demo.digits import digits
 from dmo.progress import listen
-from dmo.workflows.exits import FAILED, WRONG, code
+from dmo.workflows.program import FAILED, WRONG, code
 
 pytestmark = pytest.mark.chaos
 BIN = Path(sys.executable).parent
