@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dmo import stores, workflows
+from dmo import stores
 from dmo.cli.options import Overwrite, Scheduler
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
-from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, append_images, extract, list_images
+from dmo.features import SETS, Embedding, Extraction, Extractor, Listing, Recipe, append_images, extract, list_images
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
 from dmo.workflows.program import Session, free, say_unreadable, session
@@ -65,7 +65,7 @@ def extract_command(
     # same; workers see the images and the store at the same paths.
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
-    recipe = workflows.images.model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
+    recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)
     with session() as run, ExitStack() as place:
         if not append and free(store, overwrite, "features") and not overwrite:
             run.note(f"{store} is unfinished: going on with the blocks that are missing")

@@ -86,7 +86,7 @@ def append_images(
 def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, threads: int | None) -> Extraction:
     old = open_features(path)
     parameters = old.provenance["parameters"]
-    extractor = Extractor.load(path, parameters.get("fingerprint"))
+    extractor = Extractor.load(path)
     listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))
     order = _in_order(listing, old)
     _check_alike(listing, old)

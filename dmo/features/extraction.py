@@ -167,64 +167,45 @@ class Extractor:
         save_model(f"{store}/{PART}", *self.parts())
 
     @classmethod
-    def load(cls, store: str, fingerprint: str | None = None) -> Extractor:
-        """Take what `save` kept in a feature store, checked by its hash.
+    def load(cls, path: str) -> Extractor:
+        """Take what a feature store of images keeps, or a model that was fitted on one, checked by the hash in its provenance.
 
         Parameters
         ----------
-        store : str
-            Path or URL of the store.
-        fingerprint : str, default=None
-            What the store's provenance states; None: not compared.
+        path : str
+            Path or URL of the store or the model.
 
         Returns
         -------
         Extractor
-            The one that made the store's rows.
+            The one that made the rows.
 
         Raises
         ------
         StoreError
-            Where the store has none or another one.
-        """
-        try:
-            arrays, meta = load_model(f"{store}/{PART}")
-        except FileNotFoundError:
-            raise StoreError(f"{store} was not made from images: it holds no recipe; {_AGAIN}") from None
-        return cls._of(store, arrays, meta, fingerprint)
-
-    @classmethod
-    def of_model(cls, model: str, fingerprint: str | None = None) -> Extractor:
-        """Take what was attached to a model, checked as `load` does.
-
-        Parameters
-        ----------
-        model : str
-            Path or URL of the model.
-        fingerprint : str, default=None
-            What the model's provenance states; None: not compared.
-
-        Returns
-        -------
-        Extractor
-            The one that made the rows it was fitted on.
-
-        Raises
-        ------
-        StoreError
-            Where the model has none or another one.
+            Where there is none, or another one.
         """
         from dmo.persistence import load_attached  # here: images are described without estimators
 
-        found = load_attached(model, PART)
+        described = describe(path)
+        of_model, origin = described["kind"] == "model", described["provenance"]
+        for step in ("parameters", "features", "parameters") if of_model else ("parameters",):
+            origin = origin.get(step) if isinstance(origin, dict) else None
+        known = origin if isinstance(origin, dict) else {}
+        if known.get("dataset") != PART or not isinstance(known.get("fingerprint"), str):
+            raise StoreError(
+                f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
+            )
+        try:
+            found = load_attached(path, PART) if of_model else load_model(f"{path}/{PART}")
+        except FileNotFoundError:
+            found = None
         if found is None:
-            raise StoreError(f"{model} was not fitted on images: it holds no recipe; {_AGAIN}")
-        return cls._of(model, *found, fingerprint)
+            raise StoreError(f"{path} holds no recipe of images; {_AGAIN}")
+        return cls._of(path, *found, known["fingerprint"])
 
     @classmethod
-    def _of(
-        cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str | None
-    ) -> Extractor:
+    def _of(cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str) -> Extractor:
         try:
             checked(AttachedRecipe, meta)
             recipe = Recipe.from_dict(meta["recipe"])
@@ -235,7 +216,7 @@ class Extractor:
                     raise UserError(f"its words of {name} have {vocabulary.centers.shape[1]} numbers, expected {width}")
         except (KeyError, ValueError) as error:
             raise StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
-        if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):
+        if not found.fingerprint == meta["fingerprint"] == fingerprint:
             raise StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
         return found
 

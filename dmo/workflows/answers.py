@@ -16,7 +16,7 @@ import scipy.sparse
 from dmo import stores
 from dmo.blocks import presence
 from dmo.errors import UserError
-from dmo.features.images import find_images
+from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import label_sets, split_cells
 from dmo.workflows.apply import (
@@ -31,7 +31,7 @@ from dmo.workflows.apply import (
     unguarded,
     views_for,
 )
-from dmo.workflows.images import is_image_folder, made_from_images, model_extractor
+from dmo.workflows.images import is_image_folder, made_from_images
 from dmo.workflows.program import Session, say_unreadable
 
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
@@ -372,7 +372,7 @@ def _grown(
 
     old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
     if is_image_folder(new) and made_from_images(model):
-        extractor, ids = model_extractor(model), list(find_images(new)[0])
+        extractor, ids = Extractor.load(model), list(find_images(new)[0])
         views, failures = extractor.rows([Path(new) / name for name in ids])
         say_unreadable(run, {ids[i]: reason for i, reason in failures.items()})
         ids = [name for i, name in enumerate(ids) if i not in failures]

@@ -47,7 +47,7 @@ from dmo.workflows.apply import (
     read_with_contents,
     rows_of,
 )
-from dmo.workflows.images import made_from_images, model_extractor, stored_image
+from dmo.workflows.images import made_from_images, stored_image
 from dmo.workflows.search import Places, found_rows, space
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def open_trial(
 ) -> Trial:
     """Load a model to try, and the samples among which neighbors are found."""
     (fitted, extractor), _ = read_with_contents(
-        model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
+        model, lambda path: (load(path), Extractor.load(path) if made_from_images(path) else None)
     )
     if not predicts(fitted):
         raise stores.StoreError(
