@@ -24,6 +24,7 @@ from dmo.workflows.apply import (
     Columns,
     as_csv,
     chances,
+    check_chances,
     check_rows_output,
     checked_top,
     finished_rows,
@@ -126,9 +127,8 @@ def annotate(
         applied = open_applied(model, features, split, "test", SCORES)
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
-        if proba and (csv is None or real):
-            cure = "leave it out: there are numbers, no labels" if real else "pass --csv too"
-            raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
+        if proba:
+            check_chances(applied.model, csv is not None)
         place.enter_context(connect(scheduler))
         values, width = real or scores, 0 if real else applied.model.most_labels(asked)
 

@@ -202,7 +202,8 @@ class Extractor:
             found = None
         if found is None:
             raise StoreError(f"{path} holds no recipe of images; {_AGAIN}")
-        return cls._of(path, *found, known["fingerprint"])
+        arrays, meta = found
+        return cls._of(path, arrays, meta, known["fingerprint"])
 
     @classmethod
     def _of(cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str) -> Extractor:

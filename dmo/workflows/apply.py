@@ -101,13 +101,10 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     """Load a model and open the samples of a store for it."""
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
-    from dmo.methods.annotator import predicts  # here: paths that are wrong are refused before scikit-learn is imported
-    from dmo.persistence import load
+    from dmo.persistence import load  # here: paths that are wrong are refused before scikit-learn is imported
 
     fitted, contents = read_with_contents(model, load)
-    if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
-        cure = "`dmo fit --help` lists models of every kind"
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
+    check_use(fitted, model, needs)
     if store is None:
         from dmo.workflows.trial import open_rows
 
@@ -183,6 +180,22 @@ def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
 SCORES = "scores"
 """What `open_applied` is asked for by those who need label scores."""
 _VERBS = {"transform": "transform samples", SCORES: "score labels"}
+
+
+def check_use(fitted: Any, model: str, needs: str = SCORES) -> None:
+    """Refuse the model of a path that cannot do what is needed."""
+    from dmo.methods.annotator import predicts
+
+    if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
+        cure = "`dmo fit --help` lists models of every kind"
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
+
+
+def check_chances(fitted: Any, text: bool) -> None:
+    """Refuse probabilities where there is no `text` for them, and those of a model of real targets."""
+    if learned_values(fitted) or not text:
+        cure = "leave it out: there are numbers, no labels" if learned_values(fitted) else "pass --csv too"
+        raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:

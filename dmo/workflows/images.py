@@ -21,9 +21,12 @@ from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
 from dmo.workflows.apply import (
+    OTHER_CSV,
     Columns,
     as_csv,
     chances,
+    check_chances,
+    check_use,
     checked_top,
     label_names,
     learned_values,
@@ -68,20 +71,16 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     # What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next
     # run of the same model knows what is done.
     _check_out(request)
-    from dmo.methods.annotator import predicts  # these here: what is refused before needs no estimators
-    from dmo.persistence import load
+    from dmo.persistence import load  # here: what is refused before needs no estimators
 
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (Extractor.load(path), load(path))
     )
-    if not predicts(model):
-        raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
+    check_use(model, request.model)
     names = label_names(model)
     top = checked_top(request.top, model)
-    if request.proba and learned_values(model):
-        raise UserError("--proba: the model learned numbers, no labels; leave it out")
-    if request.proba and not (_is_text(request.out) or request.csv):
-        raise UserError("--proba: probabilities of labels go into the CSV; pass --csv too")
+    if request.proba:
+        check_chances(model, _is_text(request.out) or request.csv is not None)
     by = digest(model_contents, extractor.fingerprint, [top, request.proba])
     known = {} if request.overwrite else _read_journal(run, request.journal, by)
     contents, failures = _contents(request.folder, request.threads)
@@ -116,7 +115,7 @@ def _check_out(request: Folder) -> None:
     if not (request.overwrite or request.dry_run or request.journal.exists()):
         for path in (request.out, request.csv):
             if path is not None and os.path.exists(path):
-                raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+                raise stores.StoreError(f"{path} exists; {OTHER_CSV}")
     if "://" in request.out:
         raise stores.StoreError(
             f"{request.out} is a URL, and the journal of an annotation is a file; pass a local path"

@@ -298,6 +298,12 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
     return complete is False
 
 
+def begin(run: Session, path: str, overwrite: bool) -> None:
+    """As `free` for a feature store, with a note where an unfinished one goes on."""
+    if free(path, overwrite, "features") and not overwrite:
+        run.note(f"{path} is unfinished: going on with the blocks that are missing")
+
+
 @dataclass
 class Session:
     """What a running command may use."""

@@ -32,12 +32,12 @@ from dmo.formats.files import suffix
 from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vectors
 from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import SINGLE
-from dmo.methods.annotator import predicts
 from dmo.persistence import load
 from dmo.workflows.apply import (
     ALL,
     SCORES,
     AppliedModel,
+    check_use,
     checked_top,
     columns_of,
     guarded,
@@ -404,10 +404,7 @@ def open_trial(
     (fitted, extractor), _ = read_with_contents(
         model, lambda path: (load(path), Extractor.load(path) if made_from_images(path) else None)
     )
-    if not predicts(fitted):
-        raise stores.StoreError(
-            f"{model} is a {type(fitted).__name__}, which cannot score labels; `dmo fit --help` lists models of every kind"
-        )
+    check_use(fitted, model)
     checked_top(top, fitted)
     known = _samples(model, features, note)
     trial = _reader(model, fitted, None if known is None else known.store)
