@@ -17,8 +17,7 @@ from dmo.cli.info import written
 from dmo.cli.options import Block, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
-from dmo.datasets.writing import write
-from dmo.demo.digits import digits_source
+from dmo.demo.digits import digits_samples
 from dmo.errors import UserError, amount
 from dmo.workflows.program import Session, begin, session
 
@@ -61,7 +60,7 @@ def _card(
 @ingest_app.command("digits")
 def _digits(store: Store, block: Block = None, overwrite: Overwrite = False) -> None:
     """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
-    _run(partial(write, digits_source()), store, block, overwrite)
+    _run(digits_samples().write, store, block, overwrite)
 
 
 @ingest_app.command("files")

@@ -367,7 +367,7 @@ def _grown(
     overwrite: bool,
 ) -> str:
     """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
-    from dmo.datasets.writing import Source, note_gaps, write
+    from dmo.datasets import Samples
     from dmo.workflows.trial import open_rows, row_names
 
     old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
@@ -381,28 +381,36 @@ def _grown(
         views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
     known, there = _finder(applied.ids()), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
-    source = Source({}, label_names=old.label_names, class_labels=old.class_labels, attributes=dict(old.attributes))
-    labels = np.asarray(old.labels, float)
+    count, labels, attributes = len(index), np.asarray(old.labels, float), dict(old.attributes)
+    if "folder" in attributes:
+        attributes["folder"] = stores.relative_path(path, old.folder.absolute(attributes["folder"]))
+    infos, sources, present = dict[str, stores.ViewSpec](), dict[str, Any](), dict[str, np.ndarray]()
     for view, own in views_for(applied.model, old, model).items():
-        info, rows = old.view_info(own), views[view][index]
-        more = scipy.sparse.csr_array(rows) if info.kind == "sparse" else rows
-        source.views[own], source.dtypes[own] = Stacked([old.views[own], more], own), info.dtype
-        source.histograms |= {own} if info.histogram else set()
-        source.feature_names |= {own: names} if (names := old.feature_names(own)) is not None else {}
-    note_gaps(source)
-    for own in source.views:
-        if (present := presence(old.views[own])) is not None:
-            source.present.setdefault(own, np.ones(applied.n + len(index), bool))[: applied.n] &= present
-    source.labels = np.vstack([labels, np.full((len(index), labels.shape[1]), np.nan)])
-    source.sample_ids = [*applied.ids(), *(ids[i] for i in index)]
-    source.parts = None if old.split is None else [*old.split.tolist(), *["train"] * len(index)]
-    if "folder" in old.attributes:
-        source.attributes["folder"] = stores.relative_path(path, old.folder.absolute(old.attributes["folder"]))
-    source.provenance = stores.Provenance([features, new], old.provenance["parameters"])
-    write(source, path, overwrite=overwrite)
+        infos[own], rows = old.view_info(own), views[view][index]
+        more = scipy.sparse.csr_array(rows) if infos[own].kind == "sparse" else rows
+        sources[own] = Stacked([old.views[own], more], own)
+        if (known_rows := presence(old.views[own])) is not None:
+            present[own] = np.append(known_rows, np.ones(count, bool))
+    Samples(
+        sources,
+        np.vstack([labels, np.full((count, labels.shape[1]), np.nan)]),
+        old.label_names,
+        {own: names for own in sources if (names := old.feature_names(own)) is not None},
+        [*applied.ids(), *(ids[i] for i in index)],
+        None if old.split is None else np.append(old.split, ["train"] * count),
+        classes=old.class_labels,
+        attributes=attributes,
+    ).write(
+        path,
+        histograms=[own for own, info in infos.items() if info.histogram],
+        dtypes={own: info.dtype for own, info in infos.items()},
+        overwrite=overwrite,
+        provenance=stores.Provenance([features, new], old.provenance["parameters"]),
+        present=present,
+    )
     if extractor is not None:
         extractor.save(path)
-    run.note(f"{path} holds the samples of {features} and {len(index)} of {new}; pass it to the next dmo update")
+    run.note(f"{path} holds the samples of {features} and {count} of {new}; pass it to the next dmo update")
     return path
 
 

@@ -116,7 +116,7 @@ def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> str:
     """The feature store that is made of a table or a folder, beside it; one that was made so before is used."""
-    from dmo.datasets.ingest_files import fingerprints, ingest_files  # these here: few fits begin with files
+    from dmo.datasets.files import fingerprints, ingest_files  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
     from dmo.formats.tables import SVMLIGHT
 

@@ -26,13 +26,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, TextIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import dmo
 from dmo.errors import UserError, visible
 from dmo.progress import bars, listen
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -343,6 +344,8 @@ class Session:
 @contextmanager
 def session() -> Iterator[Session]:
     """Run a command's work: bars for its stages on a terminal, lines elsewhere, the library's log and warnings as notes."""
+    from rich.console import Console  # here: the program's version is told without it
+
     run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
     handler = _Notes(run)
     log = logging.getLogger("dmo")

@@ -22,7 +22,7 @@ import scipy.sparse
 from dmo import stores
 from dmo.blocks import rows
 from dmo.datasets import Samples, open_npz, open_table
-from dmo.datasets.samples import documents
+from dmo.datasets.files import documents
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
 from dmo.features.extraction import Extractor

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from dmo.datasets.ingest_files import check_known, ingest_files
+from dmo.datasets.files import check_known, ingest_files
 from dmo.errors import UserError
 from dmo.formats.arrays import FORMATS, open_vecs
 from dmo.formats.files import DataError

@@ -24,8 +24,8 @@ from zlib import error as ZlibError
 
 import numpy as np
 
+from dmo.datasets import Samples
 from dmo.datasets.text import Stemmer, Vocabulary
-from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
 from dmo.formats.files import DataError, Stacked, decompressing, open_binary
 from dmo.progress import stage
@@ -291,23 +291,17 @@ def ingest_reuters(
         vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents, stemmer)
     parts = [vocabulary.source(len(chosen.numbers[s]), texts(s), f"{source} ({s})", block) for s in splits]
     rows: Sequence[int] = [number for split in splits for number in chosen.numbers[split]]
-    found = Source(
+    found = Samples(
         views={"words": Stacked(parts, str(source)) if len(parts) > 1 else parts[0]},
         labels=chosen.labels(),
         label_names=chosen.topics,
-        sample_ids=[str(number) for number in rows],
-        counts={split: len(chosen.numbers[split]) for split in splits},
+        ids=[str(number) for number in rows],
+        split=np.repeat(splits, [len(chosen.numbers[split]) for split in splits]) if splits != ["all"] else None,
         attributes={"dataset": "reuters21578", "selection": selection, "vocabulary": vocabulary.words},
-        provenance=Provenance(
-            parameters={
-                "selection": selection,
-                "min_documents": min_documents,
-                "seed": random_state,
-                **({"stemmer": stemmer} if stemmer else {}),
-            }
-        ),
     )
-    return write(found, store, block=block, overwrite=overwrite)
+    parameters = {"selection": selection, "min_documents": min_documents, "seed": random_state}
+    origin = Provenance(parameters=parameters | ({"stemmer": stemmer} if stemmer else {}))
+    return found.write(store, block=block, overwrite=overwrite, provenance=origin, complete=["words"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
