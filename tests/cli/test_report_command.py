@@ -99,8 +99,8 @@ def test_every_label_has_its_row(annotated, page):
 def test_samples_without_images_are_shown_as_words(tmp_path):
     run("ingest", "digits", tmp_path / "digits.zarr")
     digits = stores.open_features(tmp_path / "digits.zarr")
-    given = {"projections": digits.views["projections"][:]}, digits.labels, digits.label_names, digits.sample_ids
-    Samples(*given, split=digits.split).write(str(tmp_path / "d.zarr"))
+    given = {"projections": digits.views["projections"][:]}, digits.labels, digits.label_names
+    Samples(*given, ids=digits.sample_ids, split=digits.split).write(str(tmp_path / "d.zarr"))
     run("fit", "ridge", tmp_path / "d.zarr", tmp_path / "r.zarr", "--kernel", "linear")
     told = run("report", tmp_path / "r.zarr", tmp_path / "d.zarr", tmp_path / "r.html", "--top", 3, "--title", "a <b>")
     assert "no images to show" in told.stderr
