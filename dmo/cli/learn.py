@@ -12,6 +12,7 @@ import typer
 
 import dmo
 from dmo import workflows
+from dmo.cli.commands import keyword, signed
 from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
 from dmo.cli.options import OF_TABLE, Features, Given, Overwrite, Scheduler, Split, label_names_in
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
@@ -87,8 +88,7 @@ def with_options(
     """`command` with these options of the estimator, and with those of its engines, for its **given."""
     own = [option.parameter(several) for option in options.values()]
     engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    table = [inspect.Parameter(option, kind, default=None, annotation=of) for option, of in OF_TABLE.items()]
+    table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
     return with_parameters(command, name, [*own, *engines, *table], text)
 
 
@@ -111,17 +111,12 @@ def with_parameters(
 ) -> Callable[..., None]:
     """`command` with these parameters and the choice of views for its **given, and `text` as help."""
     one = surfaces()[name].one_view
-    views = inspect.Parameter(
-        "view" if one else "views", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=View if one else Views
-    )
+    views = keyword("view", View) if one else keyword("views", Views)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
     arguments = [p for p in own if p.default is inspect.Parameter.empty]
     options = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p not in arguments]
-    every = [*arguments, *added, views, *options]
-    command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in every}
     command.__doc__ = text
-    return command
+    return signed(command, [*arguments, *added, views, *options])
 
 
 def training_of(
