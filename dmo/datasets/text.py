@@ -7,16 +7,15 @@ one number per word, where `TfidfVectorizer.fit` keeps the counts of every docum
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 
-from dmo.formats.files import DataError, SequentialRows
+from dmo.formats.files import DataError
 
 Stemmer = Literal["porter"]
 
@@ -91,16 +90,3 @@ class Vocabulary:
         if not texts:  # scikit-learn refuses to transform no document
             return scipy.sparse.csr_array((0, len(self.words)), dtype=np.float32)
         return scipy.sparse.csr_array(self._fitted.transform(texts), dtype=np.float32)
-
-    def source(self, n: int, texts: Callable[[], Iterator[str]], where: str, block: int = 1024) -> SequentialRows:
-        """Read the tf-idf rows of many documents block by block.
-
-        -> (n, d)
-        """
-
-        def start() -> Iterator[scipy.sparse.csr_array]:
-            remaining = texts()
-            while batch := list(islice(remaining, block)):
-                yield self.rows(batch)
-
-        return SequentialRows((n, len(self.words)), np.dtype(np.float32), start, where)

@@ -259,7 +259,6 @@ def extract(
     threads: int | None = None,
     block: int = BLOCK,
     overwrite: bool = False,
-    attributes: Mapping[str, Any] | None = None,
 ) -> Extraction:
     """Describe the images of a folder and write a feature store, on the workers of the current cluster where there is one.
 
@@ -283,8 +282,6 @@ def extract(
         Images in a block, which is a task on a cluster.
     overwrite : bool, default=False
         Replace a store that is there.
-    attributes : mapping of str to object, default=None
-        JSON values to keep in the store.
 
     Returns
     -------
@@ -310,7 +307,7 @@ def extract(
     """
     path = os.fspath(store)
     with reserve(path):
-        return _extract(listing, path, recipe, unreadable, threads, block, overwrite, attributes)
+        return _extract(listing, path, recipe, unreadable, threads, block, overwrite)
 
 
 def _extract(
@@ -321,7 +318,6 @@ def _extract(
     threads: int | None,
     block: int,
     overwrite: bool,
-    attributes: Mapping[str, Any] | None,
 ) -> Extraction:
     given = recipe if isinstance(recipe, Recipe) else recipe.recipe
     listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
@@ -333,7 +329,7 @@ def _extract(
     extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
     if extractor is None:
         extractor = Extractor(given, learn_vocabularies(listing, given, threads))
-    return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite, attributes)
+    return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite)
 
 
 def describe_into(
@@ -345,7 +341,6 @@ def describe_into(
     threads: int | None,
     block: int,
     overwrite: bool,
-    attributes: Mapping[str, Any] | None,
     old: FeatureStore | None = None,
 ) -> Extraction:
     """Write the store of the images of a listing, or what is missing of it; `old` has the rows of its first images."""
@@ -369,7 +364,7 @@ def describe_into(
             class_labels=listing.kind == "classes",
             sample_ids=listing.ids,
             split=listing.split,
-            attributes={"dataset": PART, "folder": folder, **(attributes or {})},
+            attributes={**({} if old is None else old.attributes), "dataset": PART, "folder": folder},
             block=block,
             overwrite=overwrite,
             provenance=Provenance(parameters=parameters, seed=extractor.recipe.seed),

@@ -17,17 +17,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Literal
 from zlib import error as ZlibError
 
 import numpy as np
+import scipy.sparse
 
 from dmo.datasets import Samples
 from dmo.datasets.text import Stemmer, Vocabulary
 from dmo.errors import UserError
-from dmo.formats.files import DataError, Stacked, decompressing, open_binary
+from dmo.formats.files import DataError, SequentialRows, Stacked, decompressing, open_binary
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 from dmo.workflows.program import add_run_options, run_pipeline
@@ -289,7 +292,14 @@ def ingest_reuters(
         raise DataError(f"{source}: no document of the selection {selection!r}; pass the whole collection")
     with stage("vocabulary"):
         vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents, stemmer)
-    parts = [vocabulary.source(len(chosen.numbers[s]), texts(s), f"{source} ({s})", block) for s in splits]
+
+    def start(split: str) -> Iterator[scipy.sparse.csr_array]:
+        remaining = texts(split)()
+        while batch := list(islice(remaining, block)):
+            yield vocabulary.rows(batch)
+
+    shapes = {split: (len(chosen.numbers[split]), len(vocabulary.words)) for split in splits}
+    parts = [SequentialRows(shapes[s], np.dtype(np.float32), partial(start, s), f"{source} ({s})") for s in splits]
     rows: Sequence[int] = [number for split in splits for number in chosen.numbers[split]]
     found = Samples(
         views={"words": Stacked(parts, str(source)) if len(parts) > 1 else parts[0]},
