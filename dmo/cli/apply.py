@@ -168,9 +168,9 @@ def annotate(
             if proba:
                 chance = rows_of(applied, lambda views: np.asarray(applied.model.predict_proba(views)), "probabilities")
                 columns = Columns(chances(names), chance)
-            record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
+            record["examples"] = dict(zip(applied.ids[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
-                write_csv(Path(csv), as_csv(applied.ids(), words, "\r\n", columns), overwrite)
+                write_csv(Path(csv), as_csv(applied.ids, words, "\r\n", columns), overwrite)
                 record |= {"bytes": os.path.getsize(csv)} | run.costs() if text else {"csv": csv}
     _show_rows(record, "annotation")
 

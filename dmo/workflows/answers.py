@@ -296,7 +296,7 @@ def update(
         applied = open_applied(model, features, ALL, ALL, SCORES)
     parameters, names = _parameters(model), names_of(applied)
     before = dict(parameters.get(_ANSWERS, {}))
-    by_row = _by_row(answers, applied.ids(), features)
+    by_row = _by_row(answers, applied.ids, features)
     added = _new_names(by_row, names, features, new_labels)
     names = [*names, *added]
     Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
@@ -306,7 +306,7 @@ def update(
     own = ~np.isnan(Y).all(axis=1) if whole else labeled_rows(Y)
     if part is not None:
         own &= np.asarray(applied.store.split) == part
-    learned = {place: before[sample] for place, sample in enumerate(applied.ids()) if sample in before}
+    learned = {place: before[sample] for place, sample in enumerate(applied.ids) if sample in before}
     counts = _counted(by_row, learned, Y, names)
     seen = [*np.flatnonzero(own), *learned, *by_row]
     judge = None if added else _judge(applied, np.asarray(applied.Y), seen)
@@ -321,7 +321,7 @@ def update(
         fitted = clone(applied.model)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     before_after += [] if judge is None else [judge(fitted)]
-    kept = before | {applied.ids()[row]: list(labels) for row, labels in by_row.items()}
+    kept = before | {applied.ids[row]: list(labels) for row, labels in by_row.items()}
     training = Training(applied.store, applied.some(rows), Y[rows], part)
     save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
     found: dict[str, Any] = {
@@ -379,7 +379,7 @@ def _grown(
     else:
         read = open_rows(model, applied.model, new)
         views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
-    known, there = _finder(applied.ids()), _finder(ids)
+    known, there = _finder(applied.ids), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
     count, labels, attributes = len(index), np.asarray(old.labels, float), dict(old.attributes)
     if "folder" in attributes:
@@ -396,7 +396,7 @@ def _grown(
         np.vstack([labels, np.full((count, labels.shape[1]), np.nan)]),
         old.label_names,
         {own: names for own in sources if (names := old.feature_names(own)) is not None},
-        [*applied.ids(), *(ids[i] for i in index)],
+        [*applied.ids, *(ids[i] for i in index)],
         None if old.split is None else np.append(old.split, ["train"] * count),
         classes=old.class_labels,
         attributes=attributes,

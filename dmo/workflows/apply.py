@@ -68,12 +68,9 @@ class AppliedModel:
         """Label scores, or real values (m x L), of some of the samples."""
         return np.asarray(self.model.decide(views).scores)
 
+    @cached_property
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
-        return self._ids
-
-    @cached_property
-    def _ids(self) -> list[str]:
         known = self.store.sample_ids
         return [str(i) for i in self.index] if known is None else [known[i] for i in self.index]
 
@@ -332,7 +329,7 @@ def write_rows(
         kind=kind,
         attributes={"split": applied.split} if attributes is None else attributes,
         block=block,
-        sample_ids=applied.ids(),
+        sample_ids=applied.ids,
         split=None if applied.store.split is None else applied.store.split[applied.index].tolist(),
         overwrite=overwrite,
         provenance=origin(parents, applied.store, applied.split, contents=applied.sources),

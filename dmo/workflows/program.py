@@ -20,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -155,22 +155,31 @@ def json_log(path: str | None, program: str) -> Iterator[None]:
         yield
         return
     with open(path, "a", encoding="utf-8") as file:
-        lines = _Lines(file)
-        log, level, start = logging.getLogger("dmo"), logging.getLogger("dmo").level, time.perf_counter()
-        log.addHandler(lines)
-        log.setLevel(min(level, logging.INFO) if level else logging.INFO)
+        lines, start = _Lines(file), time.perf_counter()
         lines.write("start", {"program": program, "arguments": sys.argv[1:], "dmo": dmo.__version__})
         problem: str | None = None
         try:
-            with listen(lambda event: lines.write("stage", event)):
+            with heard(lines), listen(lambda event: lines.write("stage", event)):
                 yield
         except BaseException as error:
             problem = sentence(error)
             raise
         finally:
             lines.write("end", {"seconds": round(time.perf_counter() - start, 3), "error": problem})
-            log.removeHandler(lines)
-            log.setLevel(level)
+
+
+@contextmanager
+def heard(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
+    """Let a handler hear the library's log from a level on."""
+    log = logging.getLogger("dmo")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 class _Lines(logging.Handler):
@@ -347,31 +356,16 @@ def session() -> Iterator[Session]:
     from rich.console import Console  # here: the program's version is told without it
 
     run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
-    handler = _Notes(run)
-    log = logging.getLogger("dmo")
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        with warnings.catch_warnings(), bars(run.errors, run.quiet, brief=not run.verbose) as run.seconds:
-            warnings.filterwarnings("always", category=UserWarning)
-            warnings.showwarning = lambda message, *_: _warn(run, f"warning: {message}")  # type: ignore[assignment]
-            yield run
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+    shown = bars(run.errors, run.quiet, brief=not run.verbose)
+    with heard(_Notes(run)), warnings.catch_warnings(), shown as run.seconds:
+        warnings.filterwarnings("always", category=UserWarning)
+        warnings.showwarning = lambda message, *_: _warn(run, f"warning: {message}")  # type: ignore[assignment]
+        yield run
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> AbstractContextManager[None]:
     """Keep the library's log out of the notes."""
-    log = logging.getLogger("dmo")
-    level = log.level
-    log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+    return heard(logging.NullHandler(), logging.WARNING)
 
 
 def _warn(run: Session, text: str) -> None:

@@ -162,7 +162,7 @@ def found_rows(applied: AppliedModel, rows: np.ndarray, values: np.ndarray) -> l
 
     rows, values (k,)
     """
-    ids, names = applied.ids(), applied.store.label_names
+    ids, names = applied.ids, applied.store.label_names
     found = []
     for i, value in zip(rows, values, strict=True):
         entry: dict[str, Any] = {"sample": ids[i], "value": round(float(value), 6)}

@@ -49,7 +49,7 @@ def suggestions(
     from dmo.decide.out_of_fold import out_of_fold_scores  # these here: `dmo suggest --help` needs no estimators
     from dmo.fit.ridge_solves import LabelGaps
 
-    model, ids, names = applied.model, applied.ids(), names_of(applied)
+    model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
         raise UserError(
             f"a {type(model).__name__} without probabilities cannot say what is doubtful; pass decoder= to its fit"

@@ -212,7 +212,7 @@ class Trial:
         """Draw a known sample small."""
         if self.known is None or not 0 <= row < self.known.n:
             return None
-        image = stored_image(self.known.store, self.known.ids()[row])
+        image = stored_image(self.known.store, self.known.ids[row])
         if image is None:
             return None
         small = need_library("PIL.Image").fromarray(image)
