@@ -481,9 +481,11 @@ class _Reader:
 
     def _count(self, counts: dict[str, int], name: str) -> None:
         """The split that the files of a table are, which is the same for all."""
-        if list(counts) == [ALL]:
+        if self.whole and list(counts) == [ALL]:
             return
         first, known = self.counted = self.counted or (name, counts)
+        if list(known) == list(counts) == [ALL]:  # some may be turned: their rows are compared later
+            return
         if list(known.items()) != list(counts.items()):
             said = [", ".join(f"{n} {split}" for split, n in each.items()) for each in (counts, known)]
             raise UserError(
