@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -277,16 +277,19 @@ def as_csv(samples: Sequence[str], words: Sequence[Sequence[str]], end: str, num
     # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
     # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
     # reads the table takes one apostrophe off the start of a cell and has the name.
-    text = StringIO()
-    writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
-    count, cells = (
-        max(map(len, words), default=0),
-        Columns((), np.zeros((len(samples), 0))) if numbers is None else numbers,
-    )
-    writer.writerow(["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, cells.names)])
+    count = max(map(len, words), default=0)
+    cells = Columns((), np.zeros((len(samples), 0))) if numbers is None else numbers
+    lines = [["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, cells.names)]]
     for sample, row, values in zip(samples, words, cells.rows, strict=True):
         blank = [""] * (count - len(row))
-        writer.writerow([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
+        lines.append([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
+    return csv_text(lines, end, quoting=csv.QUOTE_ALL)
+
+
+def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    """Lines of cells as the text of a CSV file."""
+    text = StringIO()
+    csv.writer(text, lineterminator=end, quoting=quoting).writerows(lines)
     return text.getvalue()
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO, StringIO
+from io import BytesIO
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,6 +39,7 @@ from dmo.workflows.apply import (
     check_use,
     checked_top,
     columns_of,
+    csv_text,
     guarded,
     label_names,
     learned_values,
@@ -453,12 +453,10 @@ def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
     r"""Write samples with the labels that someone gave them, as text of a CSV file."""
     # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run
     # as a formula are guarded as in `as_csv`.
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["sample", "labels"])
+    lines = [["sample", "labels"]]
     for name, labels in samples:
         for label in labels:
             if not label.strip() or any(mark in label for mark in ";\r\n"):
                 raise UserError(f"the label {label!r} cannot be written; a label has letters, and no ';' or line break")
-        writer.writerow([guarded(name), guarded(";".join(labels))])
-    return text.getvalue()
+        lines.append([guarded(name), guarded(";".join(labels))])
+    return csv_text(lines)
