@@ -138,7 +138,7 @@ def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureS
         value = given.get(parameter)
         if parameter == "approximation":
             chosen[option.place] = engine(
-                name, value, {key: given[key] for key in engine_options(name) if given[key] is not None}
+                name, value, {key: given[key] for key in engine_options(name) if given.get(key) is not None}
             )
         elif isinstance(value, bool):
             chosen[option.place] = value
@@ -316,10 +316,7 @@ def plan_command(name: str) -> Callable[..., None]:
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
             backend = place.enter_context(dmo.cluster.connect(scheduler))  # jobs are queued for what can be read
-            chosen = {}
-            if kernels is not None:
-                chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))
-            estimator, _ = workflows.fitting.prepare(getattr(dmo, name)(**chosen), training)
+            estimator, _ = workflows.fitting.prepare(estimator_of(name, given, opened), training)
             if resources:
                 table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)
                 show({"resources": table})
