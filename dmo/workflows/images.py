@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -152,31 +152,21 @@ def _annotated(
     advance: Callable[[int], None],
 ) -> tuple[list[Annotation], dict[str, str]]:
     """The annotations of a batch of the images in `contents`, and the reasons of those that cannot be read."""
-    batch = list(contents)[where]
+    (top, proba), batch, scored = asked, list(contents)[where], []
     views, failed = extractor.rows([folder / name for name in batch], threads)
     good = [name for i, name in enumerate(batch) if i not in failed]
-    scored = list(_scored(model, views, good, contents, *asked)) if good else []
+    if good:
+        own = {name: views[name] for name in getattr(model, "view_widths_", views)}
+        found = model.decide(own, top)
+        labels: Any = [()] * len(good) if found.sets is None else found.numbers(model.most_labels(top))
+        numbers = found.scores if found.sets is None else model.predict_proba(own) if proba else None
+        for i, name in enumerate(good):
+            best = [int(label) for label in labels[i] if label >= 0]
+            entry: Annotation = {"file": name, "contents": contents[name], "labels": best}
+            entry["scores"] = [float(found.scores[i, label]) for label in best]
+            scored.append(entry if numbers is None else entry | {"numbers": numbers[i].tolist()})
     advance(len(batch))
     return scored, {batch[i]: reason for i, reason in failed.items()}
-
-
-def _scored(
-    model: Any,
-    views: Mapping[str, np.ndarray],
-    names: Sequence[str],
-    contents: Mapping[str, str],
-    top: int | None,
-    proba: bool,
-) -> Iterator[Annotation]:
-    own = {name: views[name] for name in getattr(model, "view_widths_", views)}
-    found = model.decide(own, top)
-    labels: Any = [()] * len(names) if found.sets is None else found.numbers(model.most_labels(top))
-    numbers = found.scores if found.sets is None else model.predict_proba(own) if proba else None
-    for i, name in enumerate(names):
-        best = [int(label) for label in labels[i] if label >= 0]
-        entry: Annotation = {"file": name, "contents": contents[name], "labels": best}
-        entry["scores"] = [float(found.scores[i, label]) for label in best]
-        yield entry if numbers is None else entry | {"numbers": numbers[i].tolist()}
 
 
 def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]:
@@ -204,10 +194,8 @@ def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]
 
 def _append(journal: Path, entries: Sequence[Annotation]) -> None:
     """Add entries to the journal; a disk that is full leaves a line cut off, which is left out when it is read."""
-    with stores.writing(str(journal), "what is annotated"), open(journal, "ab", buffering=0) as file:
-        data = memoryview(_lines(*entries))
-        while data:
-            data = data[file.write(data) :]
+    with stores.writing(str(journal), "what is annotated"), open(journal, "ab") as file:
+        file.write(_lines(*entries))
 
 
 def _lines(*entries: Mapping[str, Any]) -> bytes:
