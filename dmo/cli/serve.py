@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 import socket
@@ -58,7 +57,7 @@ def serve(
     try:
         import uvicorn
 
-        from dmo.serve.app import Limits, _Connection, make_app
+        from dmo.serve.app import Limits, _Connection, address_of, make_app
         from dmo.workflows.trial import open_trial
     except ImportError:
         raise ImportError(_CURE) from None
@@ -67,7 +66,8 @@ def serve(
         token = secrets.token_urlsafe(24)
         app = make_app(trial, Path(model).name, token, Limits(megabytes=megabytes, rows=rows, seconds=seconds), host)
         with _listening(host, port) as listener:
-            if not _is_loopback(host):
+            named = address_of(host)
+            if not (host == "localhost" if named is None else named.is_loopback):
                 run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
             shown = f"[{host}]" if ":" in host else host
             address = f"http://{shown}:{listener.getsockname()[1]}/{token}/"
@@ -129,10 +129,3 @@ def _listening(host: str, port: int) -> socket.socket:
         raise UserError(
             f"cannot listen on {host}, port {port}: {error.strerror}; pass other --host or --port"
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -240,7 +240,7 @@ class Guard:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        return _is_address(name) or name in ("localhost", self.host.lower())
+        return address_of(name) is not None or name in ("localhost", self.host.lower())
 
     def _refusal(self, scope: Message) -> tuple[int, str] | None:
         """(status, reason) of a request that is not worked on."""
@@ -332,9 +332,9 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
-def _is_address(name: str) -> bool:
+def address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that is meant; None for any other name."""
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
