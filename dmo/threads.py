@@ -50,9 +50,9 @@ def is_single_blas() -> bool:
     return max(_blas_threads(), default=1) == 1
 
 
-def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
+def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None:
     """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
-    threads = 1 if n <= least else thread_count(n_threads)  # to look for BLAS's takes longer than a row
+    threads = 1 if n <= least else thread_count()  # to look for BLAS's takes longer than a row
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -103,16 +103,22 @@ def reuse_memory() -> None:
 
 
 @contextmanager
+def given(threads: int | None) -> Iterator[None]:
+    """Give compiled loops so many threads; None: as many as they had."""
+    token = _threads.set(_threads.get() if threads is None else thread_count(threads))
+    try:
+        yield
+    finally:
+        _threads.reset(token)
+
+
+@contextmanager
 def single_blas(threads: int | None = None) -> Iterator[None]:
     """Give BLAS one thread, and `in_threads`, `product` and compiled loops so many, or those that BLAS had."""
     # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
     # spinning, and on a machine with other work for what the other work takes.
-    token = _threads.set(thread_count(threads))
-    try:
-        with _blas().limit(limits=1):
-            yield
-    finally:
-        _threads.reset(token)
+    with given(thread_count(threads)), _blas().limit(limits=1):
+        yield
 
 
 def product(A: Any, B: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from dask.delayed import delayed
 from numpy.typing import DTypeLike
 
-from dmo import blocks
+from dmo import blocks, threads
 from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.base import Kernel, log_distance
@@ -122,7 +122,8 @@ def gram_matrix(
     """
     kernel = parse(kernel)
     unread = kernel.pairwise or (isinstance(X, blocks.Subset) and isinstance(kernel.part(X), blocks.Subset))
-    return kernel.gram(X if unread else rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)
+    with threads.given(n_threads):
+        return kernel.gram(X if unread else rows.read(X, kernel.name), np.dtype(dtype), random_state)
 
 
 def kernel_array(
