@@ -17,15 +17,12 @@ from dmo.stores._folder import Folder
 from dmo.stores._schema import Provenance, new_attributes, open_root
 from dmo.stores._writer import (
     Blocks,
+    RowWriter,
     Stored,
-    Writer,
     begun,
-    cast,
-    check_block,
     check_count,
     check_name,
     check_strings,
-    check_values,
     ledger,
     real_dtype,
 )
@@ -130,7 +127,7 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ResultWriter(Writer):
+class ResultWriter(RowWriter):
     """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent.
 
     Attributes
@@ -153,31 +150,6 @@ class ResultWriter(Writer):
     array: DenseArray
     blocks: Blocks
 
-    @property
-    def block(self) -> int:
-        """Rows of a block."""
-        return self.array.chunk[0]
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks of rows."""
-        return self.array.grid[0]
-
-    def rows(self, block_index: int) -> slice:
-        """Find the rows of a block.
-
-        Parameters
-        ----------
-        block_index : int
-            From 0.
-
-        Returns
-        -------
-        slice
-            Of all rows.
-        """
-        return slice(block_index * self.block, min((block_index + 1) * self.block, self.array.shape[0]))
-
     def write(self, block_index: int, rows: Any) -> None:
         """Write all rows of one block; raises as `FeatureWriter.write` does.
 
@@ -188,11 +160,7 @@ class ResultWriter(Writer):
         rows : array of shape (m, columns)
             All rows of the block.
         """
-        given, array = np.asarray(rows), self.array
-        where = check_block(array.title, block_index, given, array.shape[0], self.block, array.shape[1])
-        given = cast(given, array.dtype, f"{array.title}, block {block_index}")
-        check_values(given, array.title, where.start)
-        self.blocks.write(array.name, (block_index, 0), given)
+        self._write(self.array.name, block_index, np.asarray(rows))
 
     def missing(self) -> list[int]:
         """List the blocks that are still to be written.
