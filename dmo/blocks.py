@@ -46,6 +46,13 @@ class Rows(RowSource, Protocol):
         """Type of the entries."""
 
 
+class ByRows:
+    """The base class of the row sources of this package."""
+
+    def __len__(self: RowSource) -> int:
+        return self.shape[0]  # type: ignore[no-any-return]
+
+
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Rows in memory."""
 _REST = 1 << 28  # bytes of a chunk that are kept for the next block
@@ -59,7 +66,7 @@ def row_blocks(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-class RowMask:
+class RowMask(ByRows):
     """Rising row numbers, held and sent as one bit for every row that they are chosen from; read as an array of numbers.
 
     index (m,)
@@ -71,9 +78,6 @@ class RowMask:
         self._bits = np.packbits(bits).reshape(-1, _BITS // 8)
         self._before = np.concatenate([[0], np.cumsum(np.count_nonzero(bits.reshape(-1, _BITS), axis=1))])
         self.shape, self.nbytes = (len(index),), self._bits.nbytes + self._before.nbytes
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: Any) -> np.ndarray:
         if isinstance(where, slice):
@@ -96,7 +100,7 @@ class RowMask:
 
 
 @dataclass(frozen=True, eq=False)
-class Subset:
+class Subset(ByRows):
     """Some rows of a row source, in the order of `index`, without reading the others.
 
     source (n, d); index (m,)
@@ -132,9 +136,6 @@ class Subset:
         """The source's."""
         return self.source.dtype
 
-    def __len__(self) -> int:
-        return len(self.index)
-
     def __getitem__(self, where: slice) -> Block:
         picked = self.index[where]
         if len(picked) == 0:
@@ -158,7 +159,7 @@ def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsOf:
+class RowsOf(ByRows):
     """A row source that reads another one, and says something of its rows or does something to them.
 
     source (n, d)
@@ -185,9 +186,6 @@ class RowsOf:
     def chunks(self) -> Any:
         """The source's, if it has some."""
         return getattr(self.source, "chunks", None)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> Block:
         return rows(self.source, where)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, RowsOf, row_blocks, rows
 from dmo.formats.files import Block, DataError, dense
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
@@ -54,19 +54,10 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class ZeroedRows:
+class ZeroedRows(RowsOf):
     """A row source (n x d) with zeros in the place of the rows that it lacks: those that are not `present` (n)."""
 
-    source: Rows
     present: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.source.shape[0], self.source.shape[1]
-
-    @property
-    def dtype(self) -> Any:
-        return self.source.dtype
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import scipy.sparse
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import ByRows, Rows, rows
 from dmo.errors import UserError
 from dmo.hashing import file_digest
 
@@ -135,6 +135,19 @@ def stack(pieces: Sequence[Block]) -> Block:
     return np.concatenate(pieces)
 
 
+def decoded(data: bytes | bytearray) -> str:
+    """Text in UTF-8, with or without a mark of the byte order, or else in Latin 1."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def first_line(error: Exception) -> str:
+    """What a library says first of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def to_number(text: str) -> float | None:
     """The number that a field of text is; None where it is none.
 
@@ -154,7 +167,7 @@ def dense(block: Block) -> np.ndarray:
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
-class SequentialRows:
+class SequentialRows(ByRows):
     """A row source over something that can only be read from its beginning, block after block.
 
     Slices in ascending order are one pass; a slice before the last one read starts again from the first row.
@@ -194,9 +207,6 @@ class SequentialRows:
         self._block: Block | None = None
         self._first = 0
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, where: slice) -> Block:
         begin, stop, step = where.indices(self.shape[0])
         if step != 1:
@@ -222,7 +232,7 @@ class SequentialRows:
         return block.astype(self.dtype, copy=False)
 
 
-class Stacked:
+class Stacked(ByRows):
     """Row sources with the same columns, one below the other, as one row source.
 
     Parameters
@@ -255,9 +265,6 @@ class Stacked:
         self.ends = np.cumsum([part.shape[0] for part in parts])
         self.shape = (int(self.ends[-1]), columns[0])
         self.dtype = np.result_type(*(part.dtype for part in parts))
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> Block:
         begin, stop, step = where.indices(self.shape[0])

@@ -28,6 +28,7 @@ import google_crc32c
 import numpy as np
 import scipy
 
+from dmo.blocks import ByRows
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.stores._folder import Folder, StoreError
@@ -438,7 +439,7 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class _StoredView:
+class _StoredView(ByRows):
     """What both kinds of views say of themselves."""
 
     array: Any
@@ -477,9 +478,6 @@ class _StoredView:
     def block(self) -> int:
         """Rows that are read together."""
         raise NotImplementedError
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __repr__(self) -> str:
         kind = type(self).__name__.removesuffix("View").lower()

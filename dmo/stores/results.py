@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.blocks import ByRows
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import DenseArray, DenseView
@@ -207,7 +208,7 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ResultStore(Stored):
+class ResultStore(Stored, ByRows):
     """A complete result store; itself a row source (shape, dtype, slices of rows).
 
     Attributes
@@ -241,9 +242,6 @@ class ResultStore(Stored):
 
     def __getitem__(self, where: Any) -> np.ndarray:
         return self.rows[where]
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     @property
     def shape(self) -> tuple[int, int]:
