@@ -245,9 +245,9 @@ class FactorSystem:
     def loadings(self, B: np.ndarray) -> np.ndarray:
         """W = (F'F + c I)^-1 F'B (r x k): F W is the smoothed B, and f W that of a new row f."""
         if self._small is not None:
-            W, error = self._refined(self._small, B) if self._primal else self._from_rows(self._small, B)
+            found, error = self._refined(self._small, B) if self._primal else self._dual(self._small, B)
             if error <= self._FIT:
-                return W
+                return found if self._primal else self._F.t_dot(found)
             self._decompose()
         assert self._svd is not None
         W = self._svd.loadings(B)
@@ -281,11 +281,6 @@ class FactorSystem:
     def _beside(self, B: Any) -> Any:
         """F where the rows of B live."""
         return CenteredRows(beside(B, self._F.X), self._F.mean) if isinstance(B, WorkerRows) else self._F  # type: ignore[attr-defined]
-
-    def _from_rows(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
-        """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B."""
-        alpha, error = self._dual(small, B)
-        return self._F.t_dot(alpha), error
 
     def _dual(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
         """alpha = (F F' + c I)^-1 B, judged by its residual."""
