@@ -197,14 +197,11 @@ class FactorSystem:
     # 1. The smaller side is factorized: F'F + c I, or F F' + c I where r > n, then W = F'(F F' + c I)^-1 B.
     # 2. Its rows and columns are scaled to a diagonal of ones first, so that columns of all magnitudes count alike.
     # 3. W is refined against the residual F'(B - F W) - c W, made from F itself: F'F has squared its condition. The
-    #   error of
-    #    the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|.
-    #    Sums of a few columns with random signs are looked at first: where they are right to rounding, so is W.
+    #    error of the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|. Sums of a few
+    #    columns with random signs are looked at first: where they are right to rounding, so is W.
     # 4. Where that error does not fall to `_FIT` a singular value decomposition of F takes over: it squares nothing,
-    #   holds
-    #    n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself. A
-    #      smaller
-    #    one is refused if F has directions that are rounding.
+    #    holds n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself.
+    #    A smaller one is refused if F has directions that are rounding.
     #
     # With F = W T sparse by clusters, F'F costs n k_s^2 and the products n k_s.
 
