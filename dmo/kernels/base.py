@@ -47,9 +47,8 @@ class Kernel(ABC, Generic[P]):
 
     name: ClassVar[str]
     portable: ClassVar[bool] = False  # takes rows of other libraries than NumPy
-    _kinds: ClassVar[
-        dict[str, Any]
-    ] = {}  # classes by name: how + and * find sums and products, which build on this module
+    # classes by name: how + and * find sums and products, which build on this module
+    _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -510,9 +509,8 @@ class BandwidthKernel(RowKernel):
         if memory() is None:
             return super().part(X, where)
         source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
-        return blocks.Subset(
-            source, index if where is None else index[where]
-        )  # told apart by numbers, read when it must be
+        # told apart by numbers, read when it must be
+        return blocks.Subset(source, index if where is None else index[where])
 
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
         """Pair values of x and y from those of all rows that both are parts of; None where there are none."""

@@ -95,9 +95,8 @@ def rpcholesky(
     ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
-    residual = np.array(
-        diagonal, dtype=np.float64
-    )  # it is what is left of subtractions: float32 would go negative early
+    # it is what is left of subtractions: float32 would go negative early
+    residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
