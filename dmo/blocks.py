@@ -222,7 +222,7 @@ def _gather(source: Rows, picked: np.ndarray) -> Block:
     for run in np.split(rising, np.flatnonzero(np.diff(rising // _chunk_rows(source))) + 1):
         low = int(run[0])
         parts.append(rows(source, slice(low, int(run[-1]) + 1))[run - low])
-    return _stacked(parts)[np.argsort(order)]
+    return stacked(parts)[np.argsort(order)]
 
 
 def _chunk_rows(source: Rows) -> int:
@@ -279,7 +279,7 @@ class InOrder:
             start += parts[0].shape[0]
         if start < where.stop:
             parts.append(rows(self.source, slice(start, _chunk_end(self.source, where.stop - 1))))
-        block = parts[0] if len(parts) == 1 else _stacked(parts)
+        block = stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
         # a copy where it is the smaller part, not to hold the block as well
@@ -288,8 +288,16 @@ class InOrder:
         return block[: where.stop - where.start]
 
 
-def _stacked(parts: Sequence[Block]) -> Block:
+def stacked(parts: Sequence[Any]) -> Any:
+    """Row blocks, all dense or all CSR, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
     return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+def dense(block: Any) -> np.ndarray:
+    """A row block as a NumPy array."""
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
@@ -348,7 +356,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
         in_parts = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
         block: Any = (given[first] if in_parts else rows(Subset(given, down)))[:, second]
         block = _computed(block) if hasattr(block, "compute") else block
-        return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+        return dense(block)
     two_axes: Any = source
     if isinstance(first, slice) and isinstance(second, slice):
         return np.asarray(two_axes[first, second])

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, RowsOf, row_blocks, rows
-from dmo.formats.files import Block, DataError, dense
+from dmo.blocks import Rows, RowsOf, dense, row_blocks, rows
+from dmo.formats.files import Block, DataError
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 

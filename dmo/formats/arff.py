@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from dmo.formats.files import Block, DataError, decoded, decompressing, dense, lines, open_binary, stack, to_number
+from dmo.blocks import dense, stacked
+from dmo.formats.files import Block, DataError, decoded, decompressing, lines, open_binary, to_number
 
 _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
@@ -416,7 +417,7 @@ def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None =
     arff = open_arff(path)
     features, outputs = arff.split(() if labels is None else labels)
     blocks = list(arff.blocks())
-    X = stack([block[:, features] for block in blocks])
+    X = stacked([block[:, features] for block in blocks])
     return X, np.concatenate([dense(block[:, outputs]) for block in blocks])
 
 

@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import psutil
-import scipy.sparse
 
-from dmo.blocks import ByRows, Rows, rows
+from dmo.blocks import ByRows, Rows, rows, stacked
 from dmo.errors import UserError
 from dmo.hashing import file_digest
 
@@ -126,15 +125,6 @@ def sha256(path: str | os.PathLike[str]) -> str:
         return file_digest(file)
 
 
-def stack(pieces: Sequence[Block]) -> Block:
-    """Row blocks, all dense or all CSR, one below the other."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if scipy.sparse.issparse(pieces[0]):
-        return scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
-    return np.concatenate(pieces)
-
-
 def decoded(data: bytes | bytearray) -> str:
     """Text in UTF-8, with or without a mark of the byte order, or else in Latin 1."""
     try:
@@ -157,14 +147,6 @@ def to_number(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
-
-
-def dense(block: Block) -> np.ndarray:
-    """Take a row block as a NumPy array.
-
-    block (n_b, d) -> (n_b, d)
-    """
-    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
 class SequentialRows(ByRows):
@@ -223,7 +205,7 @@ class SequentialRows(ByRows):
             if begin >= stop:
                 break
             self._first, self._block = end, self._next(end)
-        return stack(pieces) if pieces else self._block[:0]
+        return stacked(pieces) if pieces else self._block[:0]
 
     def _next(self, position: int) -> Block:
         block = next(self._blocks, None)
@@ -276,4 +258,4 @@ class Stacked(ByRows):
             low, high = max(begin, first), min(stop, int(end))
             if low < high:
                 pieces.append(rows(part, slice(low - first, high - first)).astype(self.dtype, copy=False))
-        return stack(pieces) if pieces else rows(self.parts[0], slice(0, 0)).astype(self.dtype, copy=False)
+        return stacked(pieces) if pieces else rows(self.parts[0], slice(0, 0)).astype(self.dtype, copy=False)

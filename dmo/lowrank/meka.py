@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, iterate
+from dmo.blocks import Rows, iterate, stacked
 from dmo.errors import UserError
 from dmo.inputs import COUNT, check_parameter
 from dmo.kernels import Kernel, parse
@@ -393,8 +393,7 @@ class _Fit:
         X, size = self.rows.X[where], where.stop - where.start
         count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
         Z = X if count >= size else choose_landmarks(kernel, X, count, self.kind, self.rng)
-        stack = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.concatenate
-        landmarks = stack([Z, self.shared]) if self.shared.shape[0] else Z
+        landmarks = stacked([Z, self.shared]) if self.shared.shape[0] else Z
         prepared = kernel.prepare(landmarks, np.float64)
         among = kernel.tile(prepared, prepared)
         # in the precision in which new rows are mapped, as their digits are those of W too

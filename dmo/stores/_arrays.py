@@ -28,7 +28,7 @@ import google_crc32c
 import numpy as np
 import scipy
 
-from dmo.blocks import ByRows
+from dmo.blocks import ByRows, stacked
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.stores._folder import Folder, StoreError
@@ -608,7 +608,7 @@ class SparseView(_StoredView):
             parts.append(part)
         if not parts:
             return scipy.sparse.csr_array((0, self.shape[1]), dtype=self.dtype)[:, columns]
-        found = parts[0] if len(parts) == 1 else scipy.sparse.vstack(parts, format="csr")
+        found = stacked(parts)
         return found if rows.step == 1 and columns == slice(None) else found[:: rows.step, columns]
 
 
