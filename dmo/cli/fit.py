@@ -40,8 +40,9 @@ def fit_command(name: str) -> Callable[..., None]:
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
             training = training_of(name, opened, split, given)
-            # jobs are queued for what is there to be read
-            backend = place.enter_context(dmo.cluster.connect(scheduler))
+            backend = place.enter_context(
+                dmo.cluster.connect(scheduler)
+            )  # jobs are queued for what is there to be read
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.note(chosen)
             with quiet():

@@ -38,8 +38,9 @@ def plan_command(name: str) -> Callable[..., None]:
         opened = dmo.stores.open_features(store)
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
-            # jobs are queued for what is there to be read
-            backend = place.enter_context(dmo.cluster.connect(scheduler))
+            backend = place.enter_context(
+                dmo.cluster.connect(scheduler)
+            )  # jobs are queued for what is there to be read
             chosen = {}
             if kernels is not None:
                 chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))

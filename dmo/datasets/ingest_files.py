@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import dense, rows
+from dmo.blocks import rows
 from dmo.datasets.samples import read_samples, share_out
 from dmo.datasets.writing import ALL, Source, note_gaps, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import open_csv, read_names
-from dmo.formats.files import DataError, existing, sha256, suffix
+from dmo.formats.files import DataError, dense, existing, sha256, suffix
 from dmo.formats.frames import CLASS_NAMES, FRAMES, question
 from dmo.formats.labels import Kind, checked_numbers, label_matrix
 from dmo.formats.tables import Table, cell_views, open_table, questions, shared_rows

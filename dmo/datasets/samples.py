@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, dense, rows
+from dmo.blocks import SINGLE, rows
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, gaps_of, note_gaps, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
-from dmo.formats.files import DataError, check_memory, suffix
+from dmo.formats.files import DataError, check_memory, dense, suffix
 from dmo.formats.frames import (
     FRAMES,
     as_frame,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, RowsOf, dense, row_blocks, rows
-from dmo.formats.files import Block, DataError
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.formats.files import Block, DataError, dense
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 
@@ -54,10 +54,19 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class ZeroedRows(RowsOf):
+class ZeroedRows:
     """A row source (n x d) with zeros in the place of the rows that it lacks: those that are not `present` (n)."""
 
+    source: Rows
     present: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape[0], self.source.shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        return self.source.dtype
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)

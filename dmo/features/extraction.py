@@ -326,20 +326,32 @@ def extract(
     >>> found.store.views["moments"].shape
     (3, 9)
     """
-    path, given = os.fspath(store), recipe if isinstance(recipe, Recipe) else recipe.recipe
-    listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
+    path = os.fspath(store)
     with reserve(path):
-        contents, failures = read_contents("check images", listing, given, threads)
-        refuse_unreadable(failures, len(listing.ids), unreadable)
-        listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
-        if not listing.ids:
-            raise UserError(
-                f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write"
-            )
-        extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
-        if extractor is None:
-            extractor = Extractor(given, learn_vocabularies(listing, given, threads))
-        return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite, attributes)
+        return _extract(listing, path, recipe, unreadable, threads, block, overwrite, attributes)
+
+
+def _extract(
+    listing: Listing,
+    path: str,
+    recipe: Recipe | Extractor,
+    unreadable: Unreadable,
+    threads: int | None,
+    block: int,
+    overwrite: bool,
+    attributes: Mapping[str, Any] | None,
+) -> Extraction:
+    given = recipe if isinstance(recipe, Recipe) else recipe.recipe
+    listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
+    contents, failures = read_contents("check images", listing, given, threads)
+    refuse_unreadable(failures, len(listing.ids), unreadable)
+    listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
+    if not listing.ids:
+        raise UserError(f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write")
+    extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
+    if extractor is None:
+        extractor = Extractor(given, learn_vocabularies(listing, given, threads))
+    return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite, attributes)
 
 
 def describe_into(

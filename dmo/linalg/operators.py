@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
@@ -475,3 +476,8 @@ class Congruent(Operator):
 
 def _less(rows: np.ndarray, means: np.ndarray, shift: np.ndarray) -> np.ndarray:
     return rows - (means + shift)
+
+
+def dense(block: Any) -> np.ndarray:
+    """A row block as a NumPy array."""
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)

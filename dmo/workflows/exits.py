@@ -97,8 +97,9 @@ def _lost(error: BaseException) -> bool:
     """Whether workers or the scheduler went away under the program."""
     if isinstance(error, CancelledError | TimeoutError):
         return True
-    # distributed's, later on
-    if isinstance(error, OSError) and str(error).startswith("Timed out trying to connect to"):
+    if isinstance(error, OSError) and str(error).startswith(
+        "Timed out trying to connect to"
+    ):  # distributed's, later on
         return True
     return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
 
