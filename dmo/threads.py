@@ -117,8 +117,12 @@ def single_blas(threads: int | None = None) -> Iterator[None]:
     """Give BLAS one thread, and `in_threads`, `product` and compiled loops so many, or those that BLAS had."""
     # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
     # spinning, and on a machine with other work for what the other work takes.
-    with given(thread_count(threads)), _blas().limit(limits=1):
-        yield
+    token = _threads.set(thread_count(threads))
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _threads.reset(token)
 
 
 def product(A: Any, B: Any) -> Any:
