@@ -349,21 +349,18 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 
     source (n, d); down (k,); across (l,) -> (k, l)
     """
-    first, second = _span(down), _span(across)
-    chunks = getattr(source, "chunks", None)
-    if not chunks or isinstance(source, np.ndarray) or scipy.sparse.issparse(source) or hasattr(source, "compute"):
-        given: Any = source
-        in_parts = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
-        block: Any = (given[first] if in_parts else rows(Subset(given, down)))[:, second]
-        block = _computed(block) if hasattr(block, "compute") else block
-        return dense(block)
-    two_axes: Any = source
+    given: Any = source
+    first, second, chunks = _span(down), _span(across), getattr(source, "chunks", None)
+    by_rows = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
+    if by_rows or not chunks:
+        block: Any = (given[first] if by_rows else rows(Subset(given, down)))[:, second]
+        return dense(_computed(block) if hasattr(block, "compute") else block)
     if isinstance(first, slice) and isinstance(second, slice):
-        return np.asarray(two_axes[first, second])
+        return np.asarray(given[first, second])
     out = np.empty((len(down), len(across)), source.dtype)
     for here, some in _chunk_runs(down, chunks[0]):
         for there, others in _chunk_runs(across, chunks[1]):
-            part = two_axes[some.min() : some.max() + 1, others.min() : others.max() + 1]
+            part = given[some.min() : some.max() + 1, others.min() : others.max() + 1]
             out[np.ix_(here, there)] = part[np.ix_(some - some.min(), others - others.min())]
     return out
 
