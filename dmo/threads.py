@@ -50,9 +50,9 @@ def is_single_blas() -> bool:
     return max(_blas_threads(), default=1) == 1
 
 
-def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
+def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None:
     """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
-    threads = 1 if n <= least else thread_count(n_threads)  # to look for BLAS's takes longer than a row
+    threads = 1 if n <= least else thread_count()  # to look for BLAS's takes longer than a row
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -100,6 +100,16 @@ def reuse_memory() -> None:
     with suppress(OSError, AttributeError, TypeError):  # another system, or library
         for option in (_KEPT, _TRIMMED):
             ctypes.CDLL(None).mallopt(*option)
+
+
+@contextmanager
+def given(threads: int | None) -> Iterator[None]:
+    """Give compiled loops so many threads; None: as many as they had."""
+    token = _threads.set(_threads.get() if threads is None else thread_count(threads))
+    try:
+        yield
+    finally:
+        _threads.reset(token)
 
 
 @contextmanager

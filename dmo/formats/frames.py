@@ -23,6 +23,7 @@ from dmo.formats.files import (
     DataError,
     check_memory,
     csv_rows,
+    decoded,
     decompressing,
     existing,
     lines,
@@ -269,30 +270,7 @@ def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterat
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
     r"""Look how large a table is, before its cells are read."""
-    # Parameters
-    #     ----------
-    #     path : path-like
-    #         As for `read_frame`.
-    #
-    # Returns
-    #     -------
-    #     rows, columns : int
-    #         Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
-    #
-    # Raises
-    #     ------
-    #     DataError
-    #         Where the file is no Parquet or no text.
-    #
-    # Examples
-    #     --------
-    #     >>> from pathlib import Path
-    #     >>> from dmo.formats.frames import frame_shape
-    #     >>> _ = Path("a.csv").write_text("image;width
-    # sun.jpg;1,5
-    # ")
-    #     >>> frame_shape("a.csv")
-    #     (0, 2)
+    # Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
     path = existing(path)
     if suffix(path) in _PARQUET:
         with _by_pyarrow(path, "Parquet"):
@@ -459,10 +437,7 @@ def _text(path: Any) -> str:
             check_memory(path, _COPIES * len(data), free)
     if b"\0" in data[:4096]:
         raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    return decoded(data)
 
 
 def _first_lines(text: str) -> list[str]:

@@ -307,9 +307,10 @@ def landmark_map(
     """
     if not isinstance(rank, int):
         raise UserError(f"conjugate gradients need a number of landmarks, got rank = {rank!r}; give one")
-    fitted, sample, seeds = _begun(kernel, X, rank, landmarks, random_state, fit_rows)[:3]
+    rng = np.random.default_rng(random_state)
+    fitted, sample, seed, _ = begun(kernel, X, learning_rows(fit_rows, rank, landmarks), rng)
     with stage("Nystrom landmarks"):
-        Z = choose_landmarks(fitted, sample, rank, landmarks, np.random.default_rng(seeds[1]))
+        Z = choose_landmarks(fitted, sample, rank, landmarks, np.random.default_rng(seed))
     return LandmarkMap(fitted, np.dtype(dtype), Z)
 
 
@@ -376,8 +377,8 @@ def nystrom(
     >>> found.rank, found.error["relative_error"] < 0.1
     (40, True)
     """
-    fitted, sample, seeds, X = _begun(kernel, X, rank, landmarks, random_state, fit_rows)
-    seed = seeds[1]
+    rng = np.random.default_rng(random_state)
+    fitted, sample, seed, X = begun(kernel, X, learning_rows(fit_rows, rank, landmarks), rng)
 
     def fit(r: int) -> FeatureMap:
         with stage("Nystrom landmarks"):
@@ -394,21 +395,16 @@ def nystrom(
     return fit_rank(fit, rank, sample.shape[0], tol, allowed)
 
 
-def _begun(
-    kernel: str | Kernel,
-    X: Rows,
-    rank: Rank,
-    landmarks: Landmarks,
-    random_state: int | np.random.Generator | None,
-    fit_rows: int | None,
-) -> tuple[Kernel, Any, tuple[int, int], Rows]:
-    """The fitted kernel, the rows that landmarks come from, two seeds, and X with what was read of it."""
+def begun(kernel: str | Kernel, X: Rows, size: int, rng: np.random.Generator) -> tuple[Kernel, Any, int, Rows]:
+    """The fitted kernel, `size` rows that a map is learned from, the seed of its errors, and X with what was read of it."""
     check_rows(kernel, X)
-    rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks), rng)
+    n = X.shape[0]
+    index = draw(n, size, rng)
+    seed, seed_of_errors = int(rng.integers(2**31)), int(rng.integers(2**31))
+    X = SampledRows.of(X, index, _bandwidth_rows(n, seed), error_rows(n, seed_of_errors))
     sample = gather(X, index)
     check_finite(sample, index)
-    return fit_kernel(kernel, X, seeds[0]), sample, seeds, X
+    return fit_kernel(kernel, X, seed), sample, seed_of_errors, X
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
@@ -479,15 +475,6 @@ def _inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, fl
     root = np.linalg.cholesky(square + added * np.eye(len(square)))
     inverse, _ = scipy.linalg.lapack.dtrtri(root, lower=1) if len(root) else (root, 0)
     return np.ascontiguousarray(inverse.T), added
-
-
-def learning_sample(X: Rows, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Rows, tuple[int, int]]:
-    """What a map is learned from: numbers of `size` rows, X with these and those for bandwidth and error in memory, and the
-    seeds that `fit_kernel` and `sampled_error` draw them by."""
-    n = X.shape[0]
-    index = draw(n, size, rng)
-    seeds = int(rng.integers(2**31)), int(rng.integers(2**31))
-    return index, SampledRows.of(X, index, _bandwidth_rows(n, seeds[0]), error_rows(n, seeds[1])), seeds
 
 
 def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
