@@ -32,7 +32,7 @@ from rich.table import Table
 
 from dmo import KGHA, MORP, Exact, MultiViewRidge, Nystrom, Solver, stores
 from dmo.cluster import connect
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG
@@ -54,7 +54,7 @@ def make_store(path: Path, n: int, d: int, labels: int) -> None:
     gaps = (prototypes**2).sum(axis=1) - 2 * hidden @ prototypes.T
     Y = np.zeros((n + TEST, labels), np.uint8)
     np.put_along_axis(Y, np.argpartition(gaps, POSITIVE, axis=1)[:, :POSITIVE], 1, axis=1)
-    write(Source({"x": X}, Y, counts={"train": n, "test": TEST}), path)
+    Samples({"x": X}, Y, split=np.repeat(["train", "test"], [n, TEST])).write(path)
 
 
 def model_of(method: str, storage: str, store: stores.FeatureStore, folder: str, asked: argparse.Namespace) -> Any:
