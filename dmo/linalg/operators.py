@@ -444,7 +444,7 @@ class Centered(Operator):
             return coefficients - coefficients.mean(axis=0, dtype=np.float64).astype(coefficients.dtype)
         return coefficients - np.multiply.outer(self.weights, coefficients.sum(axis=0)).astype(coefficients.dtype)
 
-    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    def _apply(self, B: Any, dtype: np.dtype) -> Any:
         if not isinstance(B, WorkerRows):
             out = self.inner._apply(self._left(B), dtype)
             out -= self._mean(out).astype(dtype)

@@ -138,9 +138,7 @@ def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
 def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.ndarray | None = None) -> Any:
     """Find an orthonormal basis of the span of columns, less their part in another span.
 
-    `square` is B'B up to rounding of columns of length 1.
-
-    B (n, k); against (n, q); square (k, k) -> (n, r)
+    B (n, k); against (n, q); square (k, k): B'B up to rounding of columns of length 1 -> (n, r)
     """
     # Projects twice ("twice is enough"), and orthonormalizes after each time through the Cholesky factor of the
     # columns' Gram matrix: all in products of matrices, where a rank-revealing QR, which follows where the columns

@@ -316,7 +316,9 @@ class Tiles(Operator):
         while max(map(len, shares)) > FAN_IN:  # one task for all of them would hold all at once
             wide = [at for at, own in enumerate(shares) if len(own) > FAN_IN]
             for at in wide:
-                shares[at] = [_sum_of(shares[at][first : first + FAN_IN]) for first in range(0, len(shares[at]), FAN_IN)]
+                shares[at] = [
+                    _sum_of(shares[at][first : first + FAN_IN]) for first in range(0, len(shares[at]), FAN_IN)
+                ]
             home.work_out((node, home.places[at]) for at in wide for node in shares[at])
         return [_sum_of(own) for own in shares]
 
