@@ -310,8 +310,8 @@ OTHERS = {
         linalg.eigen._PATIENCE linalg.eigen._SHARE linalg.pivoted_cholesky._FLOOR
         linalg.pivoted_cholesky._PROPOSALS linalg.factors._CANCELS linalg.linear.LEAST linalg.linear.PROBES
         linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
-        linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST lowrank.approximations._RIGHT
-        lowrank.sampling.TOLERANCE
+        linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
+        lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
