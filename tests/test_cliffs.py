@@ -299,7 +299,7 @@ OTHERS = {
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK workflows.plan.DRIVER
-        workflows.plan._MADE
+        workflows.plan._BASES workflows.plan._MADE
         workflows.plan._TASK_SECONDS workflows.plan._PRODUCT_SECONDS linalg.tiles.MOST_TASKS
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,
@@ -310,8 +310,8 @@ OTHERS = {
         linalg.eigen._PATIENCE linalg.eigen._SHARE linalg.pivoted_cholesky._FLOOR
         linalg.pivoted_cholesky._PROPOSALS linalg.factors._CANCELS linalg.linear.LEAST linalg.linear.PROBES
         linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
-        linalg.tall._DEPENDENT linalg.tall._RELIABLE lowrank.landmarks._LARGEST lowrank.approximations._RIGHT
-        lowrank.sampling.TOLERANCE
+        linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
+        lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT

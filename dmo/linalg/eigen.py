@@ -41,6 +41,13 @@ def fix_signs(vectors: np.ndarray) -> np.ndarray:
 
 
 _BLOCKS, _COLUMNS = 5, 60  # blocks, and columns beside those wanted, above which the basis restarts
+
+
+def basis_columns(block: int, k: int) -> int:
+    """Columns of a search's basis at most: of blocks of so many columns, for k pairs."""
+    return max(_BLOCKS * block, _COLUMNS) + k
+
+
 _PATIENCE = 12
 """Block steps without a halved residual after which a generalized problem is given up: its maps have no more digits."""
 _INDEPENDENT = 1e-13
@@ -94,7 +101,7 @@ def block_krylov(
         raise UserError(f"k = {k} eigenpairs; ask for at least 1")
     if inner is None and V.shape[1] < k:
         raise UserError(f"the start spans {V.shape[1]} dimensions, {k} eigenpairs need at least {k}")
-    limit = max(_BLOCKS * start.shape[1], _COLUMNS) + k
+    limit = basis_columns(start.shape[1], k)
     basis, block = _Basis.of(V), V
     history: list[float] = []
     scale, best, since, worst = np.finfo(float).tiny, np.inf, 0, 1.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy
 
-from dmo.blocks import Subset, row_numbers
+from dmo.blocks import Subset, row_numbers, rows
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
@@ -421,8 +421,25 @@ class FeatureStore(Stored):
         known = self.configuration.get("labels")
         if known is None:
             return None
-        found = _writer.read_dense(self.folder, "labels", known)
-        return found if found.dtype != np.int8 else np.where(found == _UNKNOWN, np.nan, found)
+        return _known(_writer.read_dense(self.folder, "labels", known))
+
+    def labels_of(self, index: np.ndarray) -> np.ndarray | None:
+        """Read the labels of some samples.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,)
+            Their row numbers.
+
+        Returns
+        -------
+        ndarray of shape (m, L), or None
+            As `labels` has them; None where the store has none.
+        """
+        known = self.configuration.get("labels")
+        if known is None:
+            return None
+        return _known(rows(Subset(DenseView(*_writer.dense_chunks(self.folder, "labels", known)), index)))
 
     @property
     def label_view(self) -> DenseView | None:
@@ -581,7 +598,7 @@ class FeatureStore(Stored):
             For a split that the store lacks.
         """
         index = self.split_rows(split)
-        labels = self.labels[index] if with_labels and self.labels is not None else None
+        labels = self.labels_of(index) if with_labels else None
         some = row_numbers(index)  # which all views share
         return {name: Subset(view, some) for name, view in self.views.items()}, labels, index
 
@@ -611,6 +628,10 @@ class FeatureStore(Stored):
             raise StoreError(f"{self.url} has no split {split!r}; {has}")
         names, codes = self._parts
         return np.flatnonzero(np.array([name == split for name in names])[codes])
+
+
+def _known(labels: Any) -> np.ndarray:
+    return labels if labels.dtype != np.int8 else np.where(labels == _UNKNOWN, np.nan, labels)
 
 
 def _small_arrays(

@@ -20,6 +20,7 @@ from dmo.fit.engine import FOLDS, folds_of
 from dmo.fit.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
 from dmo.labels.stratification import stratified_folds
+from dmo.linalg.eigen import _Basis
 from dmo.linalg.operators import Dense, LowRank
 from dmo.linalg.rows import WorkerRows
 from dmo.linalg.smoothers import LinearSmoother, Smoother
@@ -28,6 +29,7 @@ from dmo.linalg.tall import gram
 from dmo.methods import homogeneity_maps as exact
 from dmo.methods.homogeneity_moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
 from dmo.selection import sweep
+from dmo.workflows.plan import plan_fit
 
 
 def two_views(n=160, labels=9, seed=0):
@@ -696,8 +698,22 @@ def test_a_space_that_is_searched_on_workers_is_that_of_this_process(model, clie
         "__array__",
         lambda rows, *how, **more: brought.append(rows.shape[1]) or as_array(rows, *how, **more),
     )
+    held = [0]
+    mapped = _Basis.mapped
+
+    def watched(basis, *how):
+        found = mapped(basis, *how)
+        held.append(sum(block.nbytes for block in (found.V, found.image)) / 2)  # two workers have a half each
+        return found
+
+    monkeypatch.setattr(_Basis, "mapped", watched)
     with connect(client):
         there = clone(model).fit(*given)
+        if isinstance(model, KGHA):  # the plan of a worker counts the basis, which alternating least squares do without
+            als = clone(model).set_params(solver=Solver("als"))
+            more = [plan_fit(one, views, 4).worker_bytes for one in (model, als)]
+            # 60 columns at most, in three copies; the search ends at 8
+            assert max(held) <= more[0] - more[1] <= 12 * max(held)
     # both are as near to the answer as the tolerance says
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-4)
     np.testing.assert_allclose(there.transform(given[0]), here.transform(given[0]), atol=1e-3)
