@@ -464,16 +464,16 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
-        whole, added = _inverse_triangle(square, jitter)
+        whole, added = inverse_triangle(square, jitter)
         # 1 / |P|^2 is below the least eigenvalue, and no pivot is below that
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
     keep = np.sort(pivots[:rank] - 1)
-    return keep, _inverse_triangle(square[np.ix_(keep, keep)], jitter)[0]
+    return keep, inverse_triangle(square[np.ix_(keep, keep)], jitter)[0]
 
 
-def _inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
+def inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
     """P, upper triangular, with P P' = (A + s I)^-1, and s, `jitter` times the trace."""
     added = jitter * float(np.trace(square))
     root = np.linalg.cholesky(square + added * np.eye(len(square)))
