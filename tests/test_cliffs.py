@@ -337,7 +337,7 @@ OTHERS = {
         methods.view_weights._JITTER methods.view_weights._REVIVED
     """,
     "rows or entries at a time": """
-        methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
+        methods.annotator._ENTRIES linalg.factors._STRIP linalg.factors._FIRST linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
         datasets.writing._BLOCK datasets.writing._NARROW datasets.writing._LARGEST
         decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
