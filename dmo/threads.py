@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -26,6 +26,11 @@ _STRIPS, _LEAST_WORK = 8, 1 << 26  # of a product, and the multiplications from 
 @lru_cache(maxsize=1)
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
+
+
+def blas_limited(threads: int | None) -> AbstractContextManager[Any]:
+    """A context in which BLAS has so many threads; None: as many as before."""
+    return _blas().limit(limits=threads)  # looking for the libraries anew takes 5 to 10 ms
 
 
 def thread_count(n_threads: int | None = None) -> int:
@@ -82,7 +87,7 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
 
     # a context each: progress, checkpoints and names of estimators are known to the tasks, and no context runs twice
     runs = [copy_context() for _ in items]
-    with _blas().limit(limits=1):  # looking for the libraries anew takes 10 ms
+    with blas_limited(1):
         if threads == 1:
             return [run.run(alone, item) for run, item in zip(runs, items, strict=True)]
         with ThreadPoolExecutor(threads) as pool:
@@ -119,7 +124,7 @@ def single_blas(threads: int | None = None) -> Iterator[None]:
     # spinning, and on a machine with other work for what the other work takes.
     token = _threads.set(thread_count(threads))
     try:
-        with _blas().limit(limits=1):
+        with blas_limited(1):
             yield
     finally:
         _threads.reset(token)

@@ -315,7 +315,7 @@ OTHERS = {
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
-        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS
+        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS methods.homogeneity_moments._TERMS
         methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
         methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
@@ -337,7 +337,7 @@ OTHERS = {
         methods.view_weights._JITTER methods.view_weights._REVIVED
     """,
     "rows or entries at a time": """
-        methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
+        methods.annotator._ENTRIES linalg.factors._STRIP linalg.factors._FIRST linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
         datasets.samples._BLOCK datasets.samples._NARROW datasets.samples._LARGEST
         decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS

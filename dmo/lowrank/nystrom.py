@@ -103,6 +103,11 @@ class NystromMap(FeatureMap):
     def _elsewhere(self) -> dict[tuple[str, str], tuple[Any, Any]]:
         return {}
 
+    @cached_property
+    def _last(self) -> list[Any]:
+        """The coefficients that rows were last multiplied by, and P times them."""
+        return []
+
     def _ready_beside(self, block: Any) -> tuple[Any, Any]:
         """Landmarks and projection where the rows are, taken there once."""
         place = foreign(block).__name__, str(array_api_compat.device(block))
@@ -112,7 +117,7 @@ class NystromMap(FeatureMap):
         return self._elsewhere[place]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_elsewhere"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_elsewhere", "_last")}
 
     def raw(self, X: Rows) -> np.ndarray:
         """Map rows in memory to factor rows.
@@ -139,7 +144,11 @@ class NystromMap(FeatureMap):
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
-        if block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
+        if coefficients.size <= PREPARED:  # a single row takes longer to read P than to be multiplied by both
+            if not self._last or self._last[0] is not coefficients:
+                self._last[:] = coefficients, self.projection @ coefficients
+            factors = self._last[1:]
+        elif block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
             factors = [self.projection @ coefficients]
         if foreign(block) is not None:
             tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
@@ -460,16 +469,16 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
-        whole, added = _inverse_triangle(square, jitter)
+        whole, added = inverse_triangle(square, jitter)
         # 1 / |P|^2 is below the least eigenvalue, and no pivot is below that
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
     keep = np.sort(pivots[:rank] - 1)
-    return keep, _inverse_triangle(square[np.ix_(keep, keep)], jitter)[0]
+    return keep, inverse_triangle(square[np.ix_(keep, keep)], jitter)[0]
 
 
-def _inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
+def inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
     """P, upper triangular, with P P' = (A + s I)^-1, and s, `jitter` times the trace."""
     added = jitter * float(np.trace(square))
     root = np.linalg.cholesky(square + added * np.eye(len(square)))

@@ -31,7 +31,6 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dmo.errors import UserError
 from dmo.hashing import digest
@@ -41,6 +40,7 @@ from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.solve import SolveMethod, factorize
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
+from dmo.threads import blas_limited
 
 _MEMORY = 15  # pairs that are remembered: as many n x L blocks twice, and an extrapolation costs as many inner products
 
@@ -372,7 +372,7 @@ def _iterate(
 ) -> AdmmFit:
     made, first = factors.made, 1
     best: AdmmFit | None = None
-    with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
+    with stage("alternating directions") as advance, blas_limited(_threads(problem.kernel)):
         if found is None:
             run = _Iteration(problem, factors, start)
         else:

@@ -68,7 +68,8 @@ def group_json(attributes: dict[str, Any]) -> bytes:
 
 
 def to_json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, indent=1, allow_nan=False).encode()
+    # in one line: indents are written by a slower encoder, which took a quarter of the time of a small store
+    return json.dumps(document, allow_nan=False).encode()
 
 
 @lru_cache(maxsize=256)

@@ -76,7 +76,7 @@ class AppliedModel:
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
         known = self.store.sample_ids
-        return [str(i) for i in self.index] if known is None else [known[i] for i in self.index]
+        return [str(i) if known is None else known[i] for i in self.index.tolist()]
 
     def label_names(self) -> list[str]:
         """Names of the model's labels, numbers where it knows none."""
