@@ -112,7 +112,7 @@ class Lookup(Kernel):
     def diagonal(self, x: np.ndarray) -> np.ndarray:
         return np.ones(len(x), np.float32)
 
-    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Lookup]:
+    def gram(self, X: Any, dtype: Any, random_state: Any) -> tuple[np.ndarray, Lookup]:
         x = self.prepare(X)
         return self.tile(x, x).astype(dtype, copy=False), self
 

@@ -299,7 +299,7 @@ OTHERS = {
         methods.svr_admm._ONE_THREAD workflows.plan._LOOKED_AT
         workflows.plan.LARGEST workflows.plan.MOST_WORKERS workflows.plan.SCHEDULER
         workflows.plan.WORKER workflows.plan._OTHERS workflows.plan._TALL workflows.plan._TASK workflows.plan.DRIVER
-        workflows.plan._MADE
+        workflows.plan._BASES workflows.plan._MADE
         workflows.plan._TASK_SECONDS workflows.plan._PRODUCT_SECONDS linalg.tiles.MOST_TASKS
         workflows.trial._COPIES workflows.trial._MEMORY workflows.trial._OTHERS workflows.trial._SMALL
     """,
@@ -310,12 +310,12 @@ OTHERS = {
         linalg.eigen._PATIENCE linalg.eigen._SHARE linalg.pivoted_cholesky._FLOOR
         linalg.pivoted_cholesky._PROPOSALS linalg.factors._CANCELS linalg.linear.LEAST linalg.linear.PROBES
         linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
-        linalg.tall._DEPENDENT linalg.tall._RELIABLE lowrank.landmarks._LARGEST lowrank.approximations._RIGHT
-        lowrank.sampling.TOLERANCE
+        linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
+        lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
-        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS
+        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS methods.homogeneity_moments._TERMS
         methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
         methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
@@ -337,7 +337,7 @@ OTHERS = {
         methods.view_weights._JITTER methods.view_weights._REVIVED
     """,
     "rows or entries at a time": """
-        methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
+        methods.annotator._ENTRIES linalg.factors._STRIP linalg.factors._FIRST linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
         datasets.samples._BLOCK datasets.samples._NARROW datasets.samples._LARGEST
         decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS

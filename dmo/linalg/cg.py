@@ -16,7 +16,7 @@ from dmo.hashing import digest
 from dmo.linalg.linear import CheckedSolver, IllConditioned, Solution
 from dmo.linalg.operators import Operator
 from dmo.linalg.pivoted_cholesky import Columns, rpcholesky
-from dmo.linalg.rows import WorkerRows, beside, inner, lengths, mapped, summed
+from dmo.linalg.rows import WorkerRows, beside, inner, lengths, mapped, settle, summed
 from dmo.linalg.tall import orthonormalize
 from dmo.linalg.tiles import home_of
 from dmo.progress import stage
@@ -62,16 +62,26 @@ class NystromPreconditioner:
 
         return cls(lambda: kept()[0], home.retried(kept)[1])
 
-    def apply(self, R: Any, ridge: float) -> Any:
-        """Multiply residuals by P^-1, P being the approximation plus the ridge.
+    def _basis(self, R: Any) -> Any:
+        return beside(R, self.basis() if callable(self.basis) else self.basis)
 
-        R (n, k) -> (n, k)
+    def measured(self, R: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Lengths of residuals, and U'R, in one round.
+
+        R (n, k) -> (k,), (r, k)
+        """
+        squares, along = summed(_along, R, self._basis(R))
+        return np.sqrt(squares), along.astype(np.float64)
+
+    def apply(self, R: Any, along: np.ndarray, ridge: float) -> Any:
+        """Multiply residuals, of which U'R is known, by P^-1, P being the approximation plus the ridge.
+
+        R (n, k); along (r, k) -> (n, k)
         """
         if not self.values.size:
             return R
-        basis = beside(R, self.basis() if callable(self.basis) else self.basis)
-        along = (basis.T @ R.astype(basis.dtype)).astype(np.float64)
-        along *= ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
+        basis = self._basis(R)
+        along = along * ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
         return R + basis @ along.astype(basis.dtype)
 
     def products(self, ridge: float, tol: float) -> float:
@@ -87,6 +97,10 @@ def _approximated(A: Operator, columns: Columns, rank: int, random_state: int | 
     keep = values > 1e-10 * values.max(initial=0.0)
     turn = vectors[:, keep] / np.sqrt(values[keep])
     return mapped(_turned, F, turn, columns=turn.shape[1]), values[keep]
+
+
+def _along(R: np.ndarray, basis: np.ndarray) -> list[np.ndarray]:
+    return [(R * R).sum(axis=0), basis.T @ R.astype(basis.dtype)]
 
 
 def _squares(F: np.ndarray) -> list[np.ndarray]:
@@ -138,28 +152,22 @@ class BlockCG(CheckedSolver):
     # How they differ from the textbook's:
     #
     # 1. All columns share the directions P (n x k), so that a product serves every column, and eigenvalues that are
-    #   hard for
-    #    one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
+    #    hard for one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
     # 2. P is orthonormalized with a rank-revealing QR, and directions below 1e-8 are dropped: columns that depend on
-    #   each
-    #    other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the textbook's
-    #      block form.
+    #    each other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the
+    #    textbook's block form.
     # 3. The residual of the recursion is not believed. It is replaced by B - (A + c I) X in float64 after two digits
-    #   gained in
-    #    float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32 recursion
-    #      alone
-    #    reports 1e-6 where the truth is 4e-4 to 2e-3.
+    #    gained in float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32
+    #    recursion alone reports 1e-6 where the truth is 4e-4 to 2e-3.
     # 4. The search restarts without its old directions only where the true residual did not fall by 0.7: conjugacy is
-    #   worth
-    #    keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as not
-    #      converged.
+    #    worth keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as
+    #    not converged.
     # 5. Columns whose true residual has converged leave the block, and are never touched again: later steps would add
     #    rounding to them, and their vanishing directions would be those of 2.
     # 6. The preconditioner is of A alone: its eigenvalues take the ridge when applied, so that one serves a whole
-    #   path.
+    #    path.
     # 7. A direction of negative curvature is an error that names the precision, not a step: with a positive
-    #   semidefinite
-    #    kernel it means that the ridge is below the rounding of the entries.
+    #    semidefinite kernel it means that the ridge is below the rounding of the entries.
     #
     # Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
     # convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from
@@ -240,6 +248,7 @@ class BlockCG(CheckedSolver):
         search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
+        settle(X)  # or the search would stay with it
         return X, residuals, search.used
 
     def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -251,9 +260,9 @@ class BlockCG(CheckedSolver):
         return mapped(_where, x0, better, 0.0), mapped(_where, R, better, B)
 
     def _begin(self, X: np.ndarray, R: np.ndarray, tol: float) -> _Search:
-        size = lengths(R)
+        size, along = self.preconditioner.measured(R)
         active = np.flatnonzero(size > tol)
-        return _Search(X, R, self._directions(R[:, active]), size, active, tol)
+        return _Search(X, R, self._directions(R[:, active], along[:, active]), size, active, tol)
 
     def _run(
         self, B: np.ndarray, at: _Search, kept: Checkpoint, saved: list[tuple[Arrays, dict[str, Any]]] | None
@@ -271,39 +280,52 @@ class BlockCG(CheckedSolver):
             active, P = at.active, at.P
             Q = self.A @ P + self.ridge * P
             at.used += 1
-            curvature, along = inner(P, Q, at.R[:, active])
+            curvature, downhill = inner(P, Q, at.R[:, active])
             factor = self._factor(curvature)
-            step = scipy.linalg.cho_solve((factor, True), along, check_finite=False)
+            step = scipy.linalg.cho_solve((factor, True), downhill, check_finite=False)
             at.X[:, active] += P @ step
             at.R[:, active] -= Q @ step
-            claimed = lengths(at.R[:, active])
+            settle(at.X, at.R, Q)
+            claimed, along = self.preconditioner.measured(at.R[:, active])
             done = at.used == self.max_products or claimed.max() <= 0.5 * at.tol
             look, lost = at.used % _LOOK == 0, False
             if done or look or np.median(claimed / at.size[active]) <= gain:
                 at.R[:, active] = self._residual(B[:, active], at.X[:, active])
-                before, at.size[active] = at.size[active], lengths(at.R[:, active])
+                settle(at.R)
+                before = at.size[active]
+                at.size[active], along = self.preconditioner.measured(at.R[:, active])
                 lost = bool(np.linalg.norm(at.size[active]) > 0.7 * np.linalg.norm(before))
                 at.lost = at.lost + 1 if lost else 0
                 if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
                     break
                 at.active = active[at.size[active] > at.tol]
-            at.P = self._directions(at.R[:, at.active], *(() if lost else (P, Q, factor)))
+                along = along[:, at.size[active] > at.tol]
+            at.P = self._directions(at.R[:, at.active], along, *(() if lost else (P, Q, factor)))
         if at.active.size and not at.P.shape[1]:
             at.size[at.active] = lengths(self._residual(B[:, at.active], at.X[:, at.active]))
 
     def _directions(
         self,
         R: np.ndarray,
+        along: np.ndarray,
         P: np.ndarray | None = None,
         Q: np.ndarray | None = None,
         factor: np.ndarray | None = None,
     ) -> np.ndarray:
         """The next block of directions (orthonormal): preconditioned residuals, conjugate to the last block P."""
-        Z = self.preconditioner.apply(R, self.ridge)
-        Z = Z / np.maximum(lengths(Z), np.finfo(float).tiny)
-        if P is not None and Q is not None:
-            Z -= P @ scipy.linalg.cho_solve((factor, True), Q.T @ Z, check_finite=False)
-        return orthonormalize(Z, tol=1e-8)
+        # Products of the block with itself follow from those of the residuals, at no round of their own; what they lose
+        # where little is left of the residuals is found when the block is orthonormalized once more.
+        Z = self.preconditioner.apply(R, along, self.ridge)
+        square, *others = inner(Z, Z, *(() if P is None else (Q, P)))
+        size = np.maximum(np.sqrt(square.diagonal()), np.finfo(float).tiny)
+        Z, square = Z / size, square / size / size[:, None]
+        if P is not None:
+            conjugate, inside = (other.T / size for other in others)
+            back = scipy.linalg.cho_solve((factor, True), conjugate, check_finite=False)
+            Z -= P @ back
+            inside = inside.T @ back
+            square += back.T @ back - inside - inside.T
+        return orthonormalize(Z, tol=1e-8, square=square)
 
     def _factor(self, curvature: np.ndarray) -> np.ndarray:
         """The lower Cholesky factor of P'(A + c I) P."""

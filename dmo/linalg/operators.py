@@ -1,13 +1,14 @@
 """Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
 
 `Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank` is F F'.
-`Sum`, `Scaled`, `Shifted`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
+`Sum`, `Scaled`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
 NumPy blocks (n x k), or rows on the workers that hold the entries; building an operator computes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.linalg.rows import WorkerRows, mapped
+from dmo.linalg.rows import WorkerRows, beside, inner, mapped
 from dmo.threads import in_threads
 
 _STRIP = 1024
@@ -154,21 +155,6 @@ class Operator:
         return Scaled(self, factor) if isinstance(factor, (int, float, np.number)) else NotImplemented
 
     __mul__ = __rmul__
-
-    def shift(self, c: float) -> Shifted:
-        """Add a multiple of the identity.
-
-        Parameters
-        ----------
-        c : float
-            Factor.
-
-        Returns
-        -------
-        Shifted
-            A + c I.
-        """
-        return Shifted(self, c)
 
     @property
     def null(self) -> np.ndarray | None:
@@ -381,32 +367,6 @@ class Scaled(Operator):
         return self.inner.expansion(self.factor * coefficients)
 
 
-class Shifted(Operator):
-    """A + c I; new rows are never training rows, so their function is A's."""
-
-    def __init__(self, inner: Operator, c: float):
-        self.inner, self.c, self.n, self.dtype = inner, float(c), inner.n, inner.dtype
-
-    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        return self.inner._apply(B, dtype) + dtype.type(self.c) * B
-
-    def diagonal(self) -> np.ndarray:
-        return self.inner.diagonal() + self.c
-
-    def columns(self, index: np.ndarray) -> np.ndarray:
-        block = np.array(self.inner.columns(index))
-        block[index, np.arange(len(index))] += self.c
-        return block
-
-    def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        matrix = self.inner.dense(dtype)
-        matrix.flat[:: self.n + 1] += self.c
-        return matrix
-
-    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.inner.expansion(coefficients)
-
-
 class Centered(Operator):
     """H A H' with H = I - 1w'; the training means are kept, so that new rows are centered in the same way.
 
@@ -443,17 +403,29 @@ class Centered(Operator):
             return coefficients - coefficients.mean(axis=0, dtype=np.float64).astype(coefficients.dtype)
         return coefficients - np.multiply.outer(self.weights, coefficients.sum(axis=0)).astype(coefficients.dtype)
 
-    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        out = self.inner._apply(self._left(B), dtype)
-        out -= self._mean(out).astype(dtype)
-        return out
+    def _apply(self, B: Any, dtype: np.dtype) -> Any:
+        if not isinstance(B, WorkerRows):
+            out = self.inner._apply(self._left(B), dtype)
+            out -= self._mean(out).astype(dtype)
+            return out
+        # on workers every sum is a round: 1'B, and (A w)'B, which says what the mean of the image will be, share one
+        own = beside(B, self._columns)
+        sums, along = inner(B, own)[0][:, :2].T
+        shift = sums / self.n if self.weights is None else own[:, 2:] @ sums[None]
+        image = self.inner._apply(B - shift.astype(dtype), dtype)
+        return image - (along - self._mean(self.means) * sums).astype(dtype)
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        """1, A w and w (n x 3): one array, which is sent to workers once."""
+        return np.column_stack([np.ones(self.n), self.means, self.null])
 
     def diagonal(self) -> np.ndarray:
         return self.inner.diagonal() - 2 * self.means + self._mean(self.means)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
         shift = self.means[index] - self._mean(self.means)
-        return mapped(_less, self.inner.columns(index), self.means[:, None], shift).astype(self.dtype)
+        return mapped(_less, self.inner.columns(index), self.means[:, None], shift)
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
         # in float64 from the entries as they are: their mean is several times what is left of them
@@ -516,7 +488,7 @@ class Congruent(Operator):
 
 
 def _less(rows: np.ndarray, means: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    return rows - (means + shift)
+    return np.subtract(rows, means + shift, dtype=np.float64).astype(rows.dtype, copy=False)
 
 
 def dense(block: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.kernels.loops import compiled
-from dmo.linalg.rows import WorkerRows, hstack, picked
+from dmo.linalg.rows import WorkerRows, hstack, mapped, picked, settle
 
 Columns = Callable[[np.ndarray], np.ndarray]
 _PROPOSALS = 100  # a round: enough for products of matrices, few enough that most are accepted
@@ -95,9 +95,8 @@ def rpcholesky(
     ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
-    residual = np.array(
-        diagonal, dtype=np.float64
-    )  # it is what is left of subtractions: float32 would go negative early
+    # it is what is left of subtractions: float32 would go negative early
+    residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
@@ -108,11 +107,11 @@ def rpcholesky(
         weights = np.where(residual > floor, residual, 0.0)
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
-        whole = columns(proposed) if submatrix is None else None
+        whole = columns(proposed) if submatrix is None else None  # of others, columns are made for pivots alone
         if factor is None:
             factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)
         local, among = factor.among(proposed, whole)
-        local = _entries(submatrix, proposed) if whole is None else local
+        local = local if submatrix is None else submatrix(proposed)
         wide = among.astype(np.float64)  # the small block decides who is accepted: it is cheap in float64
         kept = _accept(local.astype(np.float64) - wide.T @ wide, residual[proposed], floor, rng)
         accepted = proposed[kept]
@@ -157,27 +156,34 @@ class _SoFar:
 class _RowsSoFar:
     """The same as rows on workers; some of them and of sums come to this process."""
 
-    factor: Any = None
+    def __init__(self) -> None:
+        self._blocks: list[Any] = []  # each round's, which are put side by side where they are multiplied
+
+    @property
+    def factor(self) -> Any:
+        return hstack(self._blocks)
 
     def among(self, index: np.ndarray, whole: Any) -> tuple[np.ndarray, np.ndarray]:
-        found = picked(index, *([whole] if self.factor is None else [whole, self.factor]))
-        return found[:, : len(index)], found[:, len(index) :].T
+        found = picked(index, whole, *self._blocks)
+        self._index, self._local = index, found[:, : len(index)]
+        return self._local, found[:, len(index) :].T
 
     def extend(self, chosen: Any, accepted: np.ndarray, among: np.ndarray, floor: float) -> np.ndarray:
-        new = chosen if self.factor is None else chosen - self.factor @ among
-        inverse = _inverse_root(picked(accepted, new).T, floor).astype(new.dtype)
-        added = new @ inverse.T
-        self.factor = added if self.factor is None else hstack([self.factor, added])
+        kept = np.isin(self._index, accepted)
+        inverse = _inverse_root(self._local[np.ix_(kept, kept)] - among.T @ among, floor).astype(chosen.dtype)
+        added = mapped(_beyond, chosen, among, *self._blocks) @ inverse.T
+        settle(added)
+        self._blocks.append(added)
         return np.asarray(added.mapped(_squares, columns=1))[:, 0]
+
+
+def _beyond(chosen: np.ndarray, among: np.ndarray, *blocks: np.ndarray) -> np.ndarray:
+    edges = np.cumsum([block.shape[1] for block in blocks], dtype=int)
+    return chosen - sum(block @ own for block, own in zip(blocks, np.split(among, edges), strict=False))
 
 
 def _squares(rows: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->i", rows, rows)[:, None]
-
-
-def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:
-    assert submatrix is not None
-    return submatrix(index)
 
 
 def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:

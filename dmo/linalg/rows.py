@@ -7,7 +7,7 @@ process come sums over the rows alone: k x k and r x k numbers.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -63,14 +63,30 @@ class Home:
         self._last = None, None
         self.lost()
 
-    def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
-        """The sums over the parts of what `function` makes of each part's rows."""
-        calls = []
-        for nodes in zip(*(each.inputs() for each in rows), strict=True):
+    def called(
+        self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], name: str, places: Sequence[str]
+    ) -> list[Any]:
+        """Futures of a function of results that wait, futures and constants, for several lists of these."""
+        packed = []
+        for nodes in calls:
             given: list[Any] = []
             seen: dict[int, Any] = {}
-            calls.append((function, [_packed(node, given, seen) for node in nodes], *given))
-        sums = submit_each(self.client, _sums, calls, function.__name__, self.places)
+            packed.append((function, [_packed(node, given, seen) for node in nodes], *given))
+        return submit_each(self.client, _called, packed, name, places)
+
+    def work_out(self, nodes: Iterable[tuple[Any, str]]) -> None:
+        """Have what waits computed, each at its place."""
+        waiting = [(node, place) for node, place in nodes if isinstance(node, Waiting) and node.future is None]
+        if waiting:
+            calls, places = [[node] for node, _ in waiting], [place for _, place in waiting]
+            found = self.called(_itself, calls, calls[0][0].function.__name__, places)
+            for [node], future in zip(calls, found, strict=True):
+                node.future, node.arguments = future, ()  # which would hold all that it was made of
+
+    def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
+        """The sums over the parts of what `function` makes of each part's rows."""
+        calls = list(zip(*(each.inputs() for each in rows), strict=True))
+        sums = self.called(function, calls, function.__name__, self.places)
         while len(sums) > FAN_IN:
             batches = [sums[at : at + FAN_IN] for at in range(0, len(sums), FAN_IN)]
             sums = submit_each(self.client, _add_lists, batches)
@@ -78,12 +94,13 @@ class Home:
 
 
 @dataclass(eq=False)
-class _Waiting:
+class Waiting:
     """A function of other results, of futures and of constants, for one part of the rows."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     future: Any = None  # of what it gives, once that was asked for
+    shared: bool = False  # by several expressions of a task
 
 
 @dataclass(frozen=True)
@@ -94,33 +111,41 @@ class _Given:
 def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
     """The expression with numbers in place of its futures, which come to `given`: Dask looks for them there alone."""
     node = getattr(node, "future", None) or node
-    if not isinstance(node, _Waiting):
+    if not isinstance(node, Waiting):
         if not hasattr(node, "key"):
             return node
         given.append(node)
         return _Given(len(given) - 1)
-    if id(node) not in seen:
+    if id(node) in seen:
+        seen[id(node)].shared = True
+    else:
         arguments = tuple(_packed(argument, given, seen) for argument in node.arguments)
-        seen[id(node)] = _Waiting(node.function, arguments)
+        seen[id(node)] = Waiting(node.function, arguments)
     return seen[id(node)]
 
 
 def _light(node: Any) -> bool:
-    if not isinstance(node, _Waiting) or node.future is not None:
+    if not isinstance(node, Waiting) or node.future is not None:
         return True
     return node.function in _ELEMENTWISE and all(map(_light, node.arguments))
 
 
-def _sums(function: Callable[..., list[np.ndarray]], nodes: list[Any], *given: Any) -> list[np.ndarray]:
-    return function(*(_evaluate(node, *given) for node in nodes))
+def _called(function: Callable[..., Any], nodes: list[Any], *given: Any) -> Any:
+    known: dict[int, Any] = {}
+    return function(*(_evaluate(node, given, known) for node in nodes))
 
 
-def _evaluate(node: Any, *given: Any) -> Any:
+def _evaluate(node: Any, given: tuple[Any, ...], known: dict[int, Any]) -> Any:
     if isinstance(node, _Given):
         return given[node.number]
-    if not isinstance(node, _Waiting):
+    if not isinstance(node, Waiting):
         return node
-    return node.function(*(_evaluate(argument, *given) for argument in node.arguments))
+    if id(node) in known:
+        return known[id(node)]
+    found = node.function(*(_evaluate(argument, given, known) for argument in node.arguments))
+    if node.shared:
+        known[id(node)] = found
+    return found
 
 
 class WorkerRows:
@@ -148,18 +173,14 @@ class WorkerRows:
 
     def futures(self) -> list[Any]:
         """The parts, computed or on their way."""
-        waiting = [node for node in self._nodes if isinstance(node, _Waiting) and node.future is None]
-        if waiting:
-            calls = []
-            for node in waiting:
-                given: list[Any] = []
-                packed = _packed(node, given, {})
-                calls.append((packed, *given))
-            name = waiting[0].function.__name__
-            futures = submit_each(self.home.client, _evaluate, calls, name, self.home.places)
-            for node, future in zip(waiting, futures, strict=True):
-                node.future, node.arguments = future, ()  # which would hold all that it was made of
-        return [node.future if isinstance(node, _Waiting) else node for node in self._nodes]
+        self.home.work_out(zip(self._nodes, self.home.places, strict=True))
+        return [node.future if isinstance(node, Waiting) else node for node in self._nodes]
+
+    @property
+    def waits(self) -> bool:
+        """Whether the parts are expressions."""
+        first = self._nodes[0]
+        return isinstance(first, Waiting) and first.future is None and first.function is not operator.getitem
 
     def inputs(self) -> list[Any]:
         """What a sum over the rows takes: the parts, or what they are made of by less work than a task of its own is."""
@@ -171,7 +192,7 @@ class WorkerRows:
     def mapped(self, function: Callable[..., Any], *others: Any, columns: int | None = None, dtype: Any = None) -> Any:
         """The rows that a function makes of these and of others, part by part."""
         sources = [self._parts_of(other) for other in (self, *others)]
-        nodes: list[Any] = [_Waiting(function, own) for own in zip(*sources, strict=True)]
+        nodes: list[Any] = [Waiting(function, own) for own in zip(*sources, strict=True)]
         return WorkerRows(self.home, nodes, self.shape[1] if columns is None else columns, dtype or self.dtype)
 
     def _parts_of(self, other: Any) -> list[Any]:
@@ -231,7 +252,7 @@ class WorkerRows:
     def __setitem__(self, where: tuple[slice, Any], value: WorkerRows) -> None:
         kept = np.arange(self.shape[1])[where[1]]
         new = value if len(kept) == self.shape[1] else self.mapped(_with_columns, kept, value)
-        self._nodes = new.futures()  # or the expression would hold all values before
+        self._nodes, self.dtype = new._nodes, new.dtype
 
 
 @dataclass(frozen=True)
@@ -252,6 +273,18 @@ def summed(function: Callable[..., list[np.ndarray]], first: Any, *others: Any) 
     """What a function makes of rows, of all or as sums over the parts of those on workers."""
     on_workers = isinstance(first, WorkerRows)
     return first.home.total(function, first, *others) if on_workers else function(first, *others)
+
+
+def settle(*blocks: Any) -> None:
+    """Have what blocks wait for computed now, in one task a part for all of them."""
+    waiting = [block for block in blocks if isinstance(block, WorkerRows) and block.waits]
+    if len(waiting) == 1:
+        waiting[0].futures()
+    elif waiting:
+        home, parts = waiting[0].home, list(zip(*(block._nodes for block in waiting), strict=True))
+        for nodes, found in zip(parts, home.called(_together, parts, "settle", home.places), strict=True):
+            for at, node in enumerate(nodes):
+                node.function, node.arguments = operator.getitem, (found, at)
 
 
 def inner(P: Any, *others: Any) -> list[np.ndarray]:
@@ -329,7 +362,7 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     triangles = home.client.gather(submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
     Q, diagonal = pivoted_qr(np.concatenate(triangles))
     below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
-    nodes: list[Any] = [_Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]
+    nodes: list[Any] = [Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]
     return WorkerRows(home, nodes, Q.shape[1], np.float64), diagonal
 
 
@@ -371,8 +404,24 @@ def _inners(P: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     return [P.T @ Q for Q in others]
 
 
+def _itself(rows: Any) -> Any:
+    return rows
+
+
+def _together(*blocks: np.ndarray) -> tuple[np.ndarray, ...]:
+    return blocks
+
+
+def added(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
+    """The sum of arrays."""
+    total = first.copy()  # inputs of a task belong to the worker's memory, and are needed again if the task is repeated
+    for other in others:
+        total += other
+    return total
+
+
 def _add_lists(*lists: list[np.ndarray]) -> list[np.ndarray]:
     return [sum(arrays[1:], arrays[0]) for arrays in zip(*lists, strict=True)]
 
 
-_ELEMENTWISE = operator.add, operator.sub, operator.mul, operator.truediv, _astype, _columns_of
+_ELEMENTWISE = operator.add, operator.sub, operator.mul, operator.truediv, operator.getitem, added, _astype, _columns_of

@@ -17,7 +17,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr
+from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr, settle
 from dmo.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
@@ -135,10 +135,10 @@ def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
     return total
 
 
-def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10) -> Any:
+def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.ndarray | None = None) -> Any:
     """Find an orthonormal basis of the span of columns, less their part in another span.
 
-    B (n, k); against (n, q) -> (n, r)
+    B (n, k); against (n, q); square (k, k): B'B up to rounding of columns of length 1 -> (n, r)
     """
     # Projects twice ("twice is enough"), and orthonormalizes after each time through the Cholesky factor of the
     # columns' Gram matrix: all in products of matrices, where a rank-revealing QR, which follows where the columns
@@ -147,17 +147,20 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10) -> Any:
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
     B = B.astype(np.float64)
-    square = B.T @ B if against is None and B.shape[1] <= B.shape[0] else None
+    if square is None and against is None and B.shape[1] <= B.shape[0]:
+        square = B.T @ B
     largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)
     scale = np.sqrt(largest)
     if scale == 0.0:
         return B[:, :0]
     B = _outside(B, against)
-    first = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
-    # what the first time left of dependence is at most rounding times its condition: the second removes it
-    second = None if first is None else _by_gram(_outside(first, against), 0.5, 0.5)
-    if second is not None:
-        return second
+    found, error = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
+    if found is not None and (against is not None or error > _ROUNDING):
+        # what the first time left of dependence is at most rounding times its condition: the second removes it
+        found, _ = _by_gram(_outside(found, against), 0.5, 0.5)
+    if found is not None:
+        settle(found)
+        return found
     Q, diagonal = pivoted_qr(_outside(B, against))
     Q = Q[:, : int((np.abs(diagonal) > tol * scale).sum())]
     if against is not None and against.shape[1]:
@@ -170,6 +173,8 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10) -> Any:
 
 _DEPENDENT = 1e-5
 """Length of a column outside of those before it, relative to its own, below which Cholesky QR leaves too few digits."""
+_ROUNDING = 1e-12
+"""How far from orthonormal columns may be: what is divided by them in conjugate gradients loses no digit that counts."""
 _RELIABLE = 1e3
 """Times the length of directions that are dropped: columns that stay longer than that leave nothing to drop."""
 
@@ -179,24 +184,26 @@ def _outside(B: Any, against: Any) -> Any:
     return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
 
-def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None = None) -> Any:
-    """B R^-1 with R'R = B'B, the square; None where a column, outside of those before it, is shorter than `least` or than
-    `dependent` times its own length."""
+def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None = None) -> tuple[Any, float]:
+    """B R^-1 with R'R = B'B, the square, and how far its columns may be from orthonormal; None where a column, outside of
+    those before it, is shorter than `least` or than `dependent` times its own length."""
     if B.shape[1] > B.shape[0]:
-        return None
+        return None, np.inf
     square = B.T @ B if square is None else square
     lengths = np.sqrt(square.diagonal())
     if not lengths.min() > least:
-        return None
+        return None, np.inf
     try:  # columns of length 1: their factor does not care how different their lengths are
         root = np.linalg.cholesky(square / lengths / lengths[:, None])
     except np.linalg.LinAlgError:
-        return None
+        return None, np.inf
     left = root.diagonal()
     if left.min() < dependent or (left * lengths).min() <= least:
-        return None
-    inverse = scipy.linalg.solve_triangular(root, np.diag(1 / lengths), lower=True, check_finite=False)
-    return product(B, inverse.T)
+        return None, np.inf
+    inverse = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+    # the rounding of a given square is that of columns of length 1
+    error = np.finfo(float).eps * float(np.square(inverse).sum() * (max(1.0, lengths.max()) / lengths.min()) ** 2)
+    return product(B, (inverse / lengths).T), error
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from dmo.cluster.workers import Broadcast, grouped, retried, submit_each
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
-from dmo.linalg.rows import FAN_IN, Home, WorkerRows
+from dmo.linalg.rows import FAN_IN, Home, Waiting, WorkerRows, added
 from dmo.stores import KernelStore
 from dmo.threads import in_threads
 
@@ -186,11 +186,8 @@ def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
     return [tiles[at] for at in numbers] if isinstance(tiles, list) else tiles
 
 
-def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
-    total = first.copy()  # inputs of a task belong to the worker's memory, and are needed again if the task is repeated
-    for other in others:
-        total += other
-    return total
+def _sum_of(shares: list[Waiting]) -> Waiting:
+    return Waiting(added, tuple(shares)) if len(shares) > 1 else shares[0]
 
 
 class Tiles(Operator):
@@ -254,9 +251,8 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
-        if (
-            self._kept is None
-        ):  # other views' tiles may have come since this operator was made; its own are not there yet
+        # other views' tiles may have come since this operator was made; its own are not there yet
+        if self._kept is None:
             self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limit = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
@@ -300,37 +296,37 @@ class Tiles(Operator):
         self._shared.forget()
         self._sent.forget()
 
-    def _added(self, shares: list[list[Any]], places: Sequence[str]) -> list[Any]:
-        """The sums of lists of shares, each at its place, in trees: one task for all of them would hold all at once."""
-        while max(map(len, shares)) > 1:
-            batches = [[own[at : at + FAN_IN] for at in range(0, len(own), FAN_IN)] for own in shares]
-            wide = [(at, batch) for at, own in enumerate(batches) for batch in own if len(batch) > 1]
-            calls = [batch for _, batch in wide]
-            sums = iter(self._submit(_add, calls, [places[at] for at, _ in wide]))
-            shares = [[next(sums) if len(batch) > 1 else batch[0] for batch in own] for own in batches]
-        return [own[0] for own in shares]
-
-    def _multiplied(self, home: Home, sent: list[Any]) -> list[Any]:
-        """The parts of A @ B from those of B, all of them on the workers."""
+    def _multiplied(self, home: Home, sent: list[Any]) -> list[Waiting]:
+        """The parts of A @ B from those of B, all of them on the workers; the last sums wait for what they are part of."""
         kept, parts = self._tiles(), home.parts
         touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
         calls = [
             (tiles, group, self._slices, [parts[at] for at in own], *(sent[at] for at in own))
             for tiles, group, own in zip(kept, self.groups, touched, strict=True)
         ]
-        shares: list[list[Any]] = [[] for _ in parts]
-        for found, own in zip(self._submit(multiply_parts, calls), touched, strict=True):
-            pieces = self._submit(operator.getitem, [(found, place) for place in range(len(own))])
-            for at, piece in zip(own, pieces, strict=True):
-                shares[at].append(piece)
-        return self._added(shares, home.places)
+        shares: list[list[Waiting]] = [[] for _ in parts]
+        far: list[tuple[Waiting, str]] = []
+        for found, own, place in zip(self._submit(multiply_parts, calls), touched, self._near, strict=True):
+            for number, at in enumerate(own):
+                shares[at].append(Waiting(operator.getitem, (found, number)))
+                if place != home.places[at] or not self.resident:  # or all that was found would travel
+                    far.append((shares[at][-1], place))
+        home.work_out(far)
+        while max(map(len, shares)) > FAN_IN:  # one task for all of them would hold all at once
+            wide = [at for at, own in enumerate(shares) if len(own) > FAN_IN]
+            for at in wide:
+                shares[at] = [
+                    _sum_of(shares[at][first : first + FAN_IN]) for first in range(0, len(shares[at]), FAN_IN)
+                ]
+            home.work_out((node, home.places[at]) for at in wide for node in shares[at])
+        return [_sum_of(own) for own in shares]
 
-    def _looked_up(self, what: str, *arguments: Any) -> list[Any]:
-        """What a method of the features gives of the row blocks of every part of `home`."""
+    def _looked_up(self, what: str, *arguments: Any) -> WorkerRows:
+        """What a method of the features gives of the rows of every part of `home`, once that is asked for."""
         home, block = self.home(), self.source.block
         blocks = [range(part.start // block, -(-part.stop // block)) for part in home.parts]
-        calls = [(self._sent.future(), what, arguments, own) for own in blocks]
-        return self._submit(look_up, calls, home.places)
+        nodes = [Waiting(look_up, (self._sent.future(), what, arguments, own)) for own in blocks]
+        return WorkerRows(home, nodes, len(arguments[0]) if arguments else 1, self.dtype)
 
     def _apply(self, B: Any, dtype: np.dtype) -> Any:
         if self.client is not None:
@@ -345,7 +341,8 @@ class Tiles(Operator):
 
     def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
         home = self.home()
-        return np.concatenate(self.client.gather(self._multiplied(home, home.scattered(B))))
+        found = WorkerRows(home, self._multiplied(home, home.scattered(B)), B.shape[-1], B.dtype)
+        return np.concatenate(self.client.gather(found.futures()))
 
     def home(self) -> Home:
         """Where row blocks live that this operator multiplies."""
@@ -381,17 +378,17 @@ class Tiles(Operator):
             return multiply_tiles(_some(tiles, run), [pairs[at] for at in run], self._slices, B)
 
         first, *others = in_threads(share, grouped(range(len(pairs)), _RUNS))
-        return _add(first, *others)
+        return added(first, *others)
 
     def diagonal(self) -> np.ndarray:
         if self.client is None:
             return np.asarray(self.features.diagonal())
-        return self._retry(lambda: np.concatenate(self.client.gather(self._looked_up("diagonal"))))
+        return self._retry(lambda: np.asarray(self._looked_up("diagonal"), np.float64))
 
     def columns(self, index: np.ndarray) -> Any:
         if self.client is None:
             return self.features.columns(np.asarray(index))
-        return WorkerRows(self.home(), self._looked_up("columns", np.asarray(index)), len(index), self.dtype)
+        return self._looked_up("columns", np.asarray(index))
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         matrix = np.empty((self.n, self.n), dtype)

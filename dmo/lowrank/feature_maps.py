@@ -302,7 +302,8 @@ class LinearMap(FeatureMap):
             Factor rows.
         """
         block = double(self._block(X, self.rank))
-        block = normalize_rows(block, getattr(self.kernel, "normalize", None))
+        how = getattr(self.kernel, "normalize", None)
+        block = block if how is None else normalize_rows(block, how)  # which loads compiled loops
         return (block.toarray() if scipy.sparse.issparse(block) else block) - self.shift
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy
 
-from dmo.blocks import Subset, row_numbers
+from dmo.blocks import Subset, row_numbers, rows
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
@@ -19,15 +19,12 @@ from dmo.stores._folder import Folder, StoreError
 from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
 from dmo.stores._writer import (
     Blocks,
+    RowWriter,
     Stored,
-    Writer,
     begun,
-    cast,
-    check_block,
     check_count,
     check_name,
     check_strings,
-    check_values,
     ledger,
     real_dtype,
 )
@@ -225,7 +222,7 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureWriter(Writer):
+class FeatureWriter(RowWriter):
     """Writes a feature store; picklable, so that any worker can write any block.
 
     `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
@@ -260,31 +257,6 @@ class FeatureWriter(Writer):
         """Rows of every view."""
         return self.configuration["n_samples"]
 
-    @property
-    def block(self) -> int:
-        """Rows of a block."""
-        return self.configuration["block"]
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks of every view."""
-        return -(-self.n_samples // self.block)
-
-    def rows(self, block_index: int) -> slice:
-        """Find the rows of a block.
-
-        Parameters
-        ----------
-        block_index : int
-            From 0.
-
-        Returns
-        -------
-        slice
-            Of the samples.
-        """
-        return slice(block_index * self.block, min((block_index + 1) * self.block, self.n_samples))
-
     def write(self, view: str, block_index: int, rows: Any) -> None:
         """Write the rows of one block of one view, whole; the store can be resumed after each of the errors.
 
@@ -311,19 +283,12 @@ class FeatureWriter(Writer):
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
             raise StoreError(f"{self.url} has no view {view!r}; it has {names}")
-        spec, array = self.configuration["views"][view], self.blocks.arrays[view]
-        sparse = isinstance(array, SparseArray)
-        given = (
-            scipy.sparse.csr_array(rows)
-            if sparse
-            else rows.toarray()
-            if scipy.sparse.issparse(rows)
-            else np.asarray(rows)
-        )
-        where = check_block(array.title, block_index, given, *(self.n_samples, self.block, spec["dimension"]))
-        given = cast(given, array.dtype, f"{array.title}, block {block_index}")
-        check_values(given, array.title, where.start, positive=spec["histogram"], missing=spec.get("missing", False))
-        self.blocks.write(view, (block_index,) if sparse else (block_index, 0), given)
+        spec = self.configuration["views"][view]
+        if spec["kind"] == "sparse":
+            given = scipy.sparse.csr_array(rows)
+        else:
+            given = rows.toarray() if scipy.sparse.issparse(rows) else np.asarray(rows)
+        self._write(view, block_index, given, spec["histogram"], spec.get("missing", False))
 
     def missing(self) -> list[tuple[str, int]]:
         """List what is still to be written.
@@ -456,8 +421,25 @@ class FeatureStore(Stored):
         known = self.configuration.get("labels")
         if known is None:
             return None
-        found = _writer.read_dense(self.folder, "labels", known)
-        return found if found.dtype != np.int8 else np.where(found == _UNKNOWN, np.nan, found)
+        return _known(_writer.read_dense(self.folder, "labels", known))
+
+    def labels_of(self, index: np.ndarray) -> np.ndarray | None:
+        """Read the labels of some samples.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,)
+            Their row numbers.
+
+        Returns
+        -------
+        ndarray of shape (m, L), or None
+            As `labels` has them; None where the store has none.
+        """
+        known = self.configuration.get("labels")
+        if known is None:
+            return None
+        return _known(rows(Subset(DenseView(*_writer.dense_chunks(self.folder, "labels", known)), index)))
 
     @property
     def label_view(self) -> DenseView | None:
@@ -616,7 +598,7 @@ class FeatureStore(Stored):
             For a split that the store lacks.
         """
         index = self.split_rows(split)
-        labels = self.labels[index] if with_labels and self.labels is not None else None
+        labels = self.labels_of(index) if with_labels else None
         some = row_numbers(index)  # which all views share
         return {name: Subset(view, some) for name, view in self.views.items()}, labels, index
 
@@ -646,6 +628,10 @@ class FeatureStore(Stored):
             raise StoreError(f"{self.url} has no split {split!r}; {has}")
         names, codes = self._parts
         return np.flatnonzero(np.array([name == split for name in names])[codes])
+
+
+def _known(labels: Any) -> np.ndarray:
+    return labels if labels.dtype != np.int8 else np.where(labels == _UNKNOWN, np.nan, labels)
 
 
 def _small_arrays(

@@ -33,14 +33,13 @@ BLOCK, MANY = 1024, 1 << 17
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """A model, the digest of its contents, and the samples it is applied to: views (m rows), their labels or None, row
-    numbers, split; the store's column of each of the model's classes, None where these are the store's labels."""
+    """A model, the digest of its contents, and the samples it is applied to: views (m rows), row numbers, split; the store's
+    column of each of the model's classes, None where these are the store's labels."""
 
     model: Any
     contents: str
     store: stores.FeatureStore
     views: Mapping[str, Subset]
-    Y: np.ndarray | None
     index: np.ndarray
     split: str | None
     columns: np.ndarray | None = None
@@ -48,6 +47,12 @@ class AppliedModel:
     @property
     def n(self) -> int:
         return len(self.index)
+
+    @cached_property
+    def Y(self) -> np.ndarray | None:
+        """Labels of the samples (m x L), where the store has any: read when they are asked for."""
+        found = self.store.labels_of(self.index)
+        return found if found is None or self.columns is None else found[:, self.columns]
 
     @property
     def sources(self) -> dict[str, str]:
@@ -60,9 +65,8 @@ class AppliedModel:
 
     def keep(self, rows: np.ndarray) -> AppliedModel:
         """The same model with some of the samples."""
-        Y = None if self.Y is None else self.Y[rows]
         views = {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
-        return replace(self, views=views, Y=Y, index=self.index[rows])
+        return replace(self, views=views, index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         """Label scores, or real values (m x L), of some of the samples."""
@@ -72,7 +76,7 @@ class AppliedModel:
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
         known = self.store.sample_ids
-        return [str(i) for i in self.index] if known is None else [known[i] for i in self.index]
+        return [str(i) if known is None else known[i] for i in self.index.tolist()]
 
     def label_names(self) -> list[str]:
         """Names of the model's labels, numbers where it knows none."""
@@ -108,11 +112,10 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
         store = open_rows(model, fitted, features)
     known = views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
-    views, Y, index = store.select(chosen)
+    views, _, index = store.select(chosen, with_labels=False)
     used = {name: views[own] for name, own in known.items()}
     columns = class_columns(fitted, store, model)
-    Y = Y if Y is None or columns is None else Y[:, columns]
-    return AppliedModel(fitted, contents, store, used, Y, index, chosen, columns)
+    return AppliedModel(fitted, contents, store, used, index, chosen, columns)
 
 
 def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, Any]]:

@@ -178,9 +178,9 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
         has = "real targets" if store.real_labels else "labels"
         raise stores.StoreError(f"{path} holds {results.kind}, {features} has {has}; pass what it was written for")
     where = split or results.attributes.get("split")
-    views, Y, index = store.select(chosen_split(store, where, "test"))
+    views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
     block = results[: len(index)]
-    ids = AppliedModel(None, "", store, {}, Y, index, None).ids
+    ids = AppliedModel(None, "", store, {}, index, None).ids
     if results.shape[0] != len(index) or (results.sample_ids is not None and list(results.sample_ids) != ids):
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
@@ -193,8 +193,7 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     written = len(names) if results.kind == "scores" else block.shape[1]
     model = Annotations(list(names), written, not store.class_labels)
     columns = class_columns(model, store, path)
-    Y = Y if Y is None or columns is None else Y[:, columns]
-    applied = AppliedModel(model, "", store, views, Y, index, where, columns)
+    applied = AppliedModel(model, "", store, views, index, where, columns)
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
     name, nothing, unseen = (

@@ -22,6 +22,7 @@ from dmo.inputs import per_view
 from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
 from dmo.linalg.cg import default_rank
+from dmo.linalg.eigen import basis_columns
 from dmo.linalg.tiles import product_bytes, product_tasks, tile_rows
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
@@ -53,8 +54,9 @@ _TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
 LARGEST = 4 << 30
 """Bytes of the largest worker that is asked for."""
 MOST_WORKERS = 4096
-_TALL, _MADE = 6, 4
-"""Blocks of one column a label that this process holds beside kernels; copies of a preconditioner while workers make one."""
+_TALL, _MADE, _BASES = 6, 4, 3
+"""Blocks of one column a label that this process holds beside kernels; copies of a preconditioner while workers make one; and
+of the basis of a search: it, its images, and one that a block is joined to."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,8 @@ def _exact_plan(
     """Kernels of all samples: those of embeddings are held together, regressions take one after the other."""
     spectral = isinstance(estimator, (HomogeneityEmbedding, Projection))
     count = estimator.n_components if spectral else labels
-    columns = max(labels, round(count * labels) if isinstance(count, float) else count)
+    wanted = round(count * labels) if isinstance(count, float) else count
+    columns = max(labels, wanted)
     held, model = kernels if spectral else 1, n * _width(views) + 8 * n * columns * kernels
     given = getattr(estimator, "kernel", "linear")
     if not is_product(given) and all(
@@ -312,6 +315,8 @@ def _exact_plan(
         reason, useful_threads(n, engine.block, columns, sum(threads), storage == "stored"), sum(threads)
     )
     work += basis_bytes(n) * (held + _MADE) // len(threads)
+    if spectral and not (isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method == "als"):
+        work += 8 * n * _BASES * min(n, basis_columns(columns, wanted)) // len(threads)
     return Plan("exact", storage, tiles, peak, model, peak, reason, work, graph)
 
 

@@ -216,6 +216,19 @@ def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
     )
 
 
+def test_annotate_reads_no_labels(work, tmp_path):
+    shutil.copytree(work / "f.zarr", tmp_path / "f.zarr")
+    for chunk in (tmp_path / "f.zarr" / "labels").glob("c.*"):
+        chunk.unlink()
+    given = work / "m.zarr", tmp_path / "f.zarr"
+    run("annotate", *given, tmp_path / "a.zarr", "--top", TOP)
+    run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "b.zarr", "--top", TOP)
+    np.testing.assert_array_equal(
+        stores.open_results(tmp_path / "a.zarr")[:], stores.open_results(tmp_path / "b.zarr")[:]
+    )
+    run("evaluate", *given, code=2)
+
+
 COLUMNS = {"labels": ["a", "b", "c", "d"], "classes": ["species"], "real": ["height", "weight"]}
 
 

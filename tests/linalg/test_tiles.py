@@ -196,6 +196,7 @@ def test_the_dashboard_shows_what_tasks_do(client: Any) -> None:
 def test_a_product_does_not_depend_on_the_number_of_tasks(groups: int, client: Any) -> None:
     A = Tiles(ArrayTiles(K, BLOCK), client, dtype=np.float64)
     A.groups = grouped(lower_pairs(N, BLOCK), groups)
+    A._near = A._near[:1] * len(A.groups)
     assert_allclose(A @ B, K @ B, atol=1e-13)
 
 
@@ -312,7 +313,7 @@ def test_no_features_and_no_block_travel_inside_a_graph(client: Any) -> None:
     A = Tiles(source, spy)
     A @ tall
     A.diagonal()
-    A.columns(np.arange(5))
+    A.columns(np.arange(5)).futures()
     assert len(spy.calls) > 10
     for call in spy.calls:
         assert len(cloudpickle.dumps([part for part in call if not isinstance(part, Future)])) < 10_000
@@ -422,14 +423,13 @@ def search(A: Operator, products: int = 300) -> BlockCG:
     return BlockCG(A, 1e-3, NystromPreconditioner.of(A, 4, 0), 1e-10, products)
 
 
-@pytest.mark.parametrize("around", ["scaled", "centered", "weighted"])
+@pytest.mark.parametrize("around", ["centered", "weighted"])
 def test_a_search_on_workers_finds_what_one_in_this_process_does(
     around: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     wrap: Callable[[Operator], Operator] = {
         "centered": lambda A: A.centered(),
-        "scaled": lambda A: 0.5 * A,
         "weighted": lambda A: A.weighted(np.linspace(0.5, 2.0, N), True),
     }[around]
     here = search(wrap(HARD)).solve(RIGHT)

@@ -20,14 +20,23 @@ from dmo.fit.engine import FOLDS, folds_of
 from dmo.fit.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
 from dmo.labels.stratification import stratified_folds
+from dmo.linalg.eigen import _Basis
 from dmo.linalg.operators import Dense, LowRank
 from dmo.linalg.rows import WorkerRows
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
 from dmo.methods import homogeneity_maps as exact
-from dmo.methods.homogeneity_moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity_moments import (
+    _SINGLE,
+    RotatedMoments,
+    RotatedRows,
+    SharedHomogeneity,
+    _summed,
+    homogeneity,
+)
 from dmo.selection import sweep
+from dmo.workflows.plan import plan_fit
 
 
 def two_views(n=160, labels=9, seed=0):
@@ -539,6 +548,18 @@ def test_rows_in_float32_give_the_eigenpairs_of_the_same_rows_in_float64(n):
         np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-4 * np.abs(right).max())
 
 
+@pytest.mark.parametrize("rows", ["equal", "random"])
+def test_float32_products_with_whitened_rows_keep_to_the_error_that_is_promised(rows):
+    n = 6000
+    U = np.ones((n, 3)) if rows == "equal" else np.random.default_rng(0).standard_normal((n, 400))
+    U = np.linalg.qr(U + 1e-3 * np.random.default_rng(1).standard_normal(U.shape))[0].astype(np.float32)
+    B = np.column_stack([U[:, 0], np.full(n, n**-0.5)])
+    B = B.astype(np.float32).astype(np.float64)  # the error of sums alone: B is rounded once, whatever its terms
+    image = _summed(U, _summed(U.T, B, False), False)
+    wide = _summed(U, _summed(U.T, B, True), True)
+    assert 0 < np.linalg.norm(image - wide, axis=0).max() < _SINGLE
+
+
 @pytest.mark.parametrize("approximation", [Nystrom(rank=10), Meka(rank=5, clusters=2)])
 @pytest.mark.parametrize("standardize", [0.0, 0.5])
 def test_more_labels_than_samples_are_annotated_as_from_moments(approximation, standardize):
@@ -696,8 +717,22 @@ def test_a_space_that_is_searched_on_workers_is_that_of_this_process(model, clie
         "__array__",
         lambda rows, *how, **more: brought.append(rows.shape[1]) or as_array(rows, *how, **more),
     )
+    held = [0]
+    mapped = _Basis.mapped
+
+    def watched(basis, *how):
+        found = mapped(basis, *how)
+        held.append(sum(block.nbytes for block in (found.V, found.image)) / 2)  # two workers have a half each
+        return found
+
+    monkeypatch.setattr(_Basis, "mapped", watched)
     with connect(client):
         there = clone(model).fit(*given)
+        if isinstance(model, KGHA):  # the plan of a worker counts the basis, which alternating least squares do without
+            als = clone(model).set_params(solver=Solver("als"))
+            more = [plan_fit(one, views, 4).worker_bytes for one in (model, als)]
+            # 60 columns at most, in three copies; the search ends at 8
+            assert max(held) <= more[0] - more[1] <= 12 * max(held)
     # both are as near to the answer as the tolerance says
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-4)
     np.testing.assert_allclose(there.transform(given[0]), here.transform(given[0]), atol=1e-3)

@@ -690,6 +690,10 @@ def test_labels_lie_in_chunks_of_whole_blocks_and_are_read_by_rows(tmp_path, mon
     assert_array_equal(store.label_view[60:70], Y[60:70])
     assert_array_equal(store.labels, Y)
     assert verify(tmp_path / "f") == []
+    os.remove(tmp_path / "f" / "labels" / "c.1.0")
+    assert_array_equal(open_features(tmp_path / "f").labels_of(np.array([3, 60])), Y[[3, 60]])
+    with pytest.raises(StoreError, match="labels"):
+        open_features(tmp_path / "f").labels_of(np.array([3, 70]))
 
 
 @pytest.mark.parametrize(
