@@ -261,7 +261,7 @@ def annotate(run: Session, task: Task, samples: Samples, work: Path, by: str) ->
     model = task.estimator().fit({view: samples.train[view] for view in task.kernels}, samples.Y_train)
     attributes = {"by": by, "seconds": time.perf_counter() - start}
     views = {view: samples.test[view] for view in task.kernels}
-    applied = AppliedModel(model, by, samples.store, views, samples.Y_test, samples.index, "test")
+    applied = AppliedModel(model, by, samples.store, views, samples.index, "test")
     columns = samples.label_names or samples.Y_test.shape[1]
     write_rows(
         run,

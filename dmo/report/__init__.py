@@ -1,38 +1,6 @@
 """Images of data, scores and fits, and a self-contained HTML report."""
 
-from dmo.report.figures import (
-    biplot,
-    calibration_curves,
-    embedding_per_label,
-    heat_map,
-    label_cooccurrence,
-    label_counts,
-    label_differences,
-    loading_plot,
-    precision_recall_per_label,
-    predicted_against_true,
-    residuals,
-    score_curve,
-    threshold_curves,
-)
-from dmo.report.page import PageFigure, Samples, Table, write_report
+import lazy_loader
 
-__all__ = [
-    "PageFigure",
-    "Samples",
-    "Table",
-    "biplot",
-    "calibration_curves",
-    "embedding_per_label",
-    "heat_map",
-    "label_cooccurrence",
-    "label_counts",
-    "label_differences",
-    "loading_plot",
-    "precision_recall_per_label",
-    "predicted_against_true",
-    "residuals",
-    "score_curve",
-    "threshold_curves",
-    "write_report",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names stand in __init__.pyi
+del lazy_loader

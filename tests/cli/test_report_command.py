@@ -290,7 +290,7 @@ def test_a_page_shows_no_image_from_outside_the_folder_of_its_store(tmp_path, na
     writer.write("x", 0, np.arange(8.0).reshape(4, 2))
     writer.finish()
     store = stores.open_features(tmp_path / "f.zarr")
-    applied = AppliedModel(None, "", store, {}, None, np.arange(4), None)
+    applied = AppliedModel(None, "", store, {}, np.arange(4), None)
     found = Evaluation(
         [EvaluatedModel("m", applied, np.zeros((4, 2)), {}, {}, np.zeros((4, 0)))], ["a", "b"], np.eye(4, 2), 1
     )

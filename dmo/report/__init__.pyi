@@ -1,0 +1,17 @@
+from .figures import biplot as biplot
+from .figures import calibration_curves as calibration_curves
+from .figures import embedding_per_label as embedding_per_label
+from .figures import heat_map as heat_map
+from .figures import label_cooccurrence as label_cooccurrence
+from .figures import label_counts as label_counts
+from .figures import label_differences as label_differences
+from .figures import loading_plot as loading_plot
+from .figures import precision_recall_per_label as precision_recall_per_label
+from .figures import predicted_against_true as predicted_against_true
+from .figures import residuals as residuals
+from .figures import score_curve as score_curve
+from .figures import threshold_curves as threshold_curves
+from .page import PageFigure as PageFigure
+from .page import Samples as Samples
+from .page import Table as Table
+from .page import write_report as write_report
