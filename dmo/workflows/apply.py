@@ -231,25 +231,6 @@ def label_names(model: Any) -> list[str]:
     )
 
 
-def label_count(wanted: int | None, model: Any) -> int:
-    """Find how many labels a sample is given."""
-    if learned_values(model):
-        raise UserError("the model learned real targets, not labels to choose from; leave --top out")
-    labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
-    if wanted is not None and wanted > labels:
-        raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
-    if wanted is not None:
-        return wanted
-    if not model.multilabel_:
-        return 1
-    from dmo.methods.annotator import Annotator
-    from dmo.metrics import suitable_top
-
-    if not isinstance(model, Annotator):
-        return min(5, labels)
-    return min(suitable_top(float(model.rule_.frequency.sum()), len(model.rule_.frequency)), labels)
-
-
 def learned_values(model: Any) -> bool:
     """Tell whether a fitted model learned real outputs, of which there are values, no labels to choose from."""
     from dmo.methods.annotator import Annotator
@@ -259,7 +240,14 @@ def learned_values(model: Any) -> bool:
 
 def checked_top(top: int | None, model: Any) -> int | None:
     """Labels a sample that `decide` is asked for: `top` where there are as many, None for the sets that a model learned."""
-    return None if top is None else label_count(top, model)
+    if top is None:
+        return None
+    if learned_values(model):
+        raise UserError("the model learned real targets, not labels to choose from; leave --top out")
+    labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
+    if top > labels:
+        raise UserError(f"--top {top}: {labels} labels have a training sample; pass a number from 1 to {labels}")
+    return top
 
 
 def unguarded(cell: str) -> str:

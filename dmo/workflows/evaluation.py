@@ -35,7 +35,6 @@ from dmo.workflows.apply import (
     chosen_split,
     class_columns,
     known_labels,
-    label_count,
     learned_values,
     open_applied,
     rows_of,
@@ -136,7 +135,7 @@ def judge(
     real = applied.store.real_labels
     if real and not learned_values(applied.model):
         raise UserError(f"{features} has real targets, {path} scores labels; fit a model on real targets")
-    shown = 0 if real else label_count(count, applied.model) if count is not None else _suitable(applied.model, Y)
+    shown = 0 if real else checked_top(count, applied.model) or _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
     asked = checked_top(top, applied.model)
@@ -273,9 +272,12 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 
 def _suitable(model: Any, Y: np.ndarray) -> int:
     """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
-    if not (isinstance(model, Annotations) and model.multilabel_):
-        return label_count(None, model)
-    return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
+    if not model.multilabel_:
+        return 1
+    if isinstance(model, Annotations):
+        return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
+    carried = model.rule_.frequency
+    return min(suitable_top(float(carried.sum()), len(carried)), getattr(model, "n_seen_labels_", None) or len(carried))
 
 
 def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:
