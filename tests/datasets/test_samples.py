@@ -781,3 +781,15 @@ def test_whole_numbers_count_as_classes_up_to_20_or_where_all_from_1_on_occur_tw
     for values, classes in ((many, True), (years, False), (np.append(many, 41), False), (np.repeat([3, 9], 5), True)):
         found = read_samples({"v": np.zeros((len(values), 1))}, labels=values)
         assert (found.classes, found.real) == (classes, not classes)
+
+
+def test_files_that_declare_different_labels_are_refused_and_zero_says_that_there_are_none(tmp_path):
+    for name, labels in (("a", "01"), ("b", "00")):
+        rows = "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+        text = f"@relation x\n@attribute f numeric\n@attribute wet {{0,1}}\n@data\n{rows}"
+        (tmp_path / f"{name}.arff").write_text(text)
+    files = {name: str(tmp_path / f"{name}.arff") for name in "ab"}
+    for read in (read_samples, lambda views, labels: ingest_files(views, tmp_path / "s.zarr", labels=labels)):
+        with pytest.raises(DataError, match="views 'a' and 'b' have different labels in their files"):
+            read(files, labels=-1)
+    assert read_samples(files, labels=0).labels is None
