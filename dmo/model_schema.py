@@ -134,10 +134,10 @@ class Decoding(_Closed):
 class Fitted(_Part):
     """What was learned besides arrays; each estimator has some of these, and misses those that it needs itself."""
 
-    view_widths_: Annotated[dict[str, Count], Field(min_length=1, alias="view_widths_")] = {}
-    n_features_in_: Annotated[Count | None, Field(alias="n_features_in_")] = None
-    label_names_: Annotated[list[str] | None, Field(alias="label_names_")] = None
-    label_dtype_: Annotated[LabelType, Field(alias="label_dtype_")] = "uint8"
+    view_widths_: Annotated[dict[str, Count], Field(min_length=1)] = {}
+    n_features_in_: Count | None = None
+    label_names_: list[str] | None = None
+    label_dtype_: LabelType = "uint8"
     expansions: Annotated[dict[str, KernelPart | FactorPart | LinearPart], Field(min_length=1)] = {}
     map: Map | None = None
     rule: Rule | None = None

@@ -122,12 +122,8 @@ def single_blas(threads: int | None = None) -> Iterator[None]:
     """Give BLAS one thread, and `in_threads`, `product` and compiled loops so many, or those that BLAS had."""
     # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
     # spinning, and on a machine with other work for what the other work takes.
-    token = _threads.set(thread_count(threads))
-    try:
-        with blas_limited(1):
-            yield
-    finally:
-        _threads.reset(token)
+    with given(thread_count(threads)), blas_limited(1):
+        yield
 
 
 def product(A: Any, B: Any) -> Any:

@@ -325,7 +325,7 @@ OTHERS = {
         blocks.MOSTLY inputs.views._LARGEST
     """,
     "sizes above which a call is refused in a sentence": """
-        methods.mope._ALL methods.mope._SMALL graphs.adjacency._KENDALL labels.proximities.MOST_SETS
+        methods.mope._ALL methods.mope._SMALL graphs.edges._KENDALL labels.proximities.MOST_SETS
         methods.discriminant.PAIRS space._WIDEST
     """,
     "grids and rounds of a search": """

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, rows
+from dmo.blocks import SINGLE, dense, rows
 from dmo.datasets.samples import Samples
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import open_csv, read_names
-from dmo.formats.files import DataError, check_memory, dense, existing, sha256, suffix
+from dmo.formats.files import DataError, check_memory, existing, sha256, suffix
 from dmo.formats.frames import (
     CLASS_NAMES,
     FRAMES,

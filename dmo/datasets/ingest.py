@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Subset, rows
+from dmo.blocks import Subset, dense, rows
 from dmo.datasets.cards import Card, File, Files, ViewCard, by_split, read_card
 from dmo.datasets.files import ALL, check_known, ingest_files, read_description
 from dmo.datasets.samples import Samples
@@ -23,7 +23,7 @@ from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
 from dmo.formats.delimited import read_names
-from dmo.formats.files import COMPRESSED, DataError, dense, sha256, suffix
+from dmo.formats.files import COMPRESSED, DataError, sha256, suffix
 from dmo.formats.tables import Table, open_rows, open_table
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance

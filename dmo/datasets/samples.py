@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, dense, row_blocks, rows
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
-from dmo.formats.files import Block, DataError, dense
+from dmo.formats.files import Block, DataError
 from dmo.formats.labels import class_vector
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features

@@ -222,11 +222,3 @@ def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     out = scores.copy()
     out[:, ~seen] = np.minimum(least - gap, _LOWEST)[:, None]
     return out
-
-
-def top_labels(scores: np.ndarray, top: int) -> np.ndarray:
-    """Find the highest labels of every row.
-
-    scores (m, L) -> (m, top)
-    """
-    return np.argsort(-scores, axis=1, kind="stable")[:, :top]

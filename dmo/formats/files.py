@@ -18,7 +18,6 @@ import numpy as np
 import psutil
 
 from dmo.blocks import ByRows, Rows, rows, stacked
-from dmo.blocks import dense as dense
 from dmo.errors import UserError
 from dmo.hashing import file_digest
 

@@ -3,38 +3,7 @@
 `neighbors` and `nearest` give lists, `adjacency` makes a graph, `weigh` gives its edges values.
 """
 
-from dmo.graphs.adjacency import (
-    KINDS,
-    adjacency,
-    check_connected,
-    check_symmetric,
-    edge_dots,
-    ends,
-    geodesics,
-    laplacian,
-    local_scales,
-    reconstruction_weights,
-    root_mean_square,
-    weigh,
-)
-from dmo.graphs.search import Metric, Neighbors, nearest, neighbors, recall
+import lazy_loader
 
-__all__ = [
-    "KINDS",
-    "Metric",
-    "Neighbors",
-    "adjacency",
-    "check_connected",
-    "check_symmetric",
-    "edge_dots",
-    "ends",
-    "geodesics",
-    "laplacian",
-    "local_scales",
-    "nearest",
-    "neighbors",
-    "recall",
-    "reconstruction_weights",
-    "root_mean_square",
-    "weigh",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names stand in __init__.pyi
+del lazy_loader

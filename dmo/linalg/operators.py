@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
@@ -489,8 +488,3 @@ class Congruent(Operator):
 
 def _less(rows: np.ndarray, means: np.ndarray, shift: np.ndarray) -> np.ndarray:
     return np.subtract(rows, means + shift, dtype=np.float64).astype(rows.dtype, copy=False)
-
-
-def dense(block: Any) -> np.ndarray:
-    """A row block as a NumPy array."""
-    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.graphs.adjacency import Mode
+from dmo.graphs.edges import Mode
 from dmo.graphs.search import Metric
 from dmo.inputs import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one_of, optional
 from dmo.linalg.eigen import power_of

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
-from dmo.graphs.adjacency import check_symmetric
+from dmo.graphs.edges import check_symmetric
 from dmo.linalg.eigen import power_of
 from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem
 

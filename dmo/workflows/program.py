@@ -113,9 +113,8 @@ def _lost(error: BaseException) -> bool:
     """Whether workers or the scheduler went away under the program."""
     if isinstance(error, CancelledError | TimeoutError):
         return True
-    if isinstance(error, OSError) and str(error).startswith(
-        "Timed out trying to connect to"
-    ):  # distributed's, later on
+    # distributed's, later on
+    if isinstance(error, OSError) and str(error).startswith("Timed out trying to connect to"):
         return True
     return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
 

@@ -14,10 +14,10 @@ from sklearn.metrics import accuracy_score
 
 import dmo
 from dmo import KGHA, MultiViewRidge, Prepare
+from dmo.blocks import dense
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
 from dmo.features import list_images
-from dmo.formats.files import dense
 from dmo.stores import describe, open_features, open_results, verify
 from dmo.workflows.answers import read_answers
 from tests.shell import record, run

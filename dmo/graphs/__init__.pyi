@@ -1,0 +1,17 @@
+from .edges import KINDS as KINDS
+from .edges import adjacency as adjacency
+from .edges import check_connected as check_connected
+from .edges import check_symmetric as check_symmetric
+from .edges import edge_dots as edge_dots
+from .edges import ends as ends
+from .edges import geodesics as geodesics
+from .edges import laplacian as laplacian
+from .edges import local_scales as local_scales
+from .edges import reconstruction_weights as reconstruction_weights
+from .edges import root_mean_square as root_mean_square
+from .edges import weigh as weigh
+from .search import Metric as Metric
+from .search import Neighbors as Neighbors
+from .search import nearest as nearest
+from .search import neighbors as neighbors
+from .search import recall as recall
