@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import Tags
 
 from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
@@ -182,8 +181,3 @@ class MESD(DecodingProjection):
     @property
     def _title(self) -> str:
         return f"MESD({self.method!r})"
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags

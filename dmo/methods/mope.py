@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
-from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import TooFewSamples, UserError
@@ -428,11 +427,6 @@ class MOPE(DecodingProjection):
         W, offset = found.coefficients, found.offset
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
         return Projected(expansion, _fit(found), R @ W + offset)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def _fit(found: LinearFit) -> EmbeddingFit:

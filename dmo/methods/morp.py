@@ -80,7 +80,8 @@ class RegularizedProjection(DecodingProjection):
             labels, V = directions(many, k, options.random_state)
             counts = np.ones(n) if weights is None else weights
             self.outputs_ = None
-            self._learn_rule(many.T @ counts / counts.sum(), counts.sum())
+            self._learn_rule(many.T @ counts / counts.sum(), float(counts.sum()))
+            self.decoding_ = None
         else:
             labels, known = check_label_factor(self, y, n, self.label_kernel, weights)
             given = labels if known is None else np.where(known, labels, 0.0)

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, iterate
 from dmo.decide.decoders import Scores
-from dmo.decide.score_rule import ScoreRule
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
@@ -143,10 +142,8 @@ class DecodingProjection(Annotator, Projection):
         """What the outputs are that will be decoded: Y (n x L), which were given as y."""
         labels = ((Y == 0) | (Y == 1)).all()
         self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
-        self._learn_rule(np.average(Y, axis=0, weights=weights), len(Y) if weights is None else weights.sum())
-
-    def _learn_rule(self, frequency: np.ndarray, n: float) -> None:
-        self.rule_, self.decoding_ = ScoreRule.learn(frequency, float(n), None, False), None
+        self._learn_rule(np.average(Y, axis=0, weights=weights), float(len(Y) if weights is None else weights.sum()))
+        self.decoding_ = None
 
     @property
     def _learner(self) -> Learner:
@@ -175,20 +172,9 @@ class DecodingProjection(Annotator, Projection):
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)
 
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = super()._arrays()
-        if not hasattr(self, "decoder_"):
-            return arrays, meta
-        decided, decided_meta = self._decision_arrays()
-        return arrays | decided, meta | decided_meta
-
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore(arrays, meta)
-        if not hasattr(self, "decoder_"):
-            return
-        if "label_means" not in arrays:
-            self._restore_decisions(arrays, meta)
-        else:  # of a model saved before projections learned label sets
+        if "label_means" in arrays:  # of a model saved before projections learned label sets
             self.multilabel_ = meta["multilabel"]
             self.outputs_ = (
                 None if meta["has_labels"] else RealOutputs.plain(len(arrays["label_means"]), bool(meta["flat"]))

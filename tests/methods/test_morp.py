@@ -20,6 +20,7 @@ from dmo.methods.mlsi import MLSI
 from dmo.methods.morp import MORP
 from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro
+from dmo.persistence import described, rebuilt
 from dmo.selection import sweep
 
 RNG = np.random.default_rng(0)
@@ -233,10 +234,7 @@ def test_where_the_kernel_lives_does_not_matter(storage):
 def test_arrays_and_meta_are_the_model(model):
     """What a model store keeps: `save` and `load` go through these two."""
     model = clone(model).fit(X, Y)
-    arrays, meta = model._arrays()
-    back = clone(model)
-    back.view_widths_, back.n_features_in_ = model.view_widths_, model.n_features_in_
-    back._restore(arrays, meta)
+    back = rebuilt(*described(model))
     np.testing.assert_array_equal(back.transform(NEW), model.transform(NEW))
     if hasattr(model, "decision_function"):
         np.testing.assert_array_equal(back.decision_function(NEW), model.decision_function(NEW))
