@@ -455,10 +455,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             )
         return k
 
-    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        kind = HomogeneityEmbedding if method == "transform" else Annotator
-        return kind._row_shape(self, method, **options)
-
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return self._project(views) @ self.decoder_
 

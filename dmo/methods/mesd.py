@@ -172,10 +172,7 @@ class MESD(DecodingProjection):
 
         options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
         self._learn(embed(problem_of, view, source, k, *options, weights=weights))
-        own = 1.0 * labeled if weights is None else weights * labeled
-        self._learn_outputs(Y[labeled], y, own[labeled])
-        self._fit_decoder(view, source, Y, own)
-        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
+        self._decode_labels(views, Y, y, labeled, weights)
         return self
 
     @property

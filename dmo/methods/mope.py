@@ -296,9 +296,7 @@ class MOPE(DecodingProjection):
         k = count_components(self.n_components, 1, n, n)
         X = rows(source)
         self._solve(view, X, Y, k)
-        self._learn_outputs(Y[known], y)
-        self._fit_decoder(view, X, Y, 1.0 * known)
-        self._learn_row_decisions(views, Y, rows=np.flatnonzero(known))
+        self._decode_labels(views, Y, y, known)
         return self
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:

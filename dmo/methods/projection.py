@@ -16,7 +16,7 @@ from dmo.decide.decoders import Scores
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Prepare, check_one_view
+from dmo.inputs import Prepare, check_one_view, only_view
 from dmo.inputs.outputs import RealOutputs
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
@@ -168,6 +168,24 @@ class DecodingProjection(Annotator, Projection):
         found = self._learner(moments)
         assert found is not None  # there are labels
         self.decoder_, self.decoder_offset_ = found
+
+    def _decode_labels(
+        self, views: Mapping[str, Rows], Y: np.ndarray, y: Any, labeled: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        """Learn what coordinates say of labels Y (n x L), which were given as y, from the samples that are `labeled` (n)."""
+        own = 1.0 * labeled if weights is None else weights * labeled
+        self._learn_outputs(Y[labeled], y, own[labeled])
+        self._fit_decoder(*only_view(views), Y, own)
+        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
+
+    def _learn_factor(
+        self, labels: np.ndarray, known: np.ndarray | None, y: Any, weights: np.ndarray | None
+    ) -> np.ndarray:
+        """What a label factor (n x L) is, which was given as y; the factor with 0 where it is not `known`."""
+        given = labels if known is None else np.where(known, labels, 0.0)
+        self._learn_outputs(given, y, weights)
+        self._learn_rule(np.average(labels, axis=0, weights=weights), self.rule_.n_train)
+        return given
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)

@@ -16,8 +16,7 @@ from dmo.fit.exact import Exact
 from dmo.kernels import RBF, Polynomial
 from dmo.labels.label_kernels import SequenceKernel, SetKernel
 from dmo.lowrank.approximations import Meka, Nystrom
-from dmo.methods.mlsi import MLSI
-from dmo.methods.morp import MORP
+from dmo.methods.morp import MLSI, MORP
 from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro
 from dmo.persistence import described, rebuilt
