@@ -320,13 +320,12 @@ class Annotator(Estimator):
         rows: np.ndarray | None = None,
     ) -> None:
         """`_learn_decisions` of samples that count `weights` times (n) and whose labels are `known` (n x L)."""
-        self.decoding_, gaps = None, None
+        self.decoding_ = None
         if self.outputs_ is not None:
             refuse_for_real(self)
             return
-        if weights is not None or known is not None:
-            own = np.ones(len(Y)) if weights is None else weights
-            gaps = LabelGaps.of(known, SampleWeights(dict.fromkeys(views, own), own), list(views), len(Y))
+        given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
+        gaps = LabelGaps.of(known, given, list(views), len(Y))
         self._learn_decisions(views, Y.astype(np.uint8, copy=False), gaps, rows)
 
     def _learn_decisions(

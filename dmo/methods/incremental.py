@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from dmo.decide.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, LowRankPass, is_exact, low_rank_pass
-from dmo.fit.moments import Moments
+from dmo.fit.passes import FoldMoments
 from dmo.inputs import (
     check_labels,
     check_parameters,
@@ -138,19 +138,11 @@ class Incremental:
         """The folds' moments for a model store; empty where there are none."""
         if not hasattr(self, "pass_"):
             return {}, {}
-        arrays: dict[str, Any] = {}
-        metas = []
-        for number, part in enumerate(self.pass_.folds):
-            found, meta = part.to_arrays()
-            arrays |= with_prefix(f"pass/{number}", found)
-            metas.append(meta)
-        return arrays, {"pass": metas}
+        arrays, meta = FoldMoments(self.pass_.folds).to_arrays()
+        return with_prefix("pass", arrays), {"pass": meta["folds"]}
 
     def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         """What `_pass_arrays` described; the maps are those of the expansions."""
         if "pass" in meta:
-            folds = [
-                Moments.from_arrays(without_prefix(f"pass/{number}", arrays), part)
-                for number, part in enumerate(meta["pass"])
-            ]
-            self.pass_ = LowRankPass({name: part.feature_map for name, part in self.expansions_.items()}, folds)
+            kept = FoldMoments.from_arrays(without_prefix("pass", arrays), {"folds": meta["pass"]})
+            self.pass_ = LowRankPass({name: part.feature_map for name, part in self.expansions_.items()}, kept.folds)
