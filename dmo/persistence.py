@@ -213,8 +213,8 @@ def decode(value: Any) -> Any:
 
 
 def _public_class(name: Any) -> type | None:
-    """The class that dmo or dmo.decoders offers under this name: a store can name no other, nor a function or a module."""
-    for place in ("dmo", "dmo.decoders"):
+    """The class that one of these offers under this name: a store can name no other, nor a function or a module."""
+    for place in ("dmo", "dmo.decoders", "dmo.labels.label_kernels"):
         public = importlib.import_module(place)
         if name in public.__all__:
             found = getattr(public, name)

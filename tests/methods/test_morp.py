@@ -19,7 +19,7 @@ from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.methods.morp import MLSI, MORP
 from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro
-from dmo.persistence import described, rebuilt
+from dmo.persistence import described, load, rebuilt
 from dmo.selection import sweep
 
 RNG = np.random.default_rng(0)
@@ -134,6 +134,15 @@ def test_engines_agree_at_full_rank_for_a_structured_output():
         exact = morp(**settings).fit(X, sets)
         small = morp(**settings, approximation=FULL).fit(X, sets)
         np.testing.assert_allclose(np.abs(small.transform(NEW)), np.abs(exact.transform(NEW)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [SetKernel("jaccard"), "rbf"], ids=["sets", "rbf"])
+def test_a_projection_of_a_label_kernel_is_saved_and_loaded(kernel, tmp_path):
+    model = morp(label_kernel=kernel).fit(X, Y)
+    model.save(str(tmp_path / "model.zarr"))
+    back = load(str(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(back.transform(NEW), model.transform(NEW))
+    assert back.label_kernel == kernel
 
 
 def test_a_label_kernel_is_its_matrix_whatever_its_name():
