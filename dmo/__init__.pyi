@@ -28,9 +28,8 @@ from .methods.jec import JEC
 from .methods.kgha import KGHA
 from .methods.llt_svr import LLTSVR
 from .methods.mesd import MESD
-from .methods.mlsi import MLSI
 from .methods.mope import MOPE
-from .methods.morp import MORP
+from .methods.morp import MLSI, MORP
 from .methods.multiset import MultiSetCCA
 from .methods.neighbor_votes import NeighborVotes
 from .methods.propagation import LabelPropagation

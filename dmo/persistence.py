@@ -35,12 +35,12 @@ class Persistent:
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
-    def _prepared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is done to rows before anything is learned from them, as `_arrays`."""
+    def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What base classes have learned, as `_arrays`."""
         return {}, {}
 
-    def _restore_prepared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_prepared_arrays` described."""
+    def _restore_shared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """What `_shared_arrays` described."""
 
     def save(
         self,
@@ -141,8 +141,8 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
             arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
-    prepared, prepared_meta = model._prepared_arrays()
-    arrays, meta = arrays | prepared, meta | prepared_meta
+    shared, shared_meta = model._shared_arrays()
+    arrays, meta = arrays | shared, meta | shared_meta
     parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}
     return arrays, {"estimator": type(model).__name__, "parameters": parameters, "fitted": meta}
 
@@ -160,7 +160,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
     for key in ("classes_", "feature_names_in_", "ancestors_"):
         if key in arrays:
             setattr(model, key, arrays[key])
-    model._restore_prepared(arrays, fitted)
+    model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
     get_tags(model)  # they depend on parameters
     return model
@@ -213,8 +213,8 @@ def decode(value: Any) -> Any:
 
 
 def _public_class(name: Any) -> type | None:
-    """The class that dmo or dmo.decoders offers under this name: a store can name no other, nor a function or a module."""
-    for place in ("dmo", "dmo.decoders"):
+    """The class that one of these offers under this name: a store can name no other, nor a function or a module."""
+    for place in ("dmo", "dmo.decoders", "dmo.labels.label_kernels"):
         public = importlib.import_module(place)
         if name in public.__all__:
             found = getattr(public, name)

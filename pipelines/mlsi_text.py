@@ -47,7 +47,7 @@ from dmo.blocks import rows
 from dmo.datasets import ingest
 from dmo.errors import UserError
 from dmo.kernels import normalize_rows
-from dmo.methods.mlsi import MLSI
+from dmo.methods.morp import MLSI
 from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
 from dmo.workflows.program import add_run_options, run_pipeline

@@ -17,6 +17,7 @@ from sklearn.utils.extmath import randomized_svd
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 
+__all__ = ["SequenceKernel", "SetKernel"]
 TOLERANCE = 1e-12
 """Residual diagonal, relative to the largest entry, at which a factor of a kernel matrix is complete."""
 _DIRECTIONS = 512

@@ -4,9 +4,8 @@ from .jec import JEC
 from .kgha import KGHA
 from .llt_svr import LLTSVR
 from .mesd import MESD
-from .mlsi import MLSI
 from .mope import MOPE
-from .morp import MORP
+from .morp import MLSI, MORP
 from .multiset import MultiSetCCA
 from .neighbor_votes import NeighborVotes
 from .propagation import LabelPropagation

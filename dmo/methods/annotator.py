@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -41,13 +41,15 @@ from dmo.lowrank import FeatureMap
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
 from dmo.metrics import rated, top_label_sets, with_ancestors
 from dmo.parameters import Part
-from dmo.persistence import load, with_prefix, without_prefix
+from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
 
 _MANY = 4096
 """Labels above which predictions are sparse."""
 _ENTRIES = 1 << 22
 """Scores that are in memory at a time."""
 
+Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Mean and deviation of every label's held-out scores."""
 log = logging.getLogger("dmo")
 
 
@@ -149,6 +151,15 @@ class Annotator(Estimator):
     def _skips_sets(self) -> bool:
         """Whether label sets and probabilities are not to be learned: within another fit, and of real outputs."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
+
+    def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
+        """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
+        mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
+        # scores without label means would lose what weights of classes say
+        intercept = getattr(self, "intercept", False) or getattr(self, "class_weight", None) is not None
+        by = self._by_scores
+        powers = by.standardize if held_out else 0.0, by.prior_power, by.propensity
+        self.rule_ = ScoreRule.of(frequency, n_train, mean, deviation, intercept, *powers)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         raise NotImplementedError
@@ -309,13 +320,12 @@ class Annotator(Estimator):
         rows: np.ndarray | None = None,
     ) -> None:
         """`_learn_decisions` of samples that count `weights` times (n) and whose labels are `known` (n x L)."""
-        self.decoding_, gaps = None, None
+        self.decoding_ = None
         if self.outputs_ is not None:
             refuse_for_real(self)
             return
-        if weights is not None or known is not None:
-            own = np.ones(len(Y)) if weights is None else weights
-            gaps = LabelGaps.of(known, SampleWeights(dict.fromkeys(views, own), own), list(views), len(Y))
+        given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
+        gaps = LabelGaps.of(known, given, list(views), len(Y))
         self._learn_decisions(views, Y.astype(np.uint8, copy=False), gaps, rows)
 
     def _learn_decisions(
@@ -353,18 +363,22 @@ class Annotator(Estimator):
             return rows, lambda: out_of_fold_scores(self, views, Y, gaps, rows=rows)[0][rows]
         return held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
 
-    def _decision_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Rule, decisions and units of real outputs for a model store."""
-        arrays: dict[str, Any] = {}
-        meta: dict[str, Any] = {"multilabel": self.multilabel_}
+    def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Rule, decisions and units of real outputs, beside what is done to rows."""
+        arrays, meta = super()._shared_arrays()
+        if not self._decodes or not hasattr(self, "rule_"):
+            return arrays, meta
+        meta["multilabel"] = self.multilabel_
         for name, part in (("rule", self.rule_), ("decoding", self.decoding_), ("outputs", self.outputs_)):
             if part is not None:
                 found, meta[name] = part.to_arrays()
                 arrays |= with_prefix(name, found)
         return arrays, meta
 
-    def _restore_decisions(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_decision_arrays` described."""
+    def _restore_shared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        super()._restore_shared(arrays, meta)
+        if "rule" not in meta:
+            return
         self.multilabel_ = meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         if "outputs" in meta:
@@ -587,6 +601,13 @@ class OnBase(Annotator):
         given = load(self.base) if isinstance(self.base, str) else self.base
         self.base_ = clone(default if given is None else given)
         return self.base_
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        base, description = described(self.base_)
+        return with_prefix("base", base), {"base": description}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
         """Rows as the fitted base takes them."""

@@ -677,7 +677,7 @@ class Estimator(Named, Persistent, Parametrized):
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 
-    def _prepared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         prepared: dict[str, Preparation] = getattr(self, "preparations_", {})
         for view, preparation in prepared.items():
@@ -686,7 +686,7 @@ class Estimator(Named, Persistent, Parametrized):
         tuning: SweepResult | None = getattr(self, "tuning_", None)
         return arrays, meta if tuning is None else meta | {"tuning": tuning.to_meta()}
 
-    def _restore_prepared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    def _restore_shared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         if "tuning" in meta:
             self.tuning_ = SweepResult.from_meta(meta["tuning"], self)
         if "scales" in meta:

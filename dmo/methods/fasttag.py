@@ -26,7 +26,6 @@ import numpy as np
 import scipy.linalg
 
 from dmo.blocks import Rows
-from dmo.decide.score_rule import ScoreRule
 from dmo.errors import UserError
 from dmo.fit.functions import Expansion
 from dmo.inputs import COUNT, POSITIVE, Need, check_labels, check_parameters, check_views, sample_count
@@ -34,7 +33,6 @@ from dmo.methods.annotator import OnBase
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
 from dmo.parameters import parametrized
-from dmo.persistence import described, rebuilt, with_prefix, without_prefix
 
 
 def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength: float, rounds: int = 1) -> np.ndarray:
@@ -140,7 +138,7 @@ class FastTag(OnBase):
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
         self.base_ = base.set_params(decoder=replace(base._by_scores, standardize=0.0)).fit(views, Y)
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
+        self._learn_rule(Y.mean(axis=0), len(Y))
         targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
         residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
         known = Y.astype(np.float64)
@@ -161,11 +159,9 @@ class FastTag(OnBase):
         return self.base_._raw_scores(self._prepared(views)) @ self.enrichment_
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        base, description = described(self.base_)
-        decided, meta = self._decision_arrays()
-        return {"enrichment": self.enrichment_} | with_prefix("base", base) | decided, meta | {"base": description}
+        arrays, meta = super()._arrays()
+        return arrays | {"enrichment": self.enrichment_}, meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
+        super()._restore(arrays, meta)
         self.enrichment_ = arrays["enrichment"]
-        self._restore_decisions(arrays, meta)

@@ -356,21 +356,6 @@ class SharedHomogeneity:
         self.rotated, self.residual = rotated, residual
         self._last: tuple[dict[str, float], LabelSubspace] | None = None
 
-    def fit(
-        self,
-        weights: Mapping[str, float],
-        ridges: Mapping[str, float],
-        k: int,
-        tol: float,
-        max_steps: int,
-        random_state: int | None,
-    ) -> HomogeneityFit:
-        """Fit one setting, as `homogeneity` does."""
-        pairs = self.solve(weights, ridges, k)
-        if pairs is not None:
-            return self.expand(pairs)
-        return homogeneity(self.rotated, weights, ridges, k, tol, max_steps, random_state)
-
     def solve(self, weights: Mapping[str, float], ridges: Mapping[str, float], k: int) -> Eigenpairs | None:
         """Solve one setting in the subspace of its ridges, which grows as it needs."""
         views = {weights[name] for name in self.rotated.slices if name != LABELS}

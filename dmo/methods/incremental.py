@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
 from dmo.decide.decoders import Scores
-from dmo.decide.score_rule import ScoreRule
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, LowRankPass, is_exact, low_rank_pass
-from dmo.fit.moments import Moments
+from dmo.fit.passes import FoldMoments
 from dmo.inputs import (
     check_labels,
     check_parameters,
@@ -28,8 +27,6 @@ from dmo.methods.base import Inputs, Outputs, RowWeights
 from dmo.parameters import Part
 from dmo.persistence import with_prefix, without_prefix
 
-Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Mean and deviation of every label's held-out scores."""
 _ENOUGH = 100
 """Rows of a further batch from which label sets are learned anew."""
 
@@ -53,7 +50,6 @@ class Incremental:
     targets: Targets
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
-    rule_: ScoreRule
     decoding_: Any
     _decoder: Any
     _by_scores = Part(Scores, "decoder")
@@ -61,15 +57,6 @@ class Incremental:
     def _fit_pass(self, done: LowRankPass) -> None:
         """Learn from the moments of all rows."""
         raise NotImplementedError
-
-    def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None) -> None:
-        """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
-        mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # scores without label means would lose what weights of classes say
-        intercept = self.intercept or getattr(self, "class_weight", None) is not None
-        by = self._by_scores
-        powers = by.standardize if held_out else 0.0, by.prior_power, by.propensity
-        self.rule_ = ScoreRule.of(frequency, n_train, mean, deviation, intercept, *powers)
 
     @available_if(_of_low_rank)
     @named
@@ -151,19 +138,11 @@ class Incremental:
         """The folds' moments for a model store; empty where there are none."""
         if not hasattr(self, "pass_"):
             return {}, {}
-        arrays: dict[str, Any] = {}
-        metas = []
-        for number, part in enumerate(self.pass_.folds):
-            found, meta = part.to_arrays()
-            arrays |= with_prefix(f"pass/{number}", found)
-            metas.append(meta)
-        return arrays, {"pass": metas}
+        arrays, meta = FoldMoments(self.pass_.folds).to_arrays()
+        return with_prefix("pass", arrays), {"pass": meta["folds"]}
 
     def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         """What `_pass_arrays` described; the maps are those of the expansions."""
         if "pass" in meta:
-            folds = [
-                Moments.from_arrays(without_prefix(f"pass/{number}", arrays), part)
-                for number, part in enumerate(meta["pass"])
-            ]
-            self.pass_ = LowRankPass({name: part.feature_map for name, part in self.expansions_.items()}, folds)
+            kept = FoldMoments.from_arrays(without_prefix("pass", arrays), {"folds": meta["pass"]})
+            self.pass_ = LowRankPass({name: part.feature_map for name, part in self.expansions_.items()}, kept.folds)

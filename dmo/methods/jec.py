@@ -11,7 +11,6 @@ import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
 from dmo.decide.out_of_fold import learned_columns, out_of_fold_scores
-from dmo.decide.score_rule import ScoreRule
 from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.inputs import COUNT, Need, Prepare, Scales, check_labels, check_parameters, check_views, sample_count
 from dmo.methods.annotator import Annotator
@@ -54,7 +53,7 @@ class DistanceAnnotator(Annotator):
         views = check_views(self, X, reset=True)
         self.labels_ = check_labels(self, y, sample_count(views), dtype=np.uint8)
         self.distances_ = ViewDistances.fit(named_distances(self.distances, views), views, self.random_state)
-        self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), len(self.labels_), None, False)
+        self._learn_rule(self.labels_.mean(axis=0), len(self.labels_))
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
         if self._only_scores and self.decoder is None:
@@ -84,13 +83,11 @@ class DistanceAnnotator(Annotator):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = self.distances_.to_arrays()
-        decided, decided_meta = self._decision_arrays()
-        return arrays | {"labels": self.labels_} | decided, meta | decided_meta
+        return arrays | {"labels": self.labels_}, meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.labels_ = arrays["labels"]
         self.distances_ = ViewDistances.from_arrays(arrays, meta)
-        self._restore_decisions(arrays, meta)
 
 
 _QUERIES = 512  # rows whose similarity to all training samples in labels is held at a time

@@ -43,7 +43,7 @@ from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.linalg.eigen import fix_signs
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.memory import memory
-from dmo.methods.annotator import Annotator
+from dmo.methods.annotator import Annotator, Statistics
 from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.filling import filled_labels
 from dmo.methods.homogeneity import FactorRows, HomogeneityEmbedding
@@ -57,7 +57,7 @@ from dmo.methods.homogeneity_moments import (
     homogeneity,
     turned,
 )
-from dmo.methods.incremental import Incremental, Statistics
+from dmo.methods.incremental import Incremental
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
@@ -455,19 +455,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             )
         return k
 
-    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        kind = HomogeneityEmbedding if method == "transform" else Annotator
-        return kind._row_shape(self, method, **options)
-
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return self._project(views) @ self.decoder_
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = HomogeneityEmbedding._arrays(self)
         kept, kept_meta = self._pass_arrays()
-        decided, decided_meta = self._decision_arrays()
         meta |= {"view_weights": self.view_weights_} if is_product(self.kernel) else {}
-        return arrays | {"decoder": self.decoder_} | kept | decided, meta | kept_meta | decided_meta
+        return arrays | {"decoder": self.decoder_} | kept, meta | kept_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         HomogeneityEmbedding._restore(self, arrays, meta)
@@ -475,4 +470,3 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if "view_weights" in meta:
             self.view_weights_ = dict(meta["view_weights"])
         self._restore_pass(arrays, meta)
-        self._restore_decisions(arrays, meta)

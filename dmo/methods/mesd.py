@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import Tags
 
 from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
@@ -173,17 +172,9 @@ class MESD(DecodingProjection):
 
         options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
         self._learn(embed(problem_of, view, source, k, *options, weights=weights))
-        own = 1.0 * labeled if weights is None else weights * labeled
-        self._learn_outputs(Y[labeled], y, own[labeled])
-        self._fit_decoder(view, source, Y, own)
-        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
+        self._decode_labels(views, Y, y, labeled, weights)
         return self
 
     @property
     def _title(self) -> str:
         return f"MESD({self.method!r})"
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags

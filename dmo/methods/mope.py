@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
-from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import TooFewSamples, UserError
@@ -297,9 +296,7 @@ class MOPE(DecodingProjection):
         k = count_components(self.n_components, 1, n, n)
         X = rows(source)
         self._solve(view, X, Y, k)
-        self._learn_outputs(Y[known], y)
-        self._fit_decoder(view, X, Y, 1.0 * known)
-        self._learn_row_decisions(views, Y, rows=np.flatnonzero(known))
+        self._decode_labels(views, Y, y, known)
         return self
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
@@ -428,11 +425,6 @@ class MOPE(DecodingProjection):
         W, offset = found.coefficients, found.offset
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
         return Projected(expansion, _fit(found), R @ W + offset)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def _fit(found: LinearFit) -> EmbeddingFit:

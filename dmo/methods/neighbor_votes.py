@@ -21,7 +21,6 @@ from sklearn.base import BaseEstimator, clone
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.decide.decoders import PlugIn, PooledCalibration
-from dmo.decide.score_rule import ScoreRule
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, choose_engine, is_exact
 from dmo.fit.functions import KernelDistances
@@ -33,7 +32,7 @@ from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
 from dmo.metrics import metric_of
 from dmo.parameters import parametrized
-from dmo.persistence import described, encode, rebuilt, with_prefix, without_prefix
+from dmo.persistence import encode
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
@@ -200,7 +199,7 @@ class NeighborVotes(OnBase):
 
         parts, voters = remembered(lambda: self._voters(base, views, Y), 32.0 * Y.size, key)
         self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), len(Y), None, False)
+        self._learn_rule(Y.mean(axis=0), len(Y))
         visual = self.visual and (self.base is not None or self.base_.is_exact)
         self.distances_ = voters.distances if visual else None
         raw, found = np.zeros(Y.shape), np.zeros(Y.shape)
@@ -243,15 +242,13 @@ class NeighborVotes(OnBase):
         return list(voters(views, self.sharpness, self.visual, self.distances_ is not None))
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        base, description = described(self.base_)
-        decided, meta = self._decision_arrays()
-        arrays = {"voters": self.voters_, "labels": self.labels_} | with_prefix("base", base) | decided
+        arrays, meta = super()._arrays()
+        arrays |= {"voters": self.voters_, "labels": self.labels_}
         scale = None if self.distances_ is None else self.distances_.scale
-        return arrays, meta | {"base": description, "distance_scale": scale}
+        return arrays, meta | {"distance_scale": scale}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
-        self._restore_decisions(arrays, meta)
+        super()._restore(arrays, meta)
         self.voters_, self.labels_ = arrays["voters"], arrays["labels"]
         scale = meta["distance_scale"]
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)

@@ -13,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, iterate
 from dmo.decide.decoders import Scores
-from dmo.decide.score_rule import ScoreRule
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Prepare, check_one_view
+from dmo.inputs import Prepare, check_one_view, only_view
 from dmo.inputs.outputs import RealOutputs
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
@@ -143,10 +142,8 @@ class DecodingProjection(Annotator, Projection):
         """What the outputs are that will be decoded: Y (n x L), which were given as y."""
         labels = ((Y == 0) | (Y == 1)).all()
         self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
-        self._learn_rule(np.average(Y, axis=0, weights=weights), len(Y) if weights is None else weights.sum())
-
-    def _learn_rule(self, frequency: np.ndarray, n: float) -> None:
-        self.rule_, self.decoding_ = ScoreRule.learn(frequency, float(n), None, False), None
+        self._learn_rule(np.average(Y, axis=0, weights=weights), float(len(Y) if weights is None else weights.sum()))
+        self.decoding_ = None
 
     @property
     def _learner(self) -> Learner:
@@ -172,23 +169,30 @@ class DecodingProjection(Annotator, Projection):
         assert found is not None  # there are labels
         self.decoder_, self.decoder_offset_ = found
 
+    def _decode_labels(
+        self, views: Mapping[str, Rows], Y: np.ndarray, y: Any, labeled: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        """Learn what coordinates say of labels Y (n x L), which were given as y, from the samples that are `labeled` (n)."""
+        own = 1.0 * labeled if weights is None else weights * labeled
+        self._learn_outputs(Y[labeled], y, own[labeled])
+        self._fit_decoder(*only_view(views), Y, own)
+        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
+
+    def _learn_factor(
+        self, labels: np.ndarray, known: np.ndarray | None, y: Any, weights: np.ndarray | None
+    ) -> np.ndarray:
+        """What a label factor (n x L) is, which was given as y; the factor with 0 where it is not `known`."""
+        given = labels if known is None else np.where(known, labels, 0.0)
+        self._learn_outputs(given, y, weights)
+        self._learn_rule(np.average(labels, axis=0, weights=weights), self.rule_.n_train)
+        return given
+
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)
 
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = super()._arrays()
-        if not hasattr(self, "decoder_"):
-            return arrays, meta
-        decided, decided_meta = self._decision_arrays()
-        return arrays | decided, meta | decided_meta
-
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore(arrays, meta)
-        if not hasattr(self, "decoder_"):
-            return
-        if "label_means" not in arrays:
-            self._restore_decisions(arrays, meta)
-        else:  # of a model saved before projections learned label sets
+        if "label_means" in arrays:  # of a model saved before projections learned label sets
             self.multilabel_ = meta["multilabel"]
             self.outputs_ = (
                 None if meta["has_labels"] else RealOutputs.plain(len(arrays["label_means"]), bool(meta["flat"]))

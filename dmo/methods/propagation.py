@@ -25,7 +25,6 @@ from sklearn.exceptions import ConvergenceWarning
 from dmo.blocks import Rows, iterate, rows
 from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import FEW_ROWS, LEAST
-from dmo.decide.score_rule import ScoreRule
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS
 from dmo.fit.ridge_solves import LabelGaps
@@ -279,7 +278,7 @@ class LabelPropagation(Annotator):
             )
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
-        self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), known.sum(), None, False)
+        self._learn_rule(Y[known].mean(axis=0), known.sum())
         self._left_out = None if near is None else (W, near)
         self._learn_decisions({view: self.rows_}, Y, rows=np.flatnonzero(known))
         del self._left_out
@@ -361,11 +360,10 @@ class LabelPropagation(Annotator):
         return np.asarray(_shares(w, csr_array(edges[:m, m:])) @ self.scores_)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = self._decision_arrays()
-        arrays |= {"rows": self.rows_, "scores": self.scores_}
+        arrays = {"rows": self.rows_, "scores": self.scores_}
         if self.scales_ is not None:
             arrays["scales"] = self.scales_
-        meta |= {"view": self.view_, "n_iter": self.n_iter_}
+        meta = {"view": self.view_, "n_iter": self.n_iter_}
         return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -373,7 +371,6 @@ class LabelPropagation(Annotator):
         self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
         self.view_, self.n_iter_ = meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
-        self._restore_decisions(arrays, meta)
 
 
 def _shares(weights: csr_array, edges: csr_array) -> csr_array:

@@ -23,7 +23,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.graphs.edges import Mode
 from dmo.graphs.search import Metric
-from dmo.inputs import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one_of, optional
+from dmo.inputs import COUNT, NOT_NEGATIVE, PART, SHARE, Need, one_of, optional
 from dmo.linalg.eigen import power_of
 from dmo.linalg.rows import WorkerRows, beside
 from dmo.linalg.tall import LinearMap
@@ -67,11 +67,8 @@ NEEDS: dict[str, Need] = {
     "ridge": optional(NOT_NEGATIVE),
     "mixing": optional(SHARE),
     "shrinkage": optional(SHARE),
-    "tau": optional(POSITIVE),
-    "n_neighbors": optional(COUNT),
     "n_repelled": optional(COUNT),
     "adjacency": optional(one_of("union", "mutual", "sum")),
-    "metric": optional(one_of("euclidean", "cosine")),
     "regularization": optional(NOT_NEGATIVE),
     "penalty": optional(NOT_NEGATIVE),
     "repulsion": optional(NOT_NEGATIVE),

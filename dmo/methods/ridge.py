@@ -63,7 +63,7 @@ from dmo.linalg.operators import Dense
 from dmo.linalg.smoothers import leave_one_out
 from dmo.linalg.solve import COEFFICIENTS, SCORES, CholeskySolver, SpectralSolver, Spectrum
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.annotator import Annotator
+from dmo.methods.annotator import Annotator, Statistics
 from dmo.methods.base import (
     ClassWeight,
     Decoder,
@@ -75,7 +75,7 @@ from dmo.methods.base import (
     RowWeights,
     Weights,
 )
-from dmo.methods.incremental import Incremental, Statistics
+from dmo.methods.incremental import Incremental
 from dmo.methods.landmark_ridge import landmark_regression
 from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import (
@@ -841,9 +841,8 @@ class MultiViewRidge(Incremental, Annotator):
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.expansions_)
         kept, kept_meta = self._pass_arrays()
-        decided, decided_meta = self._decision_arrays()
         kept |= {name: getattr(self, f"{name}_") for name in _TARGETS if self._by_target}
-        return arrays | kept | decided, meta | {"view_weights": self.view_weights_} | kept_meta | decided_meta
+        return arrays | kept, meta | {"view_weights": self.view_weights_} | kept_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.expansions_ = load_expansions(arrays, meta)
@@ -851,4 +850,3 @@ class MultiViewRidge(Incremental, Annotator):
         for name in _TARGETS if self._by_target else ():
             setattr(self, f"{name}_", np.asarray(arrays[name]))
         self._restore_pass(arrays, meta)
-        self._restore_decisions(arrays, meta)

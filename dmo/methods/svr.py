@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, Subset, rows
 from dmo.decide.decoders import Scores
-from dmo.decide.score_rule import ScoreRule
 from dmo.errors import UserError
 from dmo.fit.engine import fit_maps, is_exact
 from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
@@ -309,7 +308,7 @@ class OutputSVR(Annotator):
         Y, labels = self._read(y, sample_count(views))
         counts = weights = check_row_weights(sample_weight, len(Y))
         n_labeled = float(len(Y) if weights is None else weights.sum())
-        self.rule_ = ScoreRule.learn(np.average(labels > 0, axis=0, weights=weights), n_labeled, None, False)
+        self._learn_rule(np.average(labels > 0, axis=0, weights=weights), n_labeled)
         if weights is not None and not weights.all():
             rows = np.flatnonzero(weights)
             views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
@@ -351,8 +350,7 @@ class OutputSVR(Annotator):
         for key in ("frame_ranks_", "coupling_"):
             if getattr(self, key, None) is not None:
                 arrays[f"fit/{key}"] = getattr(self, key)
-        decided, decided_meta = self._decision_arrays()
-        return arrays | decided, meta | decided_meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
+        return arrays, meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.function_ = KernelFunction(load_expansions(arrays, meta))
@@ -362,7 +360,6 @@ class OutputSVR(Annotator):
             if key != "label_means_":
                 setattr(self, key, value)
         if "rule" in meta:
-            self._restore_decisions(arrays, meta)
             return
         # of a model saved before these learned label sets
         means, flat, labels = (
@@ -376,7 +373,7 @@ class OutputSVR(Annotator):
             names = getattr(self, "label_names_", np.arange(len(means)))
             self.classes_ = np.asarray(names) if self.multilabel_ else np.array([-1, 1])
         frequency = means if self.multilabel_ else np.append(1 - means, means)
-        self.rule_ = ScoreRule.learn(frequency, meta["n_labeled"], None, False)
+        self._learn_rule(frequency, meta["n_labeled"])
 
 
 def _labels_of(y: Any) -> Any:

@@ -238,14 +238,12 @@ class TraceEmbedding(DecodingProjection):
         )
         decodes = labels is not None and self._decodes
         if labels is not None and decodes:
-            self._learn_outputs(labels if known is None else np.where(known, labels, 0.0), y, weights)
-            self._learn_rule(np.average(labels, axis=0, weights=weights), self.rule_.n_train)
+            given = self._learn_factor(labels, known, y, weights)
         learn = self._learner if decodes else None
         self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights, learn))
-        if labels is not None and decodes and not hasattr(self, "decoder_"):
-            self._fit_decoder(view, source, labels, weights)
         if labels is not None and decodes:
-            given = labels if known is None else np.where(known, labels, 0.0)
+            if not hasattr(self, "decoder_"):
+                self._fit_decoder(view, source, labels, weights)
             self._learn_row_decisions(views, given, weights, known)
 
     def _fit_rows(
@@ -277,10 +275,7 @@ class TraceEmbedding(DecodingProjection):
             options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
             self._learn(embed(problem_of, view, source, k, *options, weights=weights))
             if entry.labels:
-                own = 1.0 * labeled if weights is None else weights * labeled
-                self._learn_outputs(Y[labeled], y, own[labeled])
-                self._fit_decoder(view, source, Y, own)
-                self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
+                self._decode_labels(views, Y, y, labeled, weights)
 
     @property
     def _takes_unknown_classes(self) -> bool:

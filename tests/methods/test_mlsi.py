@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo.fit.krylov import Krylov
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.mlsi import MLSI
+from dmo.methods.morp import MLSI
 from dmo.stores import ViewSpec, create_features, open_features
 
 RNG = np.random.default_rng(0)

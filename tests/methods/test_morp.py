@@ -16,10 +16,10 @@ from dmo.fit.exact import Exact
 from dmo.kernels import RBF, Polynomial
 from dmo.labels.label_kernels import SequenceKernel, SetKernel
 from dmo.lowrank.approximations import Meka, Nystrom
-from dmo.methods.mlsi import MLSI
-from dmo.methods.morp import MORP
+from dmo.methods.morp import MLSI, MORP
 from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro
+from dmo.persistence import described, load, rebuilt
 from dmo.selection import sweep
 
 RNG = np.random.default_rng(0)
@@ -136,6 +136,15 @@ def test_engines_agree_at_full_rank_for_a_structured_output():
         np.testing.assert_allclose(np.abs(small.transform(NEW)), np.abs(exact.transform(NEW)), atol=1e-6)
 
 
+@pytest.mark.parametrize("kernel", [SetKernel("jaccard"), "rbf"], ids=["sets", "rbf"])
+def test_a_projection_of_a_label_kernel_is_saved_and_loaded(kernel, tmp_path):
+    model = morp(label_kernel=kernel).fit(X, Y)
+    model.save(str(tmp_path / "model.zarr"))
+    back = load(str(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(back.transform(NEW), model.transform(NEW))
+    assert back.label_kernel == kernel
+
+
 def test_a_label_kernel_is_its_matrix_whatever_its_name():
     words = ["".join("abc"[j % 3] for j in np.flatnonzero(row)) or "z" for row in Y]
     kernel = SequenceKernel(2)
@@ -233,10 +242,7 @@ def test_where_the_kernel_lives_does_not_matter(storage):
 def test_arrays_and_meta_are_the_model(model):
     """What a model store keeps: `save` and `load` go through these two."""
     model = clone(model).fit(X, Y)
-    arrays, meta = model._arrays()
-    back = clone(model)
-    back.view_widths_, back.n_features_in_ = model.view_widths_, model.n_features_in_
-    back._restore(arrays, meta)
+    back = rebuilt(*described(model))
     np.testing.assert_array_equal(back.transform(NEW), model.transform(NEW))
     if hasattr(model, "decision_function"):
         np.testing.assert_array_equal(back.decision_function(NEW), model.decision_function(NEW))
