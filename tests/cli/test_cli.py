@@ -225,7 +225,9 @@ def test_annotate_reads_no_labels(work, tmp_path):
     given = work / "m.zarr", tmp_path / "f.zarr"
     run("annotate", *given, tmp_path / "a.zarr", "--top", TOP)
     run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "b.zarr", "--top", TOP)
-    np.testing.assert_array_equal(stores.open_results(tmp_path / "a.zarr")[:], stores.open_results(tmp_path / "b.zarr")[:])
+    np.testing.assert_array_equal(
+        stores.open_results(tmp_path / "a.zarr")[:], stores.open_results(tmp_path / "b.zarr")[:]
+    )
     run("evaluate", *given, code=2)
 
 
