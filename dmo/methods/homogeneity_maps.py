@@ -332,7 +332,10 @@ def alternating_least_squares(
     #
     # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33].
     first = np.random.default_rng(random_state).standard_normal((n, k))
-    kept: tuple[np.ndarray | None, list[float]] = None, []  # what the last whole step gave, if workers are lost in the next
+    kept: tuple[np.ndarray | None, list[float]] = (
+        None,
+        [],
+    )  # what the last whole step gave, if workers are lost in the next
 
     def search(placed: Placed) -> Eigenpairs:
         nonlocal kept
