@@ -12,7 +12,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version  # most of the time that this package takes to import
 
-        return version("dmo-learn")
+        return globals().setdefault(name, version("dmo-learn"))
     try:
         return _public(name)
     except AttributeError:

@@ -46,6 +46,13 @@ class Rows(RowSource, Protocol):
         """Type of the entries."""
 
 
+class ByRows:
+    """The base class of the row sources of this package."""
+
+    def __len__(self: RowSource) -> int:
+        return self.shape[0]  # type: ignore[no-any-return]
+
+
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Rows in memory."""
 _REST = 1 << 28  # bytes of a chunk that are kept for the next block
@@ -59,7 +66,7 @@ def row_blocks(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-class RowMask:
+class RowMask(ByRows):
     """Rising row numbers, held and sent as one bit for every row that they are chosen from; read as an array of numbers.
 
     index (m,)
@@ -71,9 +78,6 @@ class RowMask:
         self._bits = np.packbits(bits).reshape(-1, _BITS // 8)
         self._before = np.concatenate([[0], np.cumsum(np.count_nonzero(bits.reshape(-1, _BITS), axis=1))])
         self.shape, self.nbytes = (len(index),), self._bits.nbytes + self._before.nbytes
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: Any) -> np.ndarray:
         if isinstance(where, slice):
@@ -96,7 +100,7 @@ class RowMask:
 
 
 @dataclass(frozen=True, eq=False)
-class Subset:
+class Subset(ByRows):
     """Some rows of a row source, in the order of `index`, without reading the others.
 
     source (n, d); index (m,)
@@ -132,9 +136,6 @@ class Subset:
         """The source's."""
         return self.source.dtype
 
-    def __len__(self) -> int:
-        return len(self.index)
-
     def __getitem__(self, where: slice) -> Block:
         picked = self.index[where]
         if len(picked) == 0:
@@ -158,7 +159,7 @@ def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsOf:
+class RowsOf(ByRows):
     """A row source that reads another one, and says something of its rows or does something to them.
 
     source (n, d)
@@ -185,9 +186,6 @@ class RowsOf:
     def chunks(self) -> Any:
         """The source's, if it has some."""
         return getattr(self.source, "chunks", None)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> Block:
         return rows(self.source, where)
@@ -224,7 +222,7 @@ def _gather(source: Rows, picked: np.ndarray) -> Block:
     for run in np.split(rising, np.flatnonzero(np.diff(rising // _chunk_rows(source))) + 1):
         low = int(run[0])
         parts.append(rows(source, slice(low, int(run[-1]) + 1))[run - low])
-    return _stacked(parts)[np.argsort(order)]
+    return stacked(parts)[np.argsort(order)]
 
 
 def _chunk_rows(source: Rows) -> int:
@@ -281,7 +279,7 @@ class InOrder:
             start += parts[0].shape[0]
         if start < where.stop:
             parts.append(rows(self.source, slice(start, _chunk_end(self.source, where.stop - 1))))
-        block = parts[0] if len(parts) == 1 else _stacked(parts)
+        block = stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
         # a copy where it is the smaller part, not to hold the block as well
@@ -290,8 +288,16 @@ class InOrder:
         return block[: where.stop - where.start]
 
 
-def _stacked(parts: Sequence[Block]) -> Block:
+def stacked(parts: Sequence[Any]) -> Any:
+    """Row blocks, all dense or all CSR, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
     return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+def dense(block: Any) -> np.ndarray:
+    """A row block as a NumPy array."""
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
@@ -343,21 +349,18 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 
     source (n, d); down (k,); across (l,) -> (k, l)
     """
-    first, second = _span(down), _span(across)
-    chunks = getattr(source, "chunks", None)
-    if not chunks or isinstance(source, np.ndarray) or scipy.sparse.issparse(source) or hasattr(source, "compute"):
-        given: Any = source
-        in_parts = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
-        block: Any = (given[first] if in_parts else rows(Subset(given, down)))[:, second]
-        block = _computed(block) if hasattr(block, "compute") else block
-        return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
-    two_axes: Any = source
+    given: Any = source
+    first, second, chunks = _span(down), _span(across), getattr(source, "chunks", None)
+    by_rows = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
+    if by_rows or not chunks:
+        block: Any = (given[first] if by_rows else rows(Subset(given, down)))[:, second]
+        return dense(_computed(block) if hasattr(block, "compute") else block)
     if isinstance(first, slice) and isinstance(second, slice):
-        return np.asarray(two_axes[first, second])
+        return np.asarray(given[first, second])
     out = np.empty((len(down), len(across)), source.dtype)
     for here, some in _chunk_runs(down, chunks[0]):
         for there, others in _chunk_runs(across, chunks[1]):
-            part = two_axes[some.min() : some.max() + 1, others.min() : others.max() + 1]
+            part = given[some.min() : some.max() + 1, others.min() : others.max() + 1]
             out[np.ix_(here, there)] = part[np.ix_(some - some.min(), others - others.min())]
     return out
 

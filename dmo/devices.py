@@ -51,9 +51,8 @@ def moved(block: Any) -> Any:
     module, _, device = str(wanted).partition(":")
     try:
         library = importlib.import_module(module)
-        if (
-            block.dtype.kind != "f" or block.dtype.itemsize < 4
-        ):  # torch has no uint16, CuPy and others no half precision
+        # torch has no uint16, CuPy and others no half precision
+        if block.dtype.kind != "f" or block.dtype.itemsize < 4:
             block = block.astype(np.float32 if block.dtype.itemsize <= 2 else np.float64)
         found = library.asarray(np.ascontiguousarray(block))
         space = array_api_compat.array_namespace(found)

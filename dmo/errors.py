@@ -13,7 +13,7 @@ class UserError(ValueError):
     """A user's mistake, in arguments, files or stores; its message says what, got, needed and cure in one sentence.
 
     It is a ValueError, as scikit-learn's contract asks. Every other exception is a fault of the program or of the
-    machine; `dmo.workflows.exits` tells them apart.
+    machine; `dmo.workflows.program` tells them apart.
 
     Examples
     --------

@@ -74,27 +74,27 @@ class KernelPart(_Part):
         return set(self.kernel.kernels)
 
 
-class FactorPart(_Part):
+class _ViewPart(_Part):
+    """What a function of one view describes."""
+
+    view: str
+
+    def views(self) -> set[str]:
+        """Name the views that it reads."""
+        return {self.view}
+
+
+class FactorPart(_ViewPart):
     """What `FactorExpansion.to_arrays` describes."""
 
-    view: str
     map: Map
 
-    def views(self) -> set[str]:
-        """Name the views that it reads."""
-        return {self.view}
 
-
-class LinearPart(_Part):
+class LinearPart(_ViewPart):
     """What `LinearExpansion.to_arrays` describes."""
 
-    view: str
     map: None = None
     kernel: None = None
-
-    def views(self) -> set[str]:
-        """Name the views that it reads."""
-        return {self.view}
 
 
 class Rule(_Closed):

@@ -28,27 +28,18 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
     """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s."""
     # Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a
     # line, unless `brief`.
-    from rich.console import Console  # a library that shows no bar starts without it
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress  # a library that shows no bar starts without it
+    from rich.console import Console
 
     columns = (
-        TextColumn("{task.description:<28}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description:<28}", markup=False),
+        *(progress.BarColumn(), progress.MofNCompleteColumn()),
+        *(progress.TimeElapsedColumn(), progress.TimeRemainingColumn()),
     )
     seconds: dict[str, float] = {}
     console = console or Console(stderr=True)
     hidden = disable or (brief and not console.is_terminal)
-    with Progress(*columns, console=console, disable=hidden) as display:
+    with progress.Progress(*columns, console=console, disable=hidden) as display:
         tokens = _display.set(display), _seconds.set(seconds)
         ended = threading.Event()
         lines = threading.Thread(target=_tell_lines, args=(display, ended), daemon=True)

@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -26,6 +26,11 @@ _STRIPS, _LEAST_WORK = 8, 1 << 26  # of a product, and the multiplications from 
 @lru_cache(maxsize=1)
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
+
+
+def blas_limited(threads: int | None) -> AbstractContextManager[Any]:
+    """A context in which BLAS has so many threads; None: as many as before."""
+    return _blas().limit(limits=threads)  # looking for the libraries anew takes 5 to 10 ms
 
 
 def thread_count(n_threads: int | None = None) -> int:
@@ -50,9 +55,9 @@ def is_single_blas() -> bool:
     return max(_blas_threads(), default=1) == 1
 
 
-def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
+def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None:
     """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
-    threads = 1 if n <= least else thread_count(n_threads)  # to look for BLAS's takes longer than a row
+    threads = 1 if n <= least else thread_count()  # to look for BLAS's takes longer than a row
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -82,7 +87,7 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
 
     # a context each: progress, checkpoints and names of estimators are known to the tasks, and no context runs twice
     runs = [copy_context() for _ in items]
-    with _blas().limit(limits=1):  # looking for the libraries anew takes 10 ms
+    with blas_limited(1):
         if threads == 1:
             return [run.run(alone, item) for run, item in zip(runs, items, strict=True)]
         with ThreadPoolExecutor(threads) as pool:
@@ -103,13 +108,23 @@ def reuse_memory() -> None:
 
 
 @contextmanager
+def given(threads: int | None) -> Iterator[None]:
+    """Give compiled loops so many threads; None: as many as they had."""
+    token = _threads.set(_threads.get() if threads is None else thread_count(threads))
+    try:
+        yield
+    finally:
+        _threads.reset(token)
+
+
+@contextmanager
 def single_blas(threads: int | None = None) -> Iterator[None]:
     """Give BLAS one thread, and `in_threads`, `product` and compiled loops so many, or those that BLAS had."""
     # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
     # spinning, and on a machine with other work for what the other work takes.
     token = _threads.set(thread_count(threads))
     try:
-        with _blas().limit(limits=1):
+        with blas_limited(1):
             yield
     finally:
         _threads.reset(token)

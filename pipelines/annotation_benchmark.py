@@ -39,7 +39,6 @@ from experiments import data_folder, kept, labeled_features, write_table
 from dmo import KGHA, FastTag, MultiViewRidge, NeighborVotes, TraceEmbedding
 from dmo.blocks import Subset, row_blocks, rows
 from dmo.datasets import ingest
-from dmo.datasets.writing import write
 from dmo.decide.score_rule import unseen_last
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.errors import UserError
@@ -113,7 +112,7 @@ class Lookup(Kernel):
     def diagonal(self, x: np.ndarray) -> np.ndarray:
         return np.ones(len(x), np.float32)
 
-    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Lookup]:
+    def gram(self, X: Any, dtype: Any, random_state: Any) -> tuple[np.ndarray, Lookup]:
         x = self.prepare(X)
         return self.tile(x, x).astype(dtype, copy=False), self
 
@@ -164,7 +163,7 @@ class Candidate:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
     options = parser().parse_args(arguments)
     return run_pipeline(__file__, options, lambda run: experiment(options))
 
@@ -208,9 +207,9 @@ def experiment(options: argparse.Namespace) -> None:
 def make(name: str, data: Path, work: Path, path: Path) -> None:
     """Write the feature store of a set."""
     if name == "digits":
-        from dmo.demo.digits import digits_source
+        from dmo.demo.digits import digits_samples
 
-        write(digits_source(), path)
+        digits_samples().write(path)
     elif name == "scenes":
         sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # where the tests have them
         from scenes import draw_images

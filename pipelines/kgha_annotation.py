@@ -124,7 +124,7 @@ class Samples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
     options = parser().parse_args(arguments)
     if options.protocol == "paper":
         return run_pipeline(__file__, options, lambda _: run_paper(options))
@@ -207,10 +207,9 @@ def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.Feat
 
 def ingest_digits(path: Path) -> None:
     """Write the digits inside scikit-learn as a feature store."""
-    from dmo.datasets.writing import write
-    from dmo.demo.digits import digits_source
+    from dmo.demo.digits import digits_samples
 
-    write(digits_source(), path)
+    digits_samples().write(path)
 
 
 def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> dict[str, str]:

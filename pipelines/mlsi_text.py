@@ -106,7 +106,7 @@ def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, fl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiments; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the stores, tables and figures")
     made.add_argument("--data", default=data_folder(), help="folder that has reuters21578 and rcv1")

@@ -339,7 +339,7 @@ def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiments; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, tables and figures")
     made.add_argument("--data", default=data_folder(), help="folder that has reuters21578")

@@ -104,7 +104,7 @@ def tune(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figure")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")

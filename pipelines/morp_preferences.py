@@ -113,7 +113,7 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figures")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")

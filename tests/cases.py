@@ -141,10 +141,6 @@ def scaled(inner: Case, factor: float) -> Case:
     return Case(factor * inner.operator, factor * inner.matrix, factor * inner.cross, inner.raw, inner.tol)
 
 
-def shifted(inner: Case, c: float) -> Case:
-    return Case(inner.operator.shift(c), inner.matrix + c * np.eye(N), inner.cross, inner.raw, inner.tol)
-
-
 def added(left: Case, right: Case) -> Case:
     raw, tol = left.raw + right.raw, max(left.tol, right.tol)
     return Case(left.operator + right.operator, left.matrix + right.matrix, left.cross + right.cross, raw, tol)
@@ -165,12 +161,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "sum": lambda: added(dense(np.float64), low_rank(np.float64)),
     "sum-mixed": lambda: added(tiles(False, np.float32), low_rank(np.float64)),
     "scaled": lambda: scaled(dense(np.float64), -0.7),
-    "shifted": lambda: shifted(dense(np.float32), 0.3),
     "centered32": lambda: centered(dense(np.float32)),
     "centered64": lambda: centered(tiles(True, np.float64)),
     "centered-sum": lambda: centered(added(dense(np.float64), low_rank(np.float64))),
     "sum-of-centered": lambda: added(centered(dense(np.float64)), centered(low_rank(np.float64))),
-    "shifted-scaled-centered": lambda: shifted(scaled(centered(dense(np.float64)), 3.0), 0.1),
+    "scaled-centered": lambda: scaled(centered(dense(np.float64)), 3.0),
 }
 
 

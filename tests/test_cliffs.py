@@ -255,7 +255,7 @@ OTHERS = {
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.search.LABELS_SHOWN
-        cli.session.WIDTH cli.tune._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
+        cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
         report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
@@ -264,12 +264,12 @@ OTHERS = {
         workflows.tuning._CURVE
     """,
     "limits and parts of files and requests": """
-        blocks._REST cli.serve._CONNECTIONS cli.serve._HEAD cli.serve._PATIENCE datasets.ingest_files._LARGE
+        blocks._REST cli.serve._CONNECTIONS cli.serve._HEAD cli.serve._PATIENCE datasets.files._LARGE
         datasets.ingest._LARGEST datasets.ingest._LONGEST features.embedding.LARGEST features.images.LARGEST
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
-        formats.delimited._CELLS formats.delimited._BYTES datasets.ingest_files._ROWS
+        formats.delimited._CELLS formats.delimited._BYTES datasets.files._ROWS
         formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
         formats.matlab.HEADER formats.matlab.MATRIX formats.matlab.ROWS_PER_BYTE formats.matlab.USERBLOCK
@@ -285,8 +285,8 @@ OTHERS = {
         stores.checkpoints.SHARE stores.checkpoints._SPEED
     """,
     "exit codes, versions and positions": """
-        methods.base._COLUMN methods.base._ROW workflows.exits.DAMAGED workflows.exits.FAILED
-        workflows.exits.INTERRUPTED workflows.exits.TERMINATED workflows.exits.WRONG
+        methods.base._COLUMN methods.base._ROW workflows.program.DAMAGED workflows.program.FAILED
+        workflows.program.INTERRUPTED workflows.program.TERMINATED workflows.program.WRONG
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
@@ -315,7 +315,7 @@ OTHERS = {
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
-        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS
+        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS methods.homogeneity_moments._TERMS
         methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
         methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
@@ -337,9 +337,9 @@ OTHERS = {
         methods.view_weights._JITTER methods.view_weights._REVIVED
     """,
     "rows or entries at a time": """
-        methods.annotator._ENTRIES linalg.factors._STRIP linalg.operators._STRIP
+        methods.annotator._ENTRIES linalg.factors._STRIP linalg.factors._FIRST linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.writing._BLOCK datasets.writing._NARROW datasets.writing._LARGEST
+        datasets.samples._BLOCK datasets.samples._NARROW datasets.samples._LARGEST
         decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
         methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES

@@ -33,7 +33,7 @@ import dmo
 from dmo import Exact, Meka, Nystrom, UserError
 from dmo.cli.app import ESTIMATORS as NAMED
 from dmo.cli.app import app
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.parameters import places
 from dmo.select.sweeps import sweep
 from dmo.stores import open_results
@@ -415,9 +415,10 @@ def store(name: str) -> str:
     """A feature store of the samples in the form that an estimator takes, the new ones as its split "test"."""
     case = Case(name, "memory")
     rows = case.shape(np.vstack([case.X, case.later]))
-    source = Source(rows if isinstance(rows, dict) else {"x": rows}, data()["labels"], counts={"train": N, "test": NEW})
+    views, split = rows if isinstance(rows, dict) else {"x": rows}, np.repeat(["train", "test"], [N, NEW])
+    source = Samples(views, data()["labels"], split=split)
     path = folder() / f"{name}.features.zarr"
-    write(source, str(path))
+    source.write(str(path))
     return str(path)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 import dmo
 from dmo.cli.commands import START, Lazy, LazyGroup, lazy_group
-from dmo.workflows import exits
+from dmo.workflows.program import terminable, told
 
 COMMANDS = {
     "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
@@ -93,9 +90,9 @@ def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:
     return {name: Lazy(target, estimator=ESTIMATORS[name]) for name in names}
 
 
-fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.fit:fit_command", ESTIMATORS))
-plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.plan:plan_command", ESTIMATORS))
-tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.tune:tune_command", TUNED))
+fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.learn:fit_command", ESTIMATORS))
+plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.learn:plan_command", ESTIMATORS))
+tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.learn:tune_command", TUNED))
 
 
 class Commands(LazyGroup):
@@ -104,27 +101,12 @@ class Commands(LazyGroup):
     path, entries, example = "dmo", COMMANDS, "dmo info FILE"
 
     def make_context(self, *args: Any, **given: Any) -> Any:
-        with _sentences():
+        with told("dmo"):
             return super().make_context(*args, **given)
 
     def invoke(self, ctx: Any) -> Any:
-        with _sentences(ctx.params.get("debug")), exits.terminable():
+        with told("dmo", bool(ctx.params.get("debug"))), terminable():
             return super().invoke(ctx)
-
-
-@contextmanager
-def _sentences(debug: bool | None = False) -> Iterator[None]:
-    """End the program with the sentence and the code of an error of this block that a user can cause."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt) as error:
-        code = exits.code(error)
-        if code is None or isinstance(error, BrokenPipeError):
-            raise
-        if debug:
-            traceback.print_exc()
-        print(f"dmo: {exits.sentence(error)}", file=sys.stderr)
-        raise typer.Exit(code) from error
 
 
 app = typer.Typer(

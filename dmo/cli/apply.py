@@ -24,6 +24,7 @@ from dmo.workflows.apply import (
     Columns,
     as_csv,
     chances,
+    check_chances,
     check_rows_output,
     checked_top,
     finished_rows,
@@ -126,9 +127,8 @@ def annotate(
         applied = open_applied(model, features, split, "test", SCORES)
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
-        if proba and (csv is None or real):
-            cure = "leave it out: there are numbers, no labels" if real else "pass --csv too"
-            raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
+        if proba:
+            check_chances(applied.model, csv is not None)
         place.enter_context(connect(scheduler))
         values, width = real or scores, 0 if real else applied.model.most_labels(asked)
 
@@ -168,36 +168,23 @@ def annotate(
             if proba:
                 chance = rows_of(applied, lambda views: np.asarray(applied.model.predict_proba(views)), "probabilities")
                 columns = Columns(chances(names), chance)
-            record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
+            record["examples"] = dict(zip(applied.ids[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
-                write_csv(Path(csv), as_csv(applied.ids(), words, "\r\n", columns), overwrite)
+                write_csv(Path(csv), as_csv(applied.ids, words, "\r\n", columns), overwrite)
                 record |= {"bytes": os.path.getsize(csv)} | run.costs() if text else {"csv": csv}
     _show_rows(record, "annotation")
 
 
 def _show_rows(record: Mapping[str, Any], what: str) -> None:
-    rows = [
-        ("samples", str(record["n_samples"]) + (f" of split {record['split']}" if record["split"] else "")),
-        ("columns", str(record["columns"])),
-        ("size", amount(record["bytes"])),
-    ]
-    if "plan" in record:
-        plan = [*rows, ("blocks", str(record["plan"]["blocks"]))]
-        show(record, plan, f"plan of the {what}; nothing was written")
-        return
     split = f" of split {record['split']}" if record["split"] else ""
-    parts = f"{what} of {record['n_samples']} samples{split}, {record['columns']} columns", _first(record)
-    line = in_a_line(record, f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}", *parts)
-    show(record, [*rows, *cost_rows(record)], f"{what} in {record['out']}", line)
-    if run_options().verbose and record.get("examples"):
-        first = [(sample, ", ".join(words)) for sample, words in record["examples"].items()]
-        grid("first samples", ["sample", "labels, best first"], first, numbers=False)
-
-
-def _first(record: Mapping[str, Any]) -> str:
-    """The labels of the first sample, in words."""
-    sample, words = next(iter(record.get("examples", {}).items()), ("", []))
-    return f"first {sample}: {', '.join(words)}" if words else ""
+    rows = [("samples", f"{record['n_samples']}{split}"), ("columns", str(record["columns"]))]
+    rows += [
+        ("size", amount(record["bytes"])),
+        *([("blocks", str(record["plan"]["blocks"]))] if "plan" in record else []),
+    ]
+    out = f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}"
+    said = f"{what} of {record['n_samples']} samples{split}, {record['columns']} columns"
+    _tell(record, rows, what, f"{what} in {record['out']}", "sample", out, said)
 
 
 def annotate_folder(request: workflows.images.Folder, scheduler: str | None) -> None:
@@ -206,18 +193,6 @@ def annotate_folder(request: workflows.images.Folder, scheduler: str | None) -> 
     with session() as run, connect(scheduler):
         record = workflows.images.annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
-    if request.dry_run:
-        show(record, _rows(record), "plan of the annotation; nothing was written")
-        return
-    line = in_a_line(record, request.out, f"labels of {record['n_images']} images", _first(record))
-    costs = cost_rows(record)
-    show(record, [*_rows(record), *costs], f"annotation of {request.folder} in {request.out}", line)
-    if run_options().verbose:
-        first = [(name, ", ".join(labels)) for name, labels in record["examples"].items()]
-        grid("first images", ["image", "labels, best first"], first, numbers=False)
-
-
-def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("images", str(record["n_images"])), ("new or changed", str(record["new"]))]
     rows.append(("labels each", "as learned" if record["top"] is None else str(record["top"])))
     if record.get("unreadable"):
@@ -225,4 +200,19 @@ def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     seconds = record.get("stages", {}).get("annotate images")
     if seconds and record["new"]:
         rows.append(("speed", f"{record['new'] / seconds:.1f} images a second"))
-    return rows
+    title, said = f"annotation of {request.folder} in {request.out}", f"labels of {record['n_images']} images"
+    _tell(record, rows, "annotation", title, "image", request.out, said)
+
+
+def _tell(
+    record: Mapping[str, Any], rows: list[tuple[str, str]], what: str, title: str, one: str, out: str, said: str
+) -> None:
+    """The plan, or what was written with the labels of the first, each of which is `one`."""
+    if "seconds" not in record:
+        show(record, rows, f"plan of the {what}; nothing was written")
+        return
+    first = [(name, ", ".join(words)) for name, words in record.get("examples", {}).items()]
+    example = f"first {first[0][0]}: {first[0][1]}" if first and first[0][1] else ""
+    show(record, [*rows, *cost_rows(record)], title, in_a_line(record, out, said, example))
+    if run_options().verbose and first:
+        grid(f"first {one}s", [one, "labels, best first"], first, numbers=False)

@@ -1,18 +1,20 @@
-"""Groups of commands whose modules are imported when a command is called: `dmo --help` imports none of them."""
+"""Groups of commands whose modules are imported when a command is called (`dmo --help` imports none); options of every run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dmo.errors import meant
+from dmo.workflows.program import FLAGS, HELP, RunOptions, running
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,13 @@ class LazyGroup(CommandFirst):
         return name, command_of(self.entries[name], f"{self.path} {name}"), rest
 
 
-@cache
+@functools.cache
 def command_of(entry: Lazy, program: str) -> Any:
     """The command of an entry, with the options that every run has; `program`: what it is called in a log."""
-    from dmo.cli.options import offer_run_options, offering  # what a stand-in does without
-
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):
-        offer_run_options(found, program)  # a lazy group has none, its commands get them when they are loaded
+        for command in found.registered_commands:  # a lazy group has none, its commands come here when they are loaded
+            command.callback = offering(command.callback, f"{program} {command.name}")
         return typer.main.get_command(found)
     made = typer.Typer(add_completion=False)
     made.command(name)(offering(found, program))
@@ -119,3 +120,43 @@ def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer
 
 def _nothing() -> None:
     """A group does nothing by itself."""
+
+
+_ANYWHERE = ("log", *FLAGS)
+"""Options of commands that run in this process alone."""
+
+
+def offering(callback: Any, program: str) -> Callable[..., Any]:
+    """`callback` with the parameters of `RunOptions` added to its own: those of workers where it says where it runs."""
+    own = inspect.signature(callback, eval_str=True).parameters
+    added = [_parameter(name) for name in HELP if name in _ANYWHERE or "scheduler" in own]
+
+    @functools.wraps(callback)
+    def command(*args: Any, **given: Any) -> Any:
+        options = RunOptions(**{p.name: given.pop(p.name) for p in added})
+        with running(options, program):
+            return callback(*args, **given)
+
+    del command.__wrapped__  # type: ignore[attr-defined]
+    return signed(command, [*own.values(), *added])
+
+
+def signed(command: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
+    """`command` as a function of these parameters."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    """An option of every run."""
+    flag, kind = name in FLAGS, int if name in ("workers", "worker_threads") else str
+    short = [f"-{name[0]}"] if name in FLAGS[1:] else []
+    about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel="Run")
+    annotation: Any = Annotated[bool, about] if flag else Annotated[kind | None, about]
+    return keyword(name, annotation, default=False if flag else None)
+
+
+def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """The parameter of a command that is an option."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -14,8 +14,7 @@ from dmo import report, stores, workflows
 from dmo.blocks import rows
 from dmo.cli.evaluate import percent
 from dmo.cli.session import grid, say, show
-from dmo.datasets.writing import write
-from dmo.demo.digits import digits_source
+from dmo.demo.digits import digits_samples
 from dmo.errors import amount
 from dmo.progress import stage
 from dmo.workflows.apply import SCORES, open_applied, write_rows
@@ -56,7 +55,7 @@ def demo(
     features, annotations = str(out / "digits.zarr"), str(out / "annotations.zarr")
     models = {name: str(out / f"{name.lower()}.zarr") for name in methods()}
     with session() as run:
-        store = write(digits_source(N_TRAIN), features, overwrite=Path(features).exists())
+        store = digits_samples(N_TRAIN).write(features, overwrite=Path(features).exists())
         training = workflows.fitting.open_training(store)
         for name, model in methods().items():
             with stage(f"{name}: fit", 1) as advance:

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 import dmo
+from dmo.cli.commands import keyword
 from dmo.errors import ENGINES, UserError
 
 
@@ -100,9 +101,9 @@ class Option:
         if self.members == (True, False) and not several:
             kind: Any = Annotated[bool | None, typer.Option(f"{self.flag}/--no-{self.flag[2:]}", **about)]
         else:
-            option = typer.Option(self.flag, metavar=self.metavar, **about)
-            kind = Annotated[list[str] | None if self.by_view else str | None, option]
-        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            valued = typer.Option(self.flag, metavar=self.metavar, **about)
+            kind = Annotated[list[str] | None if self.by_view else str | None, valued]
+        return keyword(self.name, kind)
 
 
 def _written(value: Any) -> str:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 import typer
 
-from dmo import stores, workflows
+from dmo.cli.info import written
 from dmo.cli.options import Overwrite, Scheduler
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
-from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, append_images, extract, list_images
+from dmo.features import SETS, Embedding, Extraction, Extractor, Listing, Recipe, append_images, extract, list_images
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
-from dmo.workflows.program import Session, free, say_unreadable, session
+from dmo.workflows.program import Session, begin, say_unreadable, session
 
 SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
 Unreadable = Annotated[
@@ -65,10 +64,10 @@ def extract_command(
     # same; workers see the images and the store at the same paths.
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
-    recipe = workflows.images.model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
+    recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)
     with session() as run, ExitStack() as place:
-        if not append and free(store, overwrite, "features") and not overwrite:
-            run.note(f"{store} is unfinished: going on with the blocks that are missing")
+        if not append:
+            begin(run, store, overwrite)
         listing = list_images(folder, labels)
         if test_share is not None:
             listing = listing.with_test_share(test_share)
@@ -81,11 +80,7 @@ def extract_command(
                 listing, store, recipe, unreadable=unreadable, threads=threads, block=block, overwrite=overwrite
             )
         say_unreadable(run, done.unreadable)
-    record = _record(done, listing, folder, store) | run.costs()
-    (_, images), *rows = _rows(record, run.verbose)
-    known = [f"labels {value}" for name, value in rows if name == "labels"]
-    line = in_a_line(record, store, f"{images} images", *known, f"{len(record['views'])} views")
-    show(record, [("images", images), *rows], f"images of {folder}", line)
+    _report(run, done, listing, folder, store)
 
 
 def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | None) -> Recipe:
@@ -110,39 +105,24 @@ def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
             run.note(f"{len(kept)} {what}: {', '.join(kept[:5])}{more}")
 
 
-def _record(done: Extraction, listing: Listing, folder: str, path: str) -> dict[str, Any]:
-    store = done.store
-    labels, split = store.labels, store.split
-    kind = "targets" if store.real_labels else "classes" if store.class_labels else "labels"
-    return {
-        "label_kind": None if labels is None else kind,
+def _report(run: Session, done: Extraction, listing: Listing, folder: str, path: str) -> None:
+    record, (images, *labels) = written(done.store, path, "image")
+    record |= {
+        "label_kind": listing.kind if labels else None,
         "folder": folder,
-        "store": path,
-        "n_samples": store.n_samples,
-        "n_labels": None if labels is None else int(labels.shape[1]),
-        "labels_per_sample": None if labels is None else round(float(np.nansum(labels, axis=1).mean()), 4),
-        "split": None if split is None else {name: int((split == name).sum()) for name in sorted(set(split.tolist()))},
-        "views": {name: int(view.shape[1]) for name, view in store.views.items()},
-        "fingerprint": store.provenance["parameters"]["fingerprint"],
+        "views": {name: int(view.shape[1]) for name, view in done.store.views.items()},
+        "fingerprint": done.store.provenance["parameters"]["fingerprint"],
         "unreadable": done.unreadable,
         "unlisted": list(listing.unlisted),
         "absent": list(listing.absent),
         "resumed_blocks": done.resumed,
-        "bytes": stores.describe(path)["bytes"],
+        **run.costs(),
     }
-
-
-def _rows(record: dict[str, Any], verbose: bool) -> list[tuple[str, str]]:
-    split = ", ".join(f"{count} {name}" for name, count in (record["split"] or {}).items())
-    rows = [("images", f"{record['n_samples']}" + (f" ({split})" if split else ""))]
-    if record["unreadable"]:
-        rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
-    if record["n_labels"] is not None:
-        per = record["labels_per_sample"]
-        words = {"classes": "classes, one an image", "targets": "real targets"}.get(record["label_kind"])
-        rows.append(("labels", f"{record['n_labels']}, {words or f'{per:.2f} an image'}"))
+    rows = [images, *([("unreadable", f"{len(done.unreadable)}, left out")] if done.unreadable else []), *labels]
     rows += [(f"view {name}", f"{width} features") for name, width in record["views"].items()]
-    seconds = record["stages"].get("describe images")
-    if seconds:
+    if seconds := record["stages"].get("describe images"):
         rows.append(("speed", f"{record['n_samples'] / seconds:.1f} images a second"))
-    return [*rows, ("size", amount(record["bytes"])), *cost_rows(record), ("store", record["store"])]
+    rows += [("size", amount(record["bytes"])), *cost_rows(record), ("store", path)]
+    known = [f"labels {value}" for _, value in labels]
+    line = in_a_line(record, path, f"{images[1]} images", *known, f"{len(record['views'])} views")
+    show(record, rows, f"images of {folder}", line)

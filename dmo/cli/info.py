@@ -13,8 +13,7 @@ from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
 from dmo.errors import amount
-from dmo.workflows.exits import DAMAGED
-from dmo.workflows.program import session
+from dmo.workflows.program import DAMAGED, session
 
 Rows = list[tuple[str, str]]
 
@@ -114,6 +113,21 @@ def _splits(split: Any) -> str:
     if not isinstance(split, Mapping) or "shape" in split:
         return ""
     return " (" + ", ".join(f"{count} {name}" for name, count in split.items()) + ")"
+
+
+def written(store: dmo.stores.FeatureStore, path: str, one: str) -> tuple[dict[str, Any], Rows]:
+    """What stands in a feature store that was made at a path, of which each sample is `one`: as a record, and in words."""
+    labels, split = store.labels, store.split
+    each = None if labels is None else round(float(np.nansum(labels, axis=1).mean()), 4)
+    record = {"store": path, "n_samples": store.n_samples, "bytes": dmo.stores.describe(path)["bytes"]}
+    record |= {"n_labels": None if labels is None else int(labels.shape[1]), "labels_per_sample": each}
+    record["split"] = None if split is None else {name: int((split == name).sum()) for name in sorted(store.splits)}
+    rows = [(f"{one}s", f"{store.n_samples}{_splits(record['split'])}")]
+    if labels is not None:
+        article = "an" if one == "image" else "a"
+        words = f"classes, one {article} {one}" if store.class_labels else f"{each:.2f} {article} {one}"
+        rows.append(("labels", f"{labels.shape[1]}, {'real targets' if store.real_labels else words}"))
+    return record, rows
 
 
 def _kernel(found: Mapping[str, Any]) -> Rows:

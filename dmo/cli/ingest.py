@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +13,13 @@ import typer
 from dmo import stores
 from dmo.blocks import presence
 from dmo.cli.commands import CommandFirst
+from dmo.cli.info import written
 from dmo.cli.options import Block, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
-from dmo.datasets.writing import write
-from dmo.demo.digits import digits_source
+from dmo.demo.digits import digits_samples
 from dmo.errors import UserError, amount
-from dmo.workflows.program import Session, free, session
+from dmo.workflows.program import Session, begin, session
 
 
 class _Ingest(CommandFirst):
@@ -53,18 +54,13 @@ def _card(
 ) -> None:
     name = str(ctx.info_name)
     chosen = [view for part in views or () for view in part.split(",") if view] or None
-
-    def make() -> stores.FeatureStore:
-        options: dict[str, Any] = {"checksums": checksums, "fetch": fetch, "block": block, "overwrite": overwrite}
-        return ingest(name, folder, store, views=chosen, **options)
-
-    _run(make, store, overwrite)
+    _run(partial(ingest, name, folder, views=chosen, checksums=checksums, fetch=fetch), store, block, overwrite)
 
 
 @ingest_app.command("digits")
 def _digits(store: Store, block: Block = None, overwrite: Overwrite = False) -> None:
     """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
-    _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite)
+    _run(digits_samples().write, store, block, overwrite)
 
 
 @ingest_app.command("files")
@@ -113,7 +109,7 @@ def _files(
         arguments["labels"] = label_names_in(label_columns) if label_columns is not None else _one_or_by_split(labels)
         arguments |= {"label_names": label_names, "id": id, "split": split_column, "test_share": test_share}
         arguments |= {"text": text or (), "separator": separator, "how": how}
-    _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite)
+    _run(partial(ingest_files, **arguments), store, block, overwrite)
 
 
 def _pair(option: str, entry: str) -> tuple[str, str]:
@@ -156,42 +152,25 @@ def _one_or_by_split(entries: Sequence[str] | None) -> Any:
     return dict(_pair("--labels", entry) for entry in entries)
 
 
-def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool) -> None:
+def _run(make: Callable[..., stores.FeatureStore], path: str, block: int | None, overwrite: bool) -> None:
     with session() as run:
-        if free(path, overwrite, "features") and not overwrite:
-            run.note(f"{path} is unfinished: going on with the blocks that are missing")
-        store = make()
+        begin(run, path, overwrite)
+        store = make(store=path, block=block, overwrite=overwrite)
     _report(run, store, path)
 
 
 def _report(run: Session, store: stores.FeatureStore, path: str) -> None:
-    labels = store.labels
     views = {name: store.view_info(name) for name in store.views}
-    record = {
-        "store": path,
-        "n_samples": store.n_samples,
-        "n_labels": None if labels is None else int(labels.shape[1]),
-        "labels_per_sample": None if labels is None else round(float(np.nansum(labels, axis=1).mean()), 4),
-        "unknown_labels": 0 if labels is None else int(np.isnan(labels).sum()),
-        "split": None
-        if store.split is None
-        else {str(k): int(c) for k, c in zip(*np.unique(store.split, return_counts=True))},
-        "views": {
-            name: {"dimension": int(v.dimension), "dtype": v.dtype.name, "kind": v.kind, "histogram": bool(v.histogram)}
-            for name, v in views.items()
-        },
-        "bytes": stores.describe(path)["bytes"],
-        **run.costs(),
+    unknown = 0 if store.labels is None else int(np.isnan(store.labels).sum())
+    record, rows = written(store, path, "sample")
+    record |= {"unknown_labels": unknown, "real_labels": store.real_labels, "class_labels": store.class_labels}
+    record["views"] = {
+        name: {"dimension": int(v.dimension), "dtype": v.dtype.name, "kind": v.kind, "histogram": bool(v.histogram)}
+        for name, v in views.items()
     }
-    record |= {"real_labels": store.real_labels, "class_labels": store.class_labels}
-    rows = [("samples", str(store.n_samples))]
-    if record["split"]:
-        rows[0] = ("samples", f"{store.n_samples} ({', '.join(f'{c} {k}' for k, c in record['split'].items())})")
-    if labels is not None:
-        words = "real targets" if store.real_labels else f"{record['labels_per_sample']:.2f} a sample"
-        words = "classes, one a sample" if store.class_labels else words
-        words += f", {record['unknown_labels']} not known" if record["unknown_labels"] else ""
-        rows.append(("labels", f"{labels.shape[1]}, {words}"))
+    record |= run.costs()
+    if unknown:
+        rows[-1] = ("labels", f"{rows[-1][1]}, {unknown} not known")
     for name, v in views.items():
         kind = ("sparse " if v.kind == "sparse" else "") + ("histogram" if v.histogram else "features")
         kind += ", cells missing (fit with --impute mean)" if v.missing else ""

@@ -243,9 +243,8 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
         chosen["project" if backend.where == "lsf" else "account"] = account
     folder = os.path.expanduser(setting("batch.tls-folder"))
     if security is not None:
-        os.makedirs(
-            folder, mode=0o700, exist_ok=True
-        )  # temporary keys are put there for the jobs, readable by the user
+        # temporary keys are put there for the jobs, readable by the user
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     kind = getattr(module, _QUEUES[backend.where][0])
     return kind(
         n_workers=0,

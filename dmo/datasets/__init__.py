@@ -1,9 +1,9 @@
 """Readers of public formats, the cards of public data sets, and the way from files into a feature store."""
 
 from dmo.datasets.cards import CARDS, Card, read_card
+from dmo.datasets.files import ingest_files, read_description, read_samples
 from dmo.datasets.ingest import ingest
-from dmo.datasets.ingest_files import ingest_files, read_description
-from dmo.datasets.samples import Samples, read_samples
+from dmo.datasets.samples import Samples
 from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_list
 from dmo.formats.arrays import NpzMember, Vecs, ZarrRows, open_npy, open_npz, open_vecs, open_zarr
 from dmo.formats.delimited import Delimited, open_csv, read_csv, read_names

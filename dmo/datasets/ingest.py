@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -16,8 +17,8 @@ import scipy.sparse
 
 from dmo.blocks import Subset, rows
 from dmo.datasets.cards import Card, File, Files, ViewCard, by_split, read_card
-from dmo.datasets.ingest_files import check_known, ingest_files, read_description
-from dmo.datasets.writing import Source, write
+from dmo.datasets.files import ALL, check_known, ingest_files, read_description
+from dmo.datasets.samples import Samples
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
@@ -117,7 +118,7 @@ class _Bounded:
         pass
 
 
-def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Source:
+def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Samples:
     """The views, labels and names of a set, read from its files as the card says; not yet checked."""
 
     def open_files(name: str, files: Files, columns: Sequence[str] | int | None = None) -> Table:
@@ -134,17 +135,19 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> So
         names = [labels.names.format(j + 1) for j in range(labels.number)]
     elif labels.names is not None:
         names = _texts(_placed(labels.names, paths))
-    source = Source({}, Y, names)
+    ids = None
     if card.ids is not None:
-        source.sample_ids = [text for spec in by_split(card.ids).values() for text in _texts(_placed(spec, paths))]
+        ids = [text for spec in by_split(card.ids).values() for text in _texts(_placed(spec, paths))]
+    sources = dict[str, Any]()
     for view in views:
         X = tables[view.name].X
         if view.order is not None:
             X = Subset(rows(X), _order(view, paths, Y))
         if view.kind == "sparse" and not scipy.sparse.issparse(rows(X, slice(0, 0))):
             X = scipy.sparse.csr_array(rows(X))
-        source.views[view.name] = X
-    return source
+        sources[view.name] = X
+    about = {"dataset": card.name, "title": card.title, "license": card.license, "citation": card.citation}
+    return Samples(sources, Y, names, ids=ids, attributes=about)
 
 
 def _placed(spec: str, paths: Mapping[str, Path]) -> str:
@@ -262,28 +265,30 @@ def ingest(
     chosen_views = card.choose(views)
     paths = find(card, source, card.files_for(chosen_views), fetch)
     digests = _digests(card, paths, checksums)
-    found = read(card, paths, chosen_views)
-    check(card, found, chosen_views)
-    found.attributes = {"dataset": card.name, "title": card.title, "license": card.license, "citation": card.citation}
-    found.provenance = Provenance(parameters={"dataset": card.name, "files": digests})
-    found.histograms = {view.name for view in chosen_views if view.histogram}
-    found.dtypes = {view.name: np.dtype(view.dtype) for view in chosen_views}
-    totals = {view.name: view.total for view in chosen_views}
-    return write(found, store, block=block, overwrite=overwrite, totals=totals)
+    return checked(card, read(card, paths, chosen_views)).write(
+        store,
+        histograms={view.name for view in chosen_views if view.histogram},
+        dtypes={view.name: view.dtype for view in chosen_views},
+        block=block,
+        overwrite=overwrite,
+        provenance=Provenance(parameters={"dataset": card.name, "files": digests}),
+        complete=[view.name for view in chosen_views],
+        totals={view.name: view.total for view in chosen_views},
+    )
 
 
-def check(card: Card, source: Source, views: Sequence[ViewCard]) -> None:
-    """Compare shapes and label counts with the card, and set the split; DataError for the first that differs."""
-    n, labels = card.n_samples, source.labels
-    for view in views:
-        found = tuple(source.views[view.name].shape)
+def checked(card: Card, samples: Samples) -> Samples:
+    """The samples with the card's split; DataError for the first shape or count of labels that differs from the card."""
+    n, labels = card.n_samples, samples.labels
+    for view in card.choose(list(samples.views)):
+        found = tuple(samples.views[view.name].shape)
         if found != (n, view.dimension):
             raise DataError(f"{card.name}: view {view.name!r} is {_by(found)}, the card says {n} x {view.dimension}")
     if labels is None or labels.shape != (n, card.labels.number):
         got = "missing" if labels is None else _by(labels.shape)
         raise DataError(f"{card.name}: the labels are {got}, the card says {n} x {card.labels.number}")
-    source.real_labels = not np.isin(labels, (0, 1)).all()
-    what, first = "targets that add up to {:.10g}" if source.real_labels else "{:.0f} positives", 0
+    real = not np.isin(labels, (0, 1)).all()
+    what, first = "targets that add up to {:.10g}" if real else "{:.0f} positives", 0
     for split, count in card.rows.items():
         total, expected = float(labels[first : first + count].sum(dtype=np.float64)), card.labels.total[split]
         if not np.isclose(total, expected, rtol=1e-6, atol=1e-4):
@@ -292,7 +297,8 @@ def check(card: Card, source: Source, views: Sequence[ViewCard]) -> None:
                 f"says {expected:.10g} ({expected / count:.3f}); the files are damaged or of another release"
             )
         first += count
-    source.counts = card.rows
+    parts = None if list(card.rows) == [ALL] else np.repeat(np.array(list(card.rows), object), list(card.rows.values()))
+    return replace(samples, real=real, split=parts)
 
 
 def _digests(card: Card, paths: Mapping[str, Path], compare: bool) -> dict[str, str]:

@@ -7,16 +7,15 @@ one number per word, where `TfidfVectorizer.fit` keeps the counts of every docum
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 
-from dmo.formats.files import DataError, SequentialRows
+from dmo.formats.files import DataError
 
 Stemmer = Literal["porter"]
 
@@ -28,19 +27,11 @@ def _tfidf(**given: Any) -> Any:
 
 
 @cache
-def _tokens() -> Callable[[str], list[str]]:
-    return _tfidf(stop_words="english", token_pattern=r"[a-z][a-z]+").build_analyzer()
-
-
-def tokens(text: str) -> list[str]:
-    """Lower-case words of two ASCII letters or more, in order, English stop words left out."""
-    return _tokens()(text)
-
-
-def _analyzer(stemmer: Stemmer | None) -> Callable[[str], list[str]]:
-    """`tokens`, or their stems."""
+def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
+    """What finds the lower-case words of two ASCII letters or more, in order, without English stop words, or their stems."""
+    words: Callable[[str], list[str]] = _tfidf(stop_words="english", token_pattern=r"[a-z][a-z]+").build_analyzer()
     if stemmer is None:
-        return tokens
+        return words
     try:
         import snowballstemmer
     except ImportError:
@@ -48,7 +39,7 @@ def _analyzer(stemmer: Stemmer | None) -> Callable[[str], list[str]]:
             "stems need snowballstemmer, which is not installed; run: pip install dmo-learn[text]"
         ) from None
     stems = snowballstemmer.stemmer(stemmer).stemWords
-    return lambda text: stems(tokens(text))
+    return lambda text: stems(words(text))
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Vocabulary:
     def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> Vocabulary:
         """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone."""
         frequency: Counter[str] = Counter()
-        n, analyze = 0, _analyzer(stemmer)
+        n, analyze = 0, analyzer(stemmer)
         for text in texts:
             frequency.update(set(analyze(text)))
             n += 1
@@ -78,7 +69,7 @@ class Vocabulary:
 
     @cached_property
     def _fitted(self) -> Any:
-        vectorizer = _tfidf(analyzer=_analyzer(self.stemmer), sublinear_tf=True, vocabulary=self.words)
+        vectorizer = _tfidf(analyzer=analyzer(self.stemmer), sublinear_tf=True, vocabulary=self.words)
         vectorizer.idf_ = self.idf
         return vectorizer
 
@@ -91,16 +82,3 @@ class Vocabulary:
         if not texts:  # scikit-learn refuses to transform no document
             return scipy.sparse.csr_array((0, len(self.words)), dtype=np.float32)
         return scipy.sparse.csr_array(self._fitted.transform(texts), dtype=np.float32)
-
-    def source(self, n: int, texts: Callable[[], Iterator[str]], where: str, block: int = 1024) -> SequentialRows:
-        """Read the tf-idf rows of many documents block by block.
-
-        -> (n, d)
-        """
-
-        def start() -> Iterator[scipy.sparse.csr_array]:
-            remaining = texts()
-            while batch := list(islice(remaining, block)):
-                yield self.rows(batch)
-
-        return SequentialRows((n, len(self.words)), np.dtype(np.float32), start, where)

@@ -104,9 +104,8 @@ class PlugInRule:
         n, each = often.sum(), np.repeat(often, top)
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
-        occurs = -np.expm1(
-            -size * frequency
-        )  # probability that the label occurs among N samples: its weight in the means
+        # probability that the label occurs among N samples: its weight in the means
+        occurs = -np.expm1(-size * frequency)
         for _ in range(_STEPS):
             best = np.argpartition(-rule._scores(q), top - 1, axis=1)[:, :top]
             count = np.bincount(best.ravel(), each, L)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmo.blocks import Rows
-from dmo.datasets.writing import Source
+from dmo.datasets import Samples
 
 LABEL_NAMES = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
@@ -39,7 +38,7 @@ def _loaded() -> Any:
 
 
 def digit_image(name: str) -> np.ndarray:
-    """The 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_source`, by its id."""
+    """The 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_samples`, by its id."""
     return (255 * (1 - _loaded().images[int(name.rpartition(" ")[2])] / 16)).astype(np.uint8)
 
 
@@ -116,12 +115,11 @@ def projections(images: np.ndarray) -> np.ndarray:
     return np.hstack(sums).astype(np.float32)
 
 
-def digits_source(n_train: int = N_TRAIN) -> Source:
-    """Make the first training digits and all test digits ready for a feature store."""
+def digits_samples(n_train: int = N_TRAIN) -> Samples:
+    """The first training digits and all test digits, ready for a feature store."""
     data = digits()
     rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
-    counts = {split: int((data.split[rows] == split).sum()) for split in ("train", "test")}
     attributes = {"dataset": DIGITS, "title": "Handwritten digits that ship inside scikit-learn"}
-    views: dict[str, Rows] = {name: X[rows] for name, X in data.views.items()}
+    views = {name: X[rows] for name, X in data.views.items()}
     ids = [f"digit {i}" for i in rows]
-    return Source(views, data.Y[rows], data.label_names, ids, counts, attributes=attributes)
+    return Samples(views, data.Y[rows], data.label_names, ids=ids, split=data.split[rows], attributes=attributes)

@@ -86,7 +86,7 @@ def append_images(
 def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, threads: int | None) -> Extraction:
     old = open_features(path)
     parameters = old.provenance["parameters"]
-    extractor = Extractor.load(path, parameters.get("fingerprint"))
+    extractor = Extractor.load(path)
     listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))
     order = _in_order(listing, old)
     _check_alike(listing, old)
@@ -101,12 +101,9 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
         return Extraction(old, failures, -(-old.n_samples // old.block))
 
     block = old.block if old.block < old.n_samples else max(old.block, BLOCK)  # of a store of one block, its size
-    attributes = old.attributes
 
     def describe(overwrite: bool) -> Extraction:
-        return describe_into(
-            beside, listing, extractor, contents | more, failures, threads, block, overwrite, attributes, old
-        )
+        return describe_into(beside, listing, extractor, contents | more, failures, threads, block, overwrite, old)
 
     try:
         done = describe(overwrite=False)

@@ -167,64 +167,46 @@ class Extractor:
         save_model(f"{store}/{PART}", *self.parts())
 
     @classmethod
-    def load(cls, store: str, fingerprint: str | None = None) -> Extractor:
-        """Take what `save` kept in a feature store, checked by its hash.
+    def load(cls, path: str) -> Extractor:
+        """Take what a feature store of images keeps, or a model that was fitted on one, checked by the hash in its provenance.
 
         Parameters
         ----------
-        store : str
-            Path or URL of the store.
-        fingerprint : str, default=None
-            What the store's provenance states; None: not compared.
+        path : str
+            Path or URL of the store or the model.
 
         Returns
         -------
         Extractor
-            The one that made the store's rows.
+            The one that made the rows.
 
         Raises
         ------
         StoreError
-            Where the store has none or another one.
-        """
-        try:
-            arrays, meta = load_model(f"{store}/{PART}")
-        except FileNotFoundError:
-            raise StoreError(f"{store} was not made from images: it holds no recipe; {_AGAIN}") from None
-        return cls._of(store, arrays, meta, fingerprint)
-
-    @classmethod
-    def of_model(cls, model: str, fingerprint: str | None = None) -> Extractor:
-        """Take what was attached to a model, checked as `load` does.
-
-        Parameters
-        ----------
-        model : str
-            Path or URL of the model.
-        fingerprint : str, default=None
-            What the model's provenance states; None: not compared.
-
-        Returns
-        -------
-        Extractor
-            The one that made the rows it was fitted on.
-
-        Raises
-        ------
-        StoreError
-            Where the model has none or another one.
+            Where there is none, or another one.
         """
         from dmo.persistence import load_attached  # here: images are described without estimators
 
-        found = load_attached(model, PART)
+        described = describe(path)
+        of_model, origin = described["kind"] == "model", described["provenance"]
+        for step in ("parameters", "features", "parameters") if of_model else ("parameters",):
+            origin = origin.get(step) if isinstance(origin, dict) else None
+        known = origin if isinstance(origin, dict) else {}
+        if known.get("dataset") != PART or not isinstance(known.get("fingerprint"), str):
+            raise StoreError(
+                f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
+            )
+        try:
+            found = load_attached(path, PART) if of_model else load_model(f"{path}/{PART}")
+        except FileNotFoundError:
+            found = None
         if found is None:
-            raise StoreError(f"{model} was not fitted on images: it holds no recipe; {_AGAIN}")
-        return cls._of(model, *found, fingerprint)
+            raise StoreError(f"{path} holds no recipe of images; {_AGAIN}")
+        arrays, meta = found
+        return cls._of(path, arrays, meta, known["fingerprint"])
 
     @classmethod
-    def _of(
-        cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str | None
-    ) -> Extractor:
+    def _of(cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str) -> Extractor:
         try:
             checked(AttachedRecipe, meta)
             recipe = Recipe.from_dict(meta["recipe"])
@@ -235,7 +217,7 @@ class Extractor:
                     raise UserError(f"its words of {name} have {vocabulary.centers.shape[1]} numbers, expected {width}")
         except (KeyError, ValueError) as error:
             raise StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
-        if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):
+        if not found.fingerprint == meta["fingerprint"] == fingerprint:
             raise StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
         return found
 
@@ -277,7 +259,6 @@ def extract(
     threads: int | None = None,
     block: int = BLOCK,
     overwrite: bool = False,
-    attributes: Mapping[str, Any] | None = None,
 ) -> Extraction:
     """Describe the images of a folder and write a feature store, on the workers of the current cluster where there is one.
 
@@ -301,8 +282,6 @@ def extract(
         Images in a block, which is a task on a cluster.
     overwrite : bool, default=False
         Replace a store that is there.
-    attributes : mapping of str to object, default=None
-        JSON values to keep in the store.
 
     Returns
     -------
@@ -328,7 +307,7 @@ def extract(
     """
     path = os.fspath(store)
     with reserve(path):
-        return _extract(listing, path, recipe, unreadable, threads, block, overwrite, attributes)
+        return _extract(listing, path, recipe, unreadable, threads, block, overwrite)
 
 
 def _extract(
@@ -339,7 +318,6 @@ def _extract(
     threads: int | None,
     block: int,
     overwrite: bool,
-    attributes: Mapping[str, Any] | None,
 ) -> Extraction:
     given = recipe if isinstance(recipe, Recipe) else recipe.recipe
     listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
@@ -351,7 +329,7 @@ def _extract(
     extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
     if extractor is None:
         extractor = Extractor(given, learn_vocabularies(listing, given, threads))
-    return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite, attributes)
+    return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite)
 
 
 def describe_into(
@@ -363,7 +341,6 @@ def describe_into(
     threads: int | None,
     block: int,
     overwrite: bool,
-    attributes: Mapping[str, Any] | None,
     old: FeatureStore | None = None,
 ) -> Extraction:
     """Write the store of the images of a listing, or what is missing of it; `old` has the rows of its first images."""
@@ -387,7 +364,7 @@ def describe_into(
             class_labels=listing.kind == "classes",
             sample_ids=listing.ids,
             split=listing.split,
-            attributes={"dataset": PART, "folder": folder, **(attributes or {})},
+            attributes={**({} if old is None else old.attributes), "dataset": PART, "folder": folder},
             block=block,
             overwrite=overwrite,
             provenance=Provenance(parameters=parameters, seed=extractor.recipe.seed),

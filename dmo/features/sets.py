@@ -38,10 +38,6 @@ class SourceImage:
         return descriptors.gray(self.image)
 
     @cached_property
-    def dense_points(self) -> np.ndarray:
-        return descriptors.dense_points(*self.image.shape[:2])
-
-    @cached_property
     def harris_points(self) -> np.ndarray:
         return descriptors.harris_points(self.gray)
 
@@ -51,7 +47,8 @@ class SourceImage:
 
     def points(self, local: str) -> np.ndarray:
         """The points of a local descriptor: m x 3 (x, y, patch side)."""
-        return self.dense_points if local.startswith("dense") else self.harris_points
+        dense = local.startswith("dense")
+        return descriptors.dense_points(*self.image.shape[:2]) if dense else self.harris_points
 
     def local(self, local: str) -> np.ndarray:
         """The local descriptors of one kind of `LOCAL`: m x d float32."""

@@ -157,9 +157,8 @@ def left_out_scores(
     eye, groups = np.eye(len(small)), label_groups(c, Y.shape[1])
     roots = [(scipy.linalg.cholesky(small + value * eye), which) for value, which in groups]
     mean = total.mean()[columns] if center else 0.0
-    label_mean = (
-        total.mean()[slices[LABELS]] if center else 0.0
-    )  # scores of centered labels, as the regression gives them
+    # scores of centered labels, as the regression gives them
+    label_mean = total.mean()[slices[LABELS]] if center else 0.0
     out = np.empty(Y.shape)
     blocks = row_blocks(len(Y), BLOCK)
     with stage("leave-one-out scores", len(blocks)) as advance:

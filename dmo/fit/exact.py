@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
-from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.blocks import Rows, double, numbered, rows
@@ -26,6 +25,7 @@ from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, tile_rows
 from dmo.memory import compared, free_memory, memory
 from dmo.progress import stage
+from dmo.threads import blas_limited
 
 log = logging.getLogger("dmo")
 _SMALL = 2048  # up to so many samples float64 costs nothing that one would notice
@@ -290,7 +290,7 @@ def _in_memory(
 def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:
     """The task that computes and stores some tiles; run twice, it writes the same."""
     writer, tiles = shared
-    with threadpool_limits(1):
+    with blas_limited(1):
         for i, j in pairs:
             writer.write(i, j, tiles.tile(i, j))
 

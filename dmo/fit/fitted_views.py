@@ -186,17 +186,13 @@ class LinearView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        return self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part, where)
+        return self.left_out(B, coefficients, where, part)()
 
     def left_out(
         self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
     ) -> Callable[[], np.ndarray]:
-        """Make what finds `leave_one_out` later; of some rows, which cost little, at once."""
-        later = partial(self.leave_one_out, B, coefficients, where, part)
-        if where is None:
-            return later
-        found = later()
-        return lambda: found
+        """Make what finds them later."""
+        return self.smoother.left_out(B, coefficients, 1.0 if part is None else part, where)
 
 
 @dataclass(frozen=True)

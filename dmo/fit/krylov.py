@@ -362,8 +362,7 @@ def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
     """Factor rows (m x r) times their weights (m); sparse rows stay sparse, block-sparse ones become dense."""
     if foreign(factor_rows) is not None:
         return factor_rows * placed(weights, factor_rows)[:, None]
-    if scipy.sparse.issparse(
-        factor_rows
-    ):  # csr_array: `multiply` gives COO, which the products after it would convert each
+    # csr_array: `multiply` gives COO, which the products after it would convert each
+    if scipy.sparse.issparse(factor_rows):
         return scipy.sparse.csr_array(factor_rows.multiply(weights[:, None]))
     return (factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows) * weights[:, None]

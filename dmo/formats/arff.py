@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from dmo.formats.files import Block, DataError, decompressing, dense, lines, open_binary, stack, to_number
+from dmo.blocks import dense, stacked
+from dmo.formats.files import Block, DataError, decoded, decompressing, lines, open_binary, to_number
 
 _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
@@ -219,7 +220,7 @@ class Arff:
     def _dense_row(self, number: int, line: bytes) -> np.ndarray:
         if line.startswith(b"{"):
             raise DataError(f"{self.path}: line {number} is a sparse row, expected a dense one like those above it")
-        texts = self._split(number, _text(line))
+        texts = self._split(number, decoded(line))
         if len(texts) != len(self.attributes):
             raise DataError(f"{self.path}: line {number} has {len(texts)} values, expected {len(self.attributes)}")
         return np.array([self._value(number, i, text) for i, text in enumerate(texts)])
@@ -263,7 +264,7 @@ class Arff:
         return (counts, columns, values) if inside and self._declared(values, columns) else None
 
     def _sparse_row(self, number: int, line: bytes) -> tuple[list[int], list[float]]:
-        text = _text(line)
+        text = decoded(line)
         if not (text.startswith("{") and text.endswith("}")):
             raise DataError(f"{self.path}: line {number} is not in braces, expected a sparse row like those above it")
         columns: list[int] = []
@@ -364,7 +365,7 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
     for number, line in lines(path):
         if not line or line.startswith(b"%"):
             continue
-        text = _text(line)
+        text = decoded(line)
         keyword = text.split(maxsplit=1)[0].lower()
         if keyword == "@relation":
             relation = _unquote(text[len("@relation") :].strip())
@@ -416,7 +417,7 @@ def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None =
     arff = open_arff(path)
     features, outputs = arff.split(() if labels is None else labels)
     blocks = list(arff.blocks())
-    X = stack([block[:, features] for block in blocks])
+    X = stacked([block[:, features] for block in blocks])
     return X, np.concatenate([dense(block[:, outputs]) for block in blocks])
 
 
@@ -452,13 +453,6 @@ def _unquote(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     return text
-
-
-def _text(line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
 
 
 def read_label_list(path: str | os.PathLike[str]) -> list[str]:

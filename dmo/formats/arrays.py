@@ -21,9 +21,9 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from dmo.blocks import Rows
+from dmo.blocks import ByRows, Rows
 from dmo.errors import UserError
-from dmo.formats.files import DataError, check_memory, existing
+from dmo.formats.files import DataError, check_memory, existing, first_line
 from dmo.formats.matlab import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # rows or columns
@@ -41,7 +41,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         shape, fortran, dtype = read(stream)
     except (*_DAMAGED, SyntaxError, tokenize.TokenError, TypeError, MemoryError) as error:  # NumPy parses Python text
         raise DataError(
-            f"{where}: no .npy header at byte 0 ({_first_line(error)}); the file is truncated or of another format"
+            f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
         ) from None
     if any(length < 0 or length > _LARGEST for length in shape):
         raise DataError(f"{where}: says shape {shape} at byte 0, expected lengths from 0 on; the file is damaged")
@@ -93,7 +93,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     return np.memmap(path, dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
 
 
-class NpzMember:
+class NpzMember(ByRows):
     """One array of an .npz archive as a row source, whose rows are decompressed as they are sliced.
 
     Ascending slices are one pass over the compressed bytes. One reader at a time.
@@ -153,9 +153,6 @@ class NpzMember:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stream": None, "_whole": None}
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> np.ndarray:
         begin, stop, step = where.indices(self.shape[0])
@@ -261,10 +258,10 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
     except DataError:
         raise
     except (ValueError, TypeError, IndexError) as error:
-        raise DataError(f"{path}: the sparse matrix is damaged ({_first_line(error)}); fetch it again") from None
+        raise DataError(f"{path}: the sparse matrix is damaged ({first_line(error)}); fetch it again") from None
 
 
-class ZarrRows:
+class ZarrRows(ByRows):
     """A Zarr array as a row source that says which rows of which store cannot be decoded.
 
     Parameters
@@ -292,9 +289,6 @@ class ZarrRows:
         self._array, self._where = array, where
         self.shape, self.dtype = array.shape, array.dtype
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, where: slice) -> np.ndarray:
         try:
             _check_chunks(self._array, *where.indices(self.shape[0])[:2])
@@ -302,7 +296,7 @@ class ZarrRows:
         except Exception as error:  # of any type: it comes from whichever codec the store names
             begin, stop, _ = where.indices(self.shape[0])
             raise DataError(
-                f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({_first_line(error)}); "
+                f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({first_line(error)}); "
                 "fetch the store again"
             ) from None
 
@@ -470,7 +464,7 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
         if isinstance(error, DataError) or type(error) is FileNotFoundError:
             raise
         raise DataError(
-            f"{path}: no Zarr array or group ({_first_line(error)}); the store is damaged or foreign"
+            f"{path}: no Zarr array or group ({first_line(error)}); the store is damaged or foreign"
         ) from None
     if complete is False:
         raise DataError(f"{path}: was not finished when it was written (complete is false), expected a complete store")
@@ -519,10 +513,6 @@ class _Files(zarr.storage.LocalStore):
         return await super().get(key, *arguments, **options)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
 # suffix -> (type of the dimension, type of the values), both little-endian
 FORMATS = {
     ".hvec": ("<u2", "<u2"),
@@ -535,7 +525,7 @@ FORMATS[".hvecs32"] = FORMATS[".hvec32"]
 
 
 @dataclass(frozen=True)
-class Vecs:
+class Vecs(ByRows):
     """The rows of a file of the .hvecs family as a row source; the file is mapped, and only the rows asked for are read.
 
     Each read checks the dimension that leads every row.
@@ -570,9 +560,6 @@ class Vecs:
     shape: tuple[int, int]
     head: int
     dtype: np.dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> np.ndarray:
         n, d = self.shape

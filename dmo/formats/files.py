@@ -16,9 +16,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import psutil
-import scipy.sparse
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import ByRows, Rows, rows, stacked
+from dmo.blocks import dense as dense
 from dmo.errors import UserError
 from dmo.hashing import file_digest
 
@@ -126,13 +126,17 @@ def sha256(path: str | os.PathLike[str]) -> str:
         return file_digest(file)
 
 
-def stack(pieces: Sequence[Block]) -> Block:
-    """Row blocks, all dense or all CSR, one below the other."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if scipy.sparse.issparse(pieces[0]):
-        return scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
-    return np.concatenate(pieces)
+def decoded(data: bytes | bytearray) -> str:
+    """Text in UTF-8, with or without a mark of the byte order, or else in Latin 1."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def first_line(error: Exception) -> str:
+    """What a library says first of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def to_number(text: str) -> float | None:
@@ -146,15 +150,7 @@ def to_number(text: str) -> float | None:
         return None
 
 
-def dense(block: Block) -> np.ndarray:
-    """Take a row block as a NumPy array.
-
-    block (n_b, d) -> (n_b, d)
-    """
-    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
-
-
-class SequentialRows:
+class SequentialRows(ByRows):
     """A row source over something that can only be read from its beginning, block after block.
 
     Slices in ascending order are one pass; a slice before the last one read starts again from the first row.
@@ -194,9 +190,6 @@ class SequentialRows:
         self._block: Block | None = None
         self._first = 0
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, where: slice) -> Block:
         begin, stop, step = where.indices(self.shape[0])
         if step != 1:
@@ -213,7 +206,7 @@ class SequentialRows:
             if begin >= stop:
                 break
             self._first, self._block = end, self._next(end)
-        return stack(pieces) if pieces else self._block[:0]
+        return stacked(pieces) if pieces else self._block[:0]
 
     def _next(self, position: int) -> Block:
         block = next(self._blocks, None)
@@ -222,7 +215,7 @@ class SequentialRows:
         return block.astype(self.dtype, copy=False)
 
 
-class Stacked:
+class Stacked(ByRows):
     """Row sources with the same columns, one below the other, as one row source.
 
     Parameters
@@ -256,9 +249,6 @@ class Stacked:
         self.shape = (int(self.ends[-1]), columns[0])
         self.dtype = np.result_type(*(part.dtype for part in parts))
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, where: slice) -> Block:
         begin, stop, step = where.indices(self.shape[0])
         if step != 1:
@@ -269,4 +259,4 @@ class Stacked:
             low, high = max(begin, first), min(stop, int(end))
             if low < high:
                 pieces.append(rows(part, slice(low - first, high - first)).astype(self.dtype, copy=False))
-        return stack(pieces) if pieces else rows(self.parts[0], slice(0, 0)).astype(self.dtype, copy=False)
+        return stacked(pieces) if pieces else rows(self.parts[0], slice(0, 0)).astype(self.dtype, copy=False)

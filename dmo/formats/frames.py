@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from dmo.formats.files import (
     DataError,
     check_memory,
     csv_rows,
+    decoded,
     decompressing,
     existing,
     lines,
@@ -77,8 +79,9 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
     mark = "\t" if suffix(path) == ".tsv" else _separator(text)
     decimal = "," if mark != "," and _decimal_comma(text, mark) else "."
     first, header = _header(str(path), text, mark, notes)
-    try:
-        found = pd.read_csv(
+
+    def parsed(piecewise: bool) -> pd.DataFrame:
+        return pd.read_csv(
             io.BytesIO(text.encode()),  # of a text pandas makes two more copies
             sep=mark,
             header=0 if header else None,
@@ -87,9 +90,19 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
             decimal=decimal,
             na_values=_GAPS,
             keep_default_na=False,
-            skipinitialspace=True,
-            low_memory=False,
+            skipinitialspace=" " in text,
+            low_memory=piecewise,
         )
+
+    try:
+        # pieces stay in the cache, and are parsed in three quarters of the time; a column that is numbers in one and words in
+        # another is told apart by all of its cells
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.DtypeWarning)
+            try:
+                found = parsed(True)
+            except pd.errors.DtypeWarning:
+                found = parsed(False)
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         if "out of memory" in str(error):
             raise MemoryError from None
@@ -269,30 +282,7 @@ def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterat
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
     r"""Look how large a table is, before its cells are read."""
-    # Parameters
-    #     ----------
-    #     path : path-like
-    #         As for `read_frame`.
-    #
-    # Returns
-    #     -------
-    #     rows, columns : int
-    #         Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
-    #
-    # Raises
-    #     ------
-    #     DataError
-    #         Where the file is no Parquet or no text.
-    #
-    # Examples
-    #     --------
-    #     >>> from pathlib import Path
-    #     >>> from dmo.formats.frames import frame_shape
-    #     >>> _ = Path("a.csv").write_text("image;width
-    # sun.jpg;1,5
-    # ")
-    #     >>> frame_shape("a.csv")
-    #     (0, 2)
+    # Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
     path = existing(path)
     if suffix(path) in _PARQUET:
         with _by_pyarrow(path, "Parquet"):
@@ -459,10 +449,7 @@ def _text(path: Any) -> str:
             check_memory(path, _COPIES * len(data), free)
     if b"\0" in data[:4096]:
         raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    return decoded(data)
 
 
 def _first_lines(text: str) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmo.blocks import rows
-from dmo.formats.files import DataError, dense
+from dmo.blocks import dense, rows
+from dmo.formats.files import DataError
 from dmo.formats.frames import TRUTH, distinct, has_lists, is_list, numbers_of
 
 Kind = Literal["labels", "classes", "targets"]

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
-from dmo.formats.files import DataError, check_memory, existing
+from dmo.formats.files import DataError, check_memory, existing, first_line
 
 if TYPE_CHECKING:
     import h5py
@@ -492,5 +492,4 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     except DataError:
         raise
     except _DAMAGED as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DataError(f"{path}: is no whole MATLAB 7.3 file ({reason}); truncated or damaged") from None
+        raise DataError(f"{path}: is no whole MATLAB 7.3 file ({first_line(error)}); truncated or damaged") from None

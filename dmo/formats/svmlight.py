@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
+from dmo.blocks import stacked
 from dmo.formats.files import DataError, lines
 
 _LARGEST = 1 << 48  # features
@@ -206,7 +207,7 @@ def read_svmlight(
     ([[1, 1], [0, 1]], [1.0, 2.0])
     """
     file = open_svmlight(path, base, n_features)
-    X = scipy.sparse.csr_array(scipy.sparse.vstack(list(file.blocks()), format="csr"))
+    X = stacked(list(file.blocks()))
     return X, file.indicator(), label_ids([file])
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
@@ -30,7 +29,7 @@ from dmo.graphs import loops
 from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.linalg.tiles import lower_pairs
 from dmo.progress import stage
-from dmo.threads import over_rows, thread_count
+from dmo.threads import blas_limited, over_rows, thread_count
 
 Metric = Literal["euclidean", "cosine"]
 _BLOCK = 1024  # rows and columns of a tile
@@ -259,7 +258,7 @@ def _in_threads(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int) 
     with stage("neighbors (block pairs)", len(pairs)) as advance:
         if len(parts) == 1:
             return _scan(ready, pairs, m, block, advance)
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(len(parts)) as pool:
+        with blas_limited(1), ThreadPoolExecutor(len(parts)) as pool:
             tasks = [pool.submit(_scan, ready, part, m, block, advance) for part in parts]
             return functools.reduce(_merge, (task.result() for task in tasks))
 

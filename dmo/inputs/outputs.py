@@ -494,9 +494,9 @@ def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | N
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
     for where in row_blocks(len(Y), _BLOCK):
-        wrong = np.argwhere((Y[where] != 0) & (Y[where] != 1))
-        if len(wrong):
-            i, j = wrong[0] + (where.start, 0)
+        wrong = (Y[where] != 0) & (Y[where] != 1)
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0] + (where.start, 0)
             raise _not_binary(estimator, Y[i, j], i if row_numbers is None else row_numbers[i], j)
     return Y
 

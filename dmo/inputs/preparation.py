@@ -129,10 +129,11 @@ class Preparation:
                     (found.data / self.width[found.indices], found.indices, found.indptr), shape=found.shape
                 )
             return found.astype(dtype, copy=False)
+        own = None if np.shares_memory(found, block) else found  # a copy, which is changed where it lies
         if self.center is not None:
-            found = found - self.center
+            found = own = np.subtract(found, self.center, out=own)
         if self.width is not None:
-            found = found / self.width
+            found = np.divide(found, self.width, out=own)
         return found.astype(dtype, copy=False)
 
     def to_arrays(self) -> dict[str, np.ndarray]:

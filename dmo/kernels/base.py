@@ -47,9 +47,8 @@ class Kernel(ABC, Generic[P]):
 
     name: ClassVar[str]
     portable: ClassVar[bool] = False  # takes rows of other libraries than NumPy
-    _kinds: ClassVar[
-        dict[str, Any]
-    ] = {}  # classes by name: how + and * find sums and products, which build on this module
+    # classes by name: how + and * find sums and products, which build on this module
+    _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -133,9 +132,7 @@ class Kernel(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def gram(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[np.ndarray, Self]:
+    def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
         """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
 
         Parameters
@@ -146,8 +143,6 @@ class Kernel(ABC, Generic[P]):
             float32 or float64.
         random_state : int, Generator, RandomState or None
             Seed of the sample that decides a bandwidth.
-        n_threads : int or None
-            Of the compiled loops; None: as many as BLAS may use.
 
         Returns
         -------
@@ -269,7 +264,7 @@ class Kernel(ABC, Generic[P]):
         """k of small arrays: n x n for X, or n x m for X and Y; rules are fitted on X."""
         X = rows.read(X, self.name)
         if Y is None:
-            return self.gram(X, np.dtype(dtype), None, None)[0]
+            return self.gram(X, np.dtype(dtype), None)[0]
         fitted = self.fit(X)
         return fitted.tile(fitted.prepare(X, dtype), fitted.prepare(Y, dtype))
 
@@ -327,17 +322,13 @@ class RowKernel(Kernel[Prepared]):
         """Write the pair values of some rows."""
         pairs.fill(self.pair, x, y, K)
 
-    def gram(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[np.ndarray, Self]:
-        p, K, kernel = self._pairs(X, dtype, random_state, n_threads)
-        pairs.finish_lower(kernel._map(), p, K, n_threads)
+    def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
+        p, K, kernel = self._pairs(X, dtype, random_state)
+        pairs.finish_lower(kernel._map(), p, K)
         K.flat[:: len(p) + 1] = kernel.diagonal(p)
         return K, kernel
 
-    def _pairs(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[Prepared, np.ndarray, Self]:
+    def _pairs(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[Prepared, np.ndarray, Self]:
         """Prepared rows, their pair values in a lower triangle (n x n), and the kernel fitted to them."""
         index = pairs.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
@@ -346,9 +337,9 @@ class RowKernel(Kernel[Prepared]):
         K = np.empty((n, n), p.dtype)
         with stage(f"{self.name} kernel", n) as advance:
             for where in pairs.strips(n):
-                pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True, n_threads)
+                pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
                 advance(where.stop - where.start)
-        return p, K, kernel._resolved(p, K, index, n_threads)
+        return p, K, kernel._resolved(p, K, index)
 
     def _check(self, x: Prepared, y: Prepared) -> None:
         if x.shape[1] != y.shape[1]:
@@ -364,12 +355,7 @@ class RowKernel(Kernel[Prepared]):
         return self
 
     def _resolved(
-        self,
-        p: Prepared,
-        K: np.ndarray,
-        index: np.ndarray | None,
-        n_threads: int | None,
-        weights: np.ndarray | None = None,
+        self, p: Prepared, K: np.ndarray, index: np.ndarray | None, weights: np.ndarray | None = None
     ) -> Self:
         """The kernel with that parameter, from the pair values in the lower triangle of K."""
         return self
@@ -466,7 +452,7 @@ class BandwidthKernel(RowKernel):
             return self
         X = rows.source(X)
         if memory() is not None and sample_weight is None and X.shape[0] <= pairs.SAMPLE:
-            return self._pairs(X, np.float32, random_state, None)[2]
+            return self._pairs(X, np.float32, random_state)[2]
         index = pairs.counted(X.shape[0], random_state, sample_weight)
         X = rows.read(X if index is None else blocks.sampled(X, index), self.name)
         kernel = self._prefit(X, None, index)
@@ -477,14 +463,12 @@ class BandwidthKernel(RowKernel):
         for where in pairs.strips(len(p)):
             pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
         weights = sample_weight if sample_weight is None or index is None else sample_weight[index]
-        return kernel._resolved(p, K, None, None, weights)
+        return kernel._resolved(p, K, None, weights)
 
-    def _pairs(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[Prepared, np.ndarray, Self]:
+    def _pairs(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[Prepared, np.ndarray, Self]:
         own = memory()
         if own is None:
-            return super()._pairs(X, dtype, random_state, n_threads)
+            return super()._pairs(X, dtype, random_state)
         # kernels that differ in the scale of their bandwidth have the same distances, and the same rule's number
         key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
         size = float(np.prod(X.shape))
@@ -492,7 +476,7 @@ class BandwidthKernel(RowKernel):
         if whole is None:
             make = super()._pairs
             p, found, fitted = own.get(
-                lambda: make(rows.read(X, self.name), dtype, random_state, n_threads),
+                lambda: make(rows.read(X, self.name), dtype, random_state),
                 (size + X.shape[0] ** 2) * np.dtype(dtype).itemsize,
                 key,
             )
@@ -500,7 +484,7 @@ class BandwidthKernel(RowKernel):
         else:
             K = whole.astype(dtype, copy=False)
             index = pairs.sample(X.shape[0], random_state)
-            p, fitted = own.get(lambda: self._fitted(X, K, index, n_threads), size * K.itemsize, (*key, "whole"))
+            p, fitted = own.get(lambda: self._fitted(X, K, index), size * K.itemsize, (*key, "whole"))
         kernel = replace(fitted, scale=self.scale)
         kernel._check_digits(p)
         return p, K, kernel
@@ -508,24 +492,25 @@ class BandwidthKernel(RowKernel):
     def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
         own, make = memory(), super()._prepare
         if own is None or names is not None or not isinstance(X, blocks.Subset):
-            return make(X, dtype, names)
-        key = "prepared", self.pair, self.normalize, getattr(self, "offset", None), own.name(X), str(np.dtype(dtype))
-        return own.get(lambda: make(X, dtype, None), float(np.prod(X.shape)) * np.dtype(dtype).itemsize, key)
+            p = make(X, dtype, names)
+        else:
+            offset = getattr(self, "offset", None)
+            key = "prepared", self.pair, self.normalize, offset, own.name(X), str(np.dtype(dtype))
+            p = own.get(lambda: make(X, dtype, None), float(np.prod(X.shape)) * np.dtype(dtype).itemsize, key)
+        self._check_digits(p)
+        return p
 
-    def _fitted(
-        self, X: blocks.Rows, K: np.ndarray, index: np.ndarray | None, n_threads: int | None
-    ) -> tuple[Prepared, Self]:
+    def _fitted(self, X: blocks.Rows, K: np.ndarray, index: np.ndarray | None) -> tuple[Prepared, Self]:
         """Prepared rows, and the kernel fitted to their pair values."""
         p = self._prepare(X, K.dtype, None)
-        return p, self._resolved(p, K, index, n_threads)
+        return p, self._resolved(p, K, index)
 
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
         if memory() is None:
             return super().part(X, where)
         source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
-        return blocks.Subset(
-            source, index if where is None else index[where]
-        )  # told apart by numbers, read when it must be
+        # told apart by numbers, read when it must be
+        return blocks.Subset(source, index if where is None else index[where])
 
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
         """Pair values of x and y from those of all rows that both are parts of; None where there are none."""
@@ -539,7 +524,7 @@ class BandwidthKernel(RowKernel):
             return None
 
         def made() -> np.ndarray:
-            p, K, _ = super(BandwidthKernel, replace(self, bandwidth=1.0))._pairs(source, dtype, None, None)
+            p, K, _ = super(BandwidthKernel, replace(self, bandwidth=1.0))._pairs(source, dtype, None)
             pairs.finish_lower(pairs.EntryMap(), p, K)
             return K
 
@@ -565,24 +550,21 @@ class BandwidthKernel(RowKernel):
         return K
 
     def _check_digits(self, p: Prepared) -> None:
-        """Refuse rows whose distances the precision loses."""
+        """Refuse rows whose distances the precision loses, where the bandwidth is a number."""
 
     def _needs_fit(self) -> bool:
         return isinstance(self.bandwidth, str)
 
     def _resolved(
-        self,
-        p: Prepared,
-        K: np.ndarray,
-        index: np.ndarray | None,
-        n_threads: int | None,
-        weights: np.ndarray | None = None,
+        self, p: Prepared, K: np.ndarray, index: np.ndarray | None, weights: np.ndarray | None = None
     ) -> Self:
-        if not isinstance(self.bandwidth, str):
-            return self
-        floor = self._floor(p)
-        value = pairs.resolve(self.bandwidth, self.pair, p, K, index, floor, n_threads, self.name, weights)
-        return replace(self, bandwidth=value)
+        kernel = self
+        if isinstance(self.bandwidth, str):
+            floor = self._floor(p)
+            value = pairs.resolve(self.bandwidth, self.pair, p, K, index, floor, self.name, weights)
+            kernel = replace(self, bandwidth=value)
+        kernel._check_digits(p)
+        return kernel
 
     def _floor(self, p: Prepared) -> float:
         """Distances up to here are rounding: differences of norms lose the digits that direct ones keep."""

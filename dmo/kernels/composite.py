@@ -150,14 +150,12 @@ class _Composite(Kernel[PreparedParts]):
             self._add(total, self.kernels[k].diagonal(x.parts[k]), k)
         return total
 
-    def gram(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[np.ndarray, Self]:
-        K, first = self.kernels[0].gram(X, dtype, random_state, n_threads)
+    def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
+        K, first = self.kernels[0].gram(X, dtype, random_state)
         self._begin(K)
         fitted = [first]
         for k in range(1, len(self.kernels)):
-            part, kernel = self.kernels[k].gram(X, dtype, random_state, n_threads)
+            part, kernel = self.kernels[k].gram(X, dtype, random_state)
             self._add(K, part, k)
             fitted.append(kernel)
         return K, replace(self, kernels=tuple(fitted))
@@ -348,9 +346,7 @@ class Precomputed(Kernel[PreparedSquare]):
         found = [blocks.entries(x.source, x.index[where], x.columns[where]).diagonal() for where in strips]
         return np.concatenate(found or [np.empty(0)]).astype(x.dtype)
 
-    def gram(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[np.ndarray, Self]:
+    def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
         """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
 
         Parameters
@@ -360,8 +356,6 @@ class Precomputed(Kernel[PreparedSquare]):
         dtype : dtype
             float32 or float64.
         random_state : int, Generator, RandomState or None
-            Of no effect.
-        n_threads : int or None
             Of no effect.
 
         Returns
@@ -458,9 +452,7 @@ class Function(Kernel[Prepared]):
         strips = blocks.row_blocks(len(x), _DIAGONAL)
         return np.concatenate([self.tile(x[where], x[where]).diagonal() for where in strips] or [np.empty(0, x.dtype)])
 
-    def gram(
-        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
-    ) -> tuple[np.ndarray, Self]:
+    def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
         p = self.fit(X).prepare(X, dtype)
         K = np.empty((len(p), len(p)), p.dtype)
         for where in blocks.row_blocks(len(p), _STRIP):

@@ -15,7 +15,7 @@ from dmo.errors import UserError
 from dmo.kernels import loops, portable, rows
 from dmo.kernels.base import LOG2_E, BandwidthKernel, CenteredKernel, RowKernel
 from dmo.kernels.pairs import EntryMap, RandomState
-from dmo.kernels.rows import Prepared, check_normalization
+from dmo.kernels.rows import Prepared
 
 
 @dataclass(frozen=True)
@@ -49,26 +49,8 @@ class RBF(CenteredKernel):
     def _map(self) -> EntryMap:
         return EntryMap(loops.GAUSSIAN, LOG2_E / self.width**2)
 
-    def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
-        p = super()._prepare(X, dtype, names)
-        if not isinstance(self.bandwidth, str):
-            self._check_digits(p)
-        return p
-
-    def _resolved(
-        self,
-        p: Prepared,
-        K: np.ndarray,
-        index: np.ndarray | None,
-        n_threads: int | None,
-        weights: np.ndarray | None = None,
-    ) -> Self:
-        kernel = super()._resolved(p, K, index, n_threads, weights)
-        kernel._check_digits(p)
-        return kernel
-
     def _check_digits(self, p: Prepared) -> None:
-        if self.offset is not None or not len(p):
+        if isinstance(self.bandwidth, str) or self.offset is not None or not len(p):
             return
         eps = (foreign(p.values) or np).finfo(p.dtype).eps
         lost = eps / 2 * float(np.median(to_numpy(p.norms))) / self.width**2
@@ -309,7 +291,7 @@ class Polynomial(RowKernel):
     pair = "dot"
 
     def __post_init__(self) -> None:
-        check_normalization(self.normalize, self.name)
+        super().__post_init__()
         if int(self.degree) != self.degree or self.degree < 1:
             raise UserError(f"polynomial: degree must be a whole number >= 1, got {self.degree!r}")
         if self.gamma is not None and not (np.isfinite(self.gamma) and self.gamma > 0):

@@ -77,11 +77,10 @@ def fill(
     K: np.ndarray,
     first: int = 0,
     lower: bool = False,
-    n_threads: int | None = None,
 ) -> None:
     """Write the pair values of x_i and y_j to K[first + i, j]; with `lower` at least those with j <= first + i.
 
-    With `lower`, x is the rows first, first + 1 ... of y. BLAS products use BLAS's threads, loops use `n_threads`.
+    With `lower`, x is the rows first, first + 1 ... of y. BLAS products use BLAS's threads, loops those of `threads.given`.
     """
     dense = not scipy.sparse.issparse(x.values) and not scipy.sparse.issparse(y.values)
     if dense and pair in ("dot", "l2"):
@@ -93,11 +92,11 @@ def fill(
             np.matmul(x.values, y.values.T, out=K[first : first + len(x), : len(y)])
     elif dense:
         task = partial(_dense, FEATURE_BY_FEATURE[pair], x, y, K, first, lower)
-        threads.over_rows(task, len(x), n_threads, least=64)
+        threads.over_rows(task, len(x), least=64)
     else:
-        _fill_common(pair, x, y, K, first, lower, n_threads)
+        _fill_common(pair, x, y, K, first, lower)
     if pair == "l2":
-        _euclidean(x, y, K, first, lower, n_threads)
+        _euclidean(x, y, K, first, lower)
 
 
 def _dense(pair: int, x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool, start: int, stop: int) -> None:
@@ -108,9 +107,7 @@ def _triple(values: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.
     return values.data, values.indices, values.indptr
 
 
-def _fill_common(
-    pair: str, x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool, n_threads: int | None
-) -> None:
+def _fill_common(pair: str, x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool) -> None:
     code, factor = THROUGH_COMMON[pair]
     left = as_common(x.values, pair == "l1")
     right = left if y is x else as_common(y.values, pair == "l1")
@@ -120,10 +117,10 @@ def _fill_common(
             code, factor, _triple(left), _triple(right), left.shape[1], start, stop, x.norms, y.norms, K, first, lower
         )
 
-    threads.over_rows(task, len(x), n_threads, least=256)
+    threads.over_rows(task, len(x), least=256)
 
 
-def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool, n_threads: int | None) -> None:
+def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool) -> None:
     """Turn inner products into distances, those of near rows recomputed from the rows."""
     sparse = scipy.sparse.issparse(x.values) or scipy.sparse.issparse(y.values)
     left, right = x.values, y.values
@@ -140,25 +137,25 @@ def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool,
             loops.map_tile(*change.numbers(K.dtype), K[first : first + len(x)], start, stop, hx, hy)
         refine(left, right, start, stop, x.norms, y.norms, NEAR, K, first, lower)
 
-    threads.over_rows(task, len(x), n_threads)
+    threads.over_rows(task, len(x))
 
 
-def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
+def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
     """Turn a tile of pair values into kernel values."""
     if change.op == loops.IDENTITY:
         return
     hx, hy = change.norms(x), change.norms(y)
-    threads.over_rows(
-        lambda start, stop: loops.map_tile(*change.numbers(K.dtype), K, start, stop, hx, hy), len(x), n_threads
-    )
+    threads.over_rows(lambda start, stop: loops.map_tile(*change.numbers(K.dtype), K, start, stop, hx, hy), len(x))
 
 
-def finish_lower(change: EntryMap, x: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
+def finish_lower(change: EntryMap, x: Prepared, K: np.ndarray) -> None:
     """Turn the pair values in the lower triangle into kernel values and copy them above the diagonal."""
-    h = change.norms(x)
-    threads.over_rows(
-        lambda start, stop: loops.map_lower(*change.numbers(K.dtype), K, start, stop, h, True), len(x), n_threads
-    )
+    _map_lower(change, K, change.norms(x), True)
+
+
+def _map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> None:
+    numbers = change.numbers(K.dtype)
+    threads.over_rows(lambda start, stop: loops.map_lower(*numbers, K, start, stop, h, mirror), len(h))
 
 
 SAMPLE = 8192
@@ -228,7 +225,6 @@ def resolve(
     K: np.ndarray,
     index: np.ndarray | None,
     floor: float,
-    n_threads: int | None,
     owner: str,
     weights: np.ndarray | None = None,
 ) -> float:
@@ -244,14 +240,11 @@ def resolve(
         raise UserError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; give it a number")
     euclidean = pair == "dot"
     if rule == "mean" and weights is None:
-        value = _mean(K, h, euclidean, n_threads)
+        value = _mean(K, h, euclidean)
     else:
         if euclidean:
             K = K if index is not None else K.copy()
-            change = EntryMap(loops.EUCLIDEAN)
-            threads.over_rows(
-                lambda start, stop: loops.map_lower(*change.numbers(K.dtype), K, start, stop, h, False), n, n_threads
-            )
+            _map_lower(EntryMap(loops.EUCLIDEAN), K, h, False)
         if weights is not None:
             value = _WEIGHTED[rule](K, weights.astype(np.float64))
         else:
@@ -264,7 +257,7 @@ def resolve(
     return value
 
 
-def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool, n_threads: int | None) -> float:
+def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool) -> float:
     n = len(h)
     sums: dict[int, float] = {}
 
@@ -273,7 +266,7 @@ def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool, n_threads: int | None) 
             begin = start + where.start
             sums[begin] = loops.lower_sum(K, begin, start + where.stop, h, euclidean)
 
-    threads.over_rows(task, n, n_threads)
+    threads.over_rows(task, n)
     return sum(sums[start] for start in sorted(sums)) / (n * (n - 1) / 2)
 
 

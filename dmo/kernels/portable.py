@@ -86,10 +86,6 @@ def _at_most_0(xp: Any, v: Any) -> Any:
     return xp.where(v < 0, v, xp.zeros_like(v))
 
 
-def _dot(xp: Any, x: Any, y: Any) -> Any:
-    return xp.matmul(x.values, xp.matrix_transpose(y.values))
-
-
 def _euclidean(xp: Any, x: Any, y: Any) -> Any:
     """By products in float64, where NumPy's road compares near rows directly: products in float32 lose their distances, and
     those in float64 all below 1e-8 of the rows' lengths."""
@@ -119,7 +115,7 @@ def _chi_square(xp: Any, a: Any, b: Any) -> Any:
 
 
 _VALUES: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "dot": _dot,
+    "dot": lambda xp, x, y: xp.matmul(x.values, xp.matrix_transpose(y.values)),
     "l2": _euclidean,
     "l1": _by_features(lambda xp, a, b: xp.abs(a - b)),
     "chi2": _by_features(_chi_square),

@@ -115,12 +115,6 @@ def read(X: blocks.Rows, owner: str) -> Matrix:
     return block
 
 
-def dense(X: blocks.Rows, owner: str) -> np.ndarray:
-    """All rows of a source in memory as a dense matrix."""
-    block = read(X, owner)
-    return block.toarray() if scipy.sparse.issparse(block) else block
-
-
 def readable(block: np.ndarray) -> np.ndarray:
     """A block of dense rows as C-contiguous float32 (where that is exact) or float64."""
     if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):

@@ -152,28 +152,22 @@ class BlockCG(CheckedSolver):
     # How they differ from the textbook's:
     #
     # 1. All columns share the directions P (n x k), so that a product serves every column, and eigenvalues that are
-    #   hard for
-    #    one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
+    #    hard for one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
     # 2. P is orthonormalized with a rank-revealing QR, and directions below 1e-8 are dropped: columns that depend on
-    #   each
-    #    other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the textbook's
-    #      block form.
+    #    each other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the
+    #    textbook's block form.
     # 3. The residual of the recursion is not believed. It is replaced by B - (A + c I) X in float64 after two digits
-    #   gained in
-    #    float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32 recursion
-    #      alone
-    #    reports 1e-6 where the truth is 4e-4 to 2e-3.
+    #    gained in float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32
+    #    recursion alone reports 1e-6 where the truth is 4e-4 to 2e-3.
     # 4. The search restarts without its old directions only where the true residual did not fall by 0.7: conjugacy is
-    #   worth
-    #    keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as not
-    #      converged.
+    #    worth keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as
+    #    not converged.
     # 5. Columns whose true residual has converged leave the block, and are never touched again: later steps would add
     #    rounding to them, and their vanishing directions would be those of 2.
     # 6. The preconditioner is of A alone: its eigenvalues take the ridge when applied, so that one serves a whole
-    #   path.
+    #    path.
     # 7. A direction of negative curvature is an error that names the precision, not a step: with a positive
-    #   semidefinite
-    #    kernel it means that the ridge is below the rounding of the entries.
+    #    semidefinite kernel it means that the ridge is below the rounding of the entries.
     #
     # Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
     # convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from

@@ -72,32 +72,25 @@ def block_krylov(
     # On the numerics:
     #
     # 1. The basis V is orthonormal in the Euclidean product even where the problem's is x'Cy: C may be singular or
-    #   badly
-    #    conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and
-    #      directions on
-    #    which C is all but zero stay out of the projection (they return with later blocks if they matter).
+    #    badly conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and
+    #    directions on which C is all but zero stay out of the projection (they return with later blocks if they
+    #    matter).
     # 2. Every block is orthogonalized twice against the whole basis. The three-term recurrence of Lanczos would need
-    #   two
-    #    blocks only, but loses orthogonality as soon as a pair converges, and returns it again as a copy.
+    #    two blocks only, but loses orthogonality as soon as a pair converges, and returns it again as a copy.
     # 3. Residuals are worked out from the stored images, M V y - theta V y, not from the recurrence, at the price of
-    #   one
-    #    n x k product a step: what is reported is the true residual but for the rounding of the images themselves.
+    #    one n x k product a step: what is reported is the true residual but for the rounding of the images
+    #    themselves.
     # 4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
     #    crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
     # 5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
     # 6. With `loosen` the images may be as inexact as the result allows. A block of residuals enters the Ritz vectors
-    #   with
-    #    coefficients s of the size of these residuals (over the distance of the eigenvalues), so that its images may
-    #      be off
-    #    by as much more than those of the first: near the answer, later blocks cost little. Two things make that
-    #      safe. The
-    #    projection takes the products of two blocks from the images of the earlier one, which are the more exact;
-    #      their mean
-    #    would bring the errors of the later ones in undiminished. And where the errors of all images, by the
-    #      coefficients
-    #    that they really got, add up to more than the tolerance (eigenvalues are crowded), the search begins anew at
-    #      the
-    #    Ritz vectors it has, with images that are exact enough for any coefficients.
+    #    with coefficients s of the size of these residuals (over the distance of the eigenvalues), so that its images
+    #    may be off by as much more than those of the first: near the answer, later blocks cost little. Two things
+    #    make that safe. The projection takes the products of two blocks from the images of the earlier one, which are
+    #    the more exact; their mean would bring the errors of the later ones in undiminished. And where the errors of
+    #    all images, by the coefficients that they really got, add up to more than the tolerance (eigenvalues are
+    #    crowded), the search begins anew at the Ritz vectors it has, with images that are exact enough for any
+    #    coefficients.
     #
     # Two bases of 5 s + k columns (at least 60 + k) are the memory, float64; `inner` adds a third, with the images
     # under C.

@@ -16,7 +16,7 @@ from dmo.blocks import double, row_blocks
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, Sum
 from dmo.linalg.tall import BlockRows, Factor, gram
 
-_STRIP = 512
+_STRIP, _FIRST = 512, 64  # rows at a time; rows that a column which is not constant shows itself in
 _CANCELS = 1e4
 """Squared mean over variance of a sparse column above which X'X - n m m' would lose more digits than it may."""
 
@@ -119,7 +119,9 @@ class CenteredRows(Factor):
         rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
         # What is left of a column that is constant but for rounding is noise, which a small ridge would amplify.
-        centered[:, np.abs(centered).max(axis=0) <= 4 * np.finfo(float).eps * np.abs(mean)] = 0.0
+        noise = 4 * np.finfo(float).eps * np.abs(mean)
+        constant = np.flatnonzero((np.abs(centered[:_FIRST]) <= noise).all(axis=0))  # in the first rows: few of others
+        centered[:, constant[np.abs(centered[:, constant]).max(axis=0, initial=0.0) <= noise[constant]]] = 0.0
         return CenteredRows(centered, mean + rest)
 
     def scaled(self, factor: float) -> CenteredRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -197,14 +198,11 @@ class FactorSystem:
     # 1. The smaller side is factorized: F'F + c I, or F F' + c I where r > n, then W = F'(F F' + c I)^-1 B.
     # 2. Its rows and columns are scaled to a diagonal of ones first, so that columns of all magnitudes count alike.
     # 3. W is refined against the residual F'(B - F W) - c W, made from F itself: F'F has squared its condition. The
-    #   error of
-    #    the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|.
-    #    Sums of a few columns with random signs are looked at first: where they are right to rounding, so is W.
+    #    error of the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|. Sums of a few
+    #    columns with random signs are looked at first: where they are right to rounding, so is W.
     # 4. Where that error does not fall to `_FIT` a singular value decomposition of F takes over: it squares nothing,
-    #   holds
-    #    n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself. A
-    #      smaller
-    #    one is refused if F has directions that are rounding.
+    #    holds n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself.
+    #    A smaller one is refused if F has directions that are rounding.
     #
     # With F = W T sparse by clusters, F'F costs n k_s^2 and the products n k_s.
 
@@ -245,9 +243,9 @@ class FactorSystem:
     def loadings(self, B: np.ndarray) -> np.ndarray:
         """W = (F'F + c I)^-1 F'B (r x k): F W is the smoothed B, and f W that of a new row f."""
         if self._small is not None:
-            W, error = self._refined(self._small, B) if self._primal else self._from_rows(self._small, B)
+            found, error = self._refined(self._small, B) if self._primal else self._dual(self._small, B)
             if error <= self._FIT:
-                return W
+                return found if self._primal else self._F.t_dot(found)
             self._decompose()
         assert self._svd is not None
         W = self._svd.loadings(B)
@@ -282,11 +280,6 @@ class FactorSystem:
         """F where the rows of B live."""
         return CenteredRows(beside(B, self._F.X), self._F.mean) if isinstance(B, WorkerRows) else self._F  # type: ignore[attr-defined]
 
-    def _from_rows(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
-        """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B."""
-        alpha, error = self._dual(small, B)
-        return self._F.t_dot(alpha), error
-
     def _dual(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
         """alpha = (F F' + c I)^-1 B, judged by its residual."""
         alpha = small.solve(B)
@@ -320,6 +313,14 @@ class FactorSystem:
         if not self._primal:
             return (self.ridge * self._dual(self._small, B)[0])[rows]
         return B - self._F.dot(W) if where is None else B[where] - self._some(where) @ W
+
+    def of_rows(self, where: np.ndarray) -> FactorSystem | None:
+        """What tells the residuals of these rows from theirs alone, without the factor; None where all rows are needed."""
+        if self._svd is not None or not self._primal:
+            return None
+        found = copy(self)
+        found._F, found.intercept = CenteredRows(self._some(where), None), self.intercept[where]
+        return found
 
     def _some(self, where: Any) -> np.ndarray:
         """Rows of F, by a slice or by numbers: of a factor that is one array."""

@@ -1,7 +1,7 @@
 """Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
 
 `Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank` is F F'.
-`Sum`, `Scaled`, `Shifted`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
+`Sum`, `Scaled`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
 NumPy blocks (n x k), or rows on the workers that hold the entries; building an operator computes nothing.
 """
 
@@ -155,21 +155,6 @@ class Operator:
         return Scaled(self, factor) if isinstance(factor, (int, float, np.number)) else NotImplemented
 
     __mul__ = __rmul__
-
-    def shift(self, c: float) -> Shifted:
-        """Add a multiple of the identity.
-
-        Parameters
-        ----------
-        c : float
-            Factor.
-
-        Returns
-        -------
-        Shifted
-            A + c I.
-        """
-        return Shifted(self, c)
 
     @property
     def null(self) -> np.ndarray | None:
@@ -380,32 +365,6 @@ class Scaled(Operator):
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.inner.expansion(self.factor * coefficients)
-
-
-class Shifted(Operator):
-    """A + c I; new rows are never training rows, so their function is A's."""
-
-    def __init__(self, inner: Operator, c: float):
-        self.inner, self.c, self.n, self.dtype = inner, float(c), inner.n, inner.dtype
-
-    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        return self.inner._apply(B, dtype) + dtype.type(self.c) * B
-
-    def diagonal(self) -> np.ndarray:
-        return self.inner.diagonal() + self.c
-
-    def columns(self, index: np.ndarray) -> np.ndarray:
-        block = np.array(self.inner.columns(index))
-        block[index, np.arange(len(index))] += self.c
-        return block
-
-    def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        matrix = self.inner.dense(dtype)
-        matrix.flat[:: self.n + 1] += self.c
-        return matrix
-
-    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.inner.expansion(coefficients)
 
 
 class Centered(Operator):

@@ -95,9 +95,8 @@ def rpcholesky(
     ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
-    residual = np.array(
-        diagonal, dtype=np.float64
-    )  # it is what is left of subtractions: float32 would go negative early
+    # it is what is left of subtractions: float32 would go negative early
+    residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
@@ -108,11 +107,11 @@ def rpcholesky(
         weights = np.where(residual > floor, residual, 0.0)
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
-        whole = columns(proposed) if submatrix is None else None
+        whole = columns(proposed) if submatrix is None else None  # of others, columns are made for pivots alone
         if factor is None:
             factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)
         local, among = factor.among(proposed, whole)
-        local = _entries(submatrix, proposed) if whole is None else local
+        local = local if submatrix is None else submatrix(proposed)
         wide = among.astype(np.float64)  # the small block decides who is accepted: it is cheap in float64
         kept = _accept(local.astype(np.float64) - wide.T @ wide, residual[proposed], floor, rng)
         accepted = proposed[kept]
@@ -185,11 +184,6 @@ def _beyond(chosen: np.ndarray, among: np.ndarray, *blocks: np.ndarray) -> np.nd
 
 def _squares(rows: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->i", rows, rows)[:, None]
-
-
-def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:
-    assert submatrix is not None
-    return submatrix(index)
 
 
 def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:

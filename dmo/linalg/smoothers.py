@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,16 +137,23 @@ class LinearSmoother:
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return self._solver.smooth(B)
 
-    def leave_one_out(
+    def left_out(
         self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0, where: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Work out, for every row or those of `where`, the value there of the function that smooths B without that row.
+    ) -> Callable[[], np.ndarray]:
+        """Make what finds, for every row or those of `where`, the value there of the function that smooths B without that row.
 
         B (n, p); W (d, p); part (n,); where (m,) -> (n, p)
         """
         rows = slice(None) if where is None else where
-        own = part[rows] if isinstance(part, np.ndarray) else part
-        return leave_one_out(B[rows], self._solver.residuals(B, W, where), self._solver.unfitted(where), own)
+        targets, own = B[rows], part[rows] if isinstance(part, np.ndarray) else part
+        some = None if where is None else self._solver.of_rows(where)
+        if some is not None:  # a few rows are kept, and no work is done before it is asked for
+            return lambda: leave_one_out(targets, some.residuals(targets, W), some.unfitted(), own)
+
+        def found() -> np.ndarray:
+            return leave_one_out(targets, self._solver.residuals(B, W, where), self._solver.unfitted(where), own)
+
+        return found if where is None else partial(np.asarray, found())
 
 
 def leave_one_out(

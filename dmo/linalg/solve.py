@@ -238,23 +238,17 @@ class MixedSolver(CholeskySolver):
     # Half the time and memory of the float64 factor; each refinement costs one float64 product with A.
     #
     # 1. What float32 loses is rounding times the largest eigenvalues over the ridge, and a kernel's largest are far
-    #   above all
-    #    others: that of a constant is n / 2, the next ones a hundredth. So a low-rank part is taken out first, A = E
-    #      + F F',
-    #    and E + c I is factorized: of a Gaussian kernel of 6000 samples with a ridge of .1 the residual is 6e-7 in
-    #      place of
-    #    3e-4, and 5e-13 in place of 5e-8 after one refinement.
+    #    above all others: that of a constant is n / 2, the next ones a hundredth. So a low-rank part is taken out
+    #    first, A = E + F F', and E + c I is factorized: of a Gaussian kernel of 6000 samples with a ridge of .1 the
+    #    residual is 6e-7 in place of 3e-4, and 5e-13 in place of 5e-8 after one refinement.
     # 2. E is worked out in float64 and rounded once, when F F' has left small entries. F F' is a Nystrom
-    #   approximation, which
-    #    leaves E positive semidefinite; A less eigenvectors as far as an iteration has found them need not be.
+    #    approximation, which leaves E positive semidefinite; A less eigenvectors as far as an iteration has found
+    #    them need not be.
     # 3. X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is made from S B, not as (S F)'B, and F'S F
-    #   is not
-    #    made symmetric: they must fit each other as they were rounded, or their rounding times the eigenvalues that
-    #      were
-    #    taken out is back.
+    #    is not made symmetric: they must fit each other as they were rounded, or their rounding times the eigenvalues
+    #    that were taken out is back.
     # 4. Where rounding makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue) a float64 one
-    #   takes its
-    #    place.
+    #    takes its place.
     #
     # Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp,
     # Webber 2025.

@@ -251,9 +251,8 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
-        if (
-            self._kept is None
-        ):  # other views' tiles may have come since this operator was made; its own are not there yet
+        # other views' tiles may have come since this operator was made; its own are not there yet
+        if self._kept is None:
             self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limit = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)

@@ -194,17 +194,16 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
             are allowed
             is its own factor, without error.
         """
-        check_parameters(self)
-        own = parse(kernel if self.kernel is None else self.kernel)
+        own, seed = self._own(kernel, random_state)
         if isinstance(own, Linear) and X.shape[1] <= self._columns():
             return LinearMap.of(own, X, center)
-        return self._fit_map(kernel, X, random_state, np.dtype(np.float32))
+        return self._map(own, X, seed, np.dtype(self.precision or np.float32))
 
-    def _fit_map(self, kernel: str | Kernel, X: Rows, random_state: int | None, dtype: np.dtype) -> FeatureMap:
+    def _own(self, kernel: str | Kernel, random_state: int | None) -> tuple[Kernel, int | None]:
+        """The kernel and the seed, which are an estimator's where this has none."""
         check_parameters(self)
         seed = random_state if self.random_state is None else self.random_state
-        own = parse(kernel if self.kernel is None else self.kernel)
-        return self._map(own, X, seed, np.dtype(self.precision or dtype))
+        return parse(kernel if self.kernel is None else self.kernel), seed
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         raise NotImplementedError
@@ -230,7 +229,9 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
             This object, fitted.
         """
         rows = self._rows(X, True)
-        self.map_ = self._fit_map("rbf", rows, None, np.dtype("float64" if rows.dtype == np.float64 else "float32"))
+        own, seed = self._own("rbf", None)
+        given = "float64" if rows.dtype == np.float64 else "float32"
+        self.map_ = self._map(own, rows, seed, np.dtype(self.precision or given))
         self.error_ = self.map_.error
         return self
 
@@ -359,9 +360,7 @@ class Nystrom(_Approximation):
         LandmarkMap
             Kernel values at them, in float32 where this object names no precision.
         """
-        check_parameters(self)
-        seed = random_state if self.random_state is None else self.random_state
-        own = parse(kernel if self.kernel is None else self.kernel)
+        own, seed = self._own(kernel, random_state)
         return landmark_map(own, X, self.rank, self.landmarks, seed, self.precision or np.float32, self.fit_rows)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import row_blocks
+from dmo.blocks import dense, row_blocks
 from dmo.errors import UserError
 from dmo.kernels import Kernel, loops, normalize_rows
 from dmo.kernels.base import BandwidthKernel
@@ -137,7 +137,7 @@ def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.
         middle, lowest = E.mean(axis=0, dtype=np.float64).astype(np.float32), E.min(axis=0)
         E = E - middle
     seen = _sums(E.shape[1], rng)(E) if _is_wide(E.shape[1]) else E
-    centers = _dense(seen[np.sort(rng.choice(n, size=min(k, n), replace=False))])
+    centers = dense(seen[np.sort(rng.choice(n, size=min(k, n), replace=False))])
     for _ in range(iterations):
         nearest = _nearest(seen, centers)
         moved = _means(seen, nearest, len(centers))
@@ -155,7 +155,7 @@ def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
     member = scipy.sparse.csr_array(
         (np.ones(len(nearest), np.float32), (nearest, np.arange(len(nearest)))), (k, len(nearest))
     )
-    return np.asarray(_dense(member @ E)[counts > 0] / counts[counts > 0, None].astype(np.float32))
+    return np.asarray(dense(member @ E)[counts > 0] / counts[counts > 0, None].astype(np.float32))
 
 
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:
@@ -171,10 +171,6 @@ def _nearest(E: Any, centers: np.ndarray) -> np.ndarray:
     columns = np.ascontiguousarray(centers.T)
     strips = [np.argmin(half - E[where] @ columns, axis=1) for where in row_blocks(E.shape[0], _STRIP)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *strips])
-
-
-def _dense(X: Any) -> np.ndarray:
-    return X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
 
 
 _LARGEST = 2.0  # times the average size

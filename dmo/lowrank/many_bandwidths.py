@@ -59,10 +59,6 @@ class ManyBandwidths:
     def _wide(self) -> Any:
         return self.base.kernel.prepare(self.base.landmarks, np.float64)
 
-    @cached_property
-    def _narrow(self) -> Any:
-        return self.base.kernel.prepare(self.base.landmarks, self.base.dtype)
-
     def scaled(self, factor: float) -> ExponentMap:
         """Make the map of the kernel with another bandwidth."""
         assert isinstance(self.base.kernel, BandwidthKernel)
@@ -80,7 +76,7 @@ class ManyBandwidths:
         """
         kernel = self.base.kernel
         assert isinstance(kernel, BandwidthKernel)
-        return kernel.exponents(kernel.prepare(rows(X), self.base.dtype), self._narrow)
+        return kernel.exponents(kernel.prepare(rows(X), self.base.dtype), self.base._ready[0])
 
 
 def exponents_of(shared: Mapping[str, ManyBandwidths], views: Mapping[str, Rows], size: int) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, iterate
+from dmo.blocks import Rows, iterate, stacked
 from dmo.errors import UserError
 from dmo.inputs import COUNT, check_parameter
 from dmo.kernels import Kernel, parse
@@ -21,8 +21,8 @@ from dmo.linalg.factors import BlockLowRank
 from dmo.linalg.tall import BlockRows
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Landmarks, Partition, Space, allocate, choose_landmarks, from_space, nearest_center
-from dmo.lowrank.nystrom import cut_off, fit_kernel, inverse_root, learning_sample
-from dmo.lowrank.sampling import Rank, check_finite, check_rows, fit_rank, gather, learning_rows, sampled_error
+from dmo.lowrank.nystrom import begun, cut_off, inverse_root
+from dmo.lowrank.sampling import Rank, fit_rank, learning_rows, sampled_error
 from dmo.progress import stage
 
 
@@ -291,17 +291,14 @@ def meka(
     >>> found(X).shape[0], found.error["relative_error"] < 0.1
     (300, True)
     """
-    check_rows(kernel, X)
     clusters = int(check_parameter("clusters", clusters, COUNT))
     if basis not in ("block-row", "eigen") or link not in ("exact", "sampled"):
         raise UserError(f"basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
     if not 0 <= eta < 1:
         raise UserError(f"eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, None, clusters), rng)
-    sample, seed = gather(X, index), seeds[1]
-    check_finite(sample, index)
-    partition = Partition.of(fit_kernel(kernel, X, seeds[0]), sample, clusters, np.dtype(dtype), rng)
+    fitted, sample, seed, X = begun(kernel, X, learning_rows(fit_rows, rank, None, clusters), rng)
+    partition = Partition.of(fitted, sample, clusters, np.dtype(dtype), rng)
 
     def fit(k: int) -> FeatureMap:
         found = _Fit(partition, clusters * k, np.random.default_rng(seed)).map(basis, link, eta)
@@ -393,8 +390,7 @@ class _Fit:
         X, size = self.rows.X[where], where.stop - where.start
         count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
         Z = X if count >= size else choose_landmarks(kernel, X, count, self.kind, self.rng)
-        stack = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.concatenate
-        landmarks = stack([Z, self.shared]) if self.shared.shape[0] else Z
+        landmarks = stacked([Z, self.shared]) if self.shared.shape[0] else Z
         prepared = kernel.prepare(landmarks, np.float64)
         among = kernel.tile(prepared, prepared)
         # in the precision in which new rows are mapped, as their digits are those of W too

@@ -103,6 +103,11 @@ class NystromMap(FeatureMap):
     def _elsewhere(self) -> dict[tuple[str, str], tuple[Any, Any]]:
         return {}
 
+    @cached_property
+    def _last(self) -> list[Any]:
+        """The coefficients that rows were last multiplied by, and P times them."""
+        return []
+
     def _ready_beside(self, block: Any) -> tuple[Any, Any]:
         """Landmarks and projection where the rows are, taken there once."""
         place = foreign(block).__name__, str(array_api_compat.device(block))
@@ -112,7 +117,7 @@ class NystromMap(FeatureMap):
         return self._elsewhere[place]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_elsewhere"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_elsewhere", "_last")}
 
     def raw(self, X: Rows) -> np.ndarray:
         """Map rows in memory to factor rows.
@@ -139,7 +144,11 @@ class NystromMap(FeatureMap):
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
-        if block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
+        if coefficients.size <= PREPARED:  # a single row takes longer to read P than to be multiplied by both
+            if not self._last or self._last[0] is not coefficients:
+                self._last[:] = coefficients, self.projection @ coefficients
+            factors = self._last[1:]
+        elif block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
             factors = [self.projection @ coefficients]
         if foreign(block) is not None:
             tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
@@ -307,9 +316,10 @@ def landmark_map(
     """
     if not isinstance(rank, int):
         raise UserError(f"conjugate gradients need a number of landmarks, got rank = {rank!r}; give one")
-    fitted, sample, seeds = _begun(kernel, X, rank, landmarks, random_state, fit_rows)[:3]
+    rng = np.random.default_rng(random_state)
+    fitted, sample, seed, _ = begun(kernel, X, learning_rows(fit_rows, rank, landmarks), rng)
     with stage("Nystrom landmarks"):
-        Z = choose_landmarks(fitted, sample, rank, landmarks, np.random.default_rng(seeds[1]))
+        Z = choose_landmarks(fitted, sample, rank, landmarks, np.random.default_rng(seed))
     return LandmarkMap(fitted, np.dtype(dtype), Z)
 
 
@@ -376,8 +386,8 @@ def nystrom(
     >>> found.rank, found.error["relative_error"] < 0.1
     (40, True)
     """
-    fitted, sample, seeds, X = _begun(kernel, X, rank, landmarks, random_state, fit_rows)
-    seed = seeds[1]
+    rng = np.random.default_rng(random_state)
+    fitted, sample, seed, X = begun(kernel, X, learning_rows(fit_rows, rank, landmarks), rng)
 
     def fit(r: int) -> FeatureMap:
         with stage("Nystrom landmarks"):
@@ -394,21 +404,16 @@ def nystrom(
     return fit_rank(fit, rank, sample.shape[0], tol, allowed)
 
 
-def _begun(
-    kernel: str | Kernel,
-    X: Rows,
-    rank: Rank,
-    landmarks: Landmarks,
-    random_state: int | np.random.Generator | None,
-    fit_rows: int | None,
-) -> tuple[Kernel, Any, tuple[int, int], Rows]:
-    """The fitted kernel, the rows that landmarks come from, two seeds, and X with what was read of it."""
+def begun(kernel: str | Kernel, X: Rows, size: int, rng: np.random.Generator) -> tuple[Kernel, Any, int, Rows]:
+    """The fitted kernel, `size` rows that a map is learned from, the seed of its errors, and X with what was read of it."""
     check_rows(kernel, X)
-    rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks), rng)
+    n = X.shape[0]
+    index = draw(n, size, rng)
+    seed, seed_of_errors = int(rng.integers(2**31)), int(rng.integers(2**31))
+    X = SampledRows.of(X, index, _bandwidth_rows(n, seed), error_rows(n, seed_of_errors))
     sample = gather(X, index)
     check_finite(sample, index)
-    return fit_kernel(kernel, X, seeds[0]), sample, seeds, X
+    return fit_kernel(kernel, X, seed), sample, seed_of_errors, X
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
@@ -464,30 +469,21 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
-        whole, added = _inverse_triangle(square, jitter)
+        whole, added = inverse_triangle(square, jitter)
         # 1 / |P|^2 is below the least eigenvalue, and no pivot is below that
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
     keep = np.sort(pivots[:rank] - 1)
-    return keep, _inverse_triangle(square[np.ix_(keep, keep)], jitter)[0]
+    return keep, inverse_triangle(square[np.ix_(keep, keep)], jitter)[0]
 
 
-def _inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
+def inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
     """P, upper triangular, with P P' = (A + s I)^-1, and s, `jitter` times the trace."""
     added = jitter * float(np.trace(square))
     root = np.linalg.cholesky(square + added * np.eye(len(square)))
     inverse, _ = scipy.linalg.lapack.dtrtri(root, lower=1) if len(root) else (root, 0)
     return np.ascontiguousarray(inverse.T), added
-
-
-def learning_sample(X: Rows, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Rows, tuple[int, int]]:
-    """What a map is learned from: numbers of `size` rows, X with these and those for bandwidth and error in memory, and the
-    seeds that `fit_kernel` and `sampled_error` draw them by."""
-    n = X.shape[0]
-    index = draw(n, size, rng)
-    seeds = int(rng.integers(2**31)), int(rng.integers(2**31))
-    return index, SampledRows.of(X, index, _bandwidth_rows(n, seeds[0]), error_rows(n, seeds[1])), seeds
 
 
 def _bandwidth_rows(n: int, seed: int) -> np.ndarray:

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset, presence, rows
+from dmo.blocks import Rows, Subset, dense, presence, rows
 from dmo.errors import UserError
 from dmo.inputs import check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
@@ -159,13 +158,9 @@ def _others(views: Mapping[str, Rows], name: str, index: np.ndarray) -> dict[str
     for other in views:
         if other != name:
             has, part = _present(views, other)[index], Subset(views[other], index)
-            parts[other] = rows(part) if has.all() else np.where(has[:, None], _dense(rows(part)), np.nan)
+            parts[other] = rows(part) if has.all() else np.where(has[:, None], dense(rows(part)), np.nan)
     return parts
 
 
 def _rows(source: Rows, index: np.ndarray) -> np.ndarray:
-    return np.asarray(_dense(rows(Subset(source, index))), np.float64)
-
-
-def _dense(block: Any) -> np.ndarray:
-    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+    return np.asarray(dense(rows(Subset(source, index))), np.float64)

@@ -17,13 +17,14 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
 from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov, fix_signs
+from dmo.lowrank.nystrom import inverse_triangle, times_triangle
 from dmo.methods.homogeneity_maps import LabelSubspace, orthonormal
 from dmo.threads import in_threads, product
 
 _STEPS = 4
 _STRIP = 64
-_SINGLE = 1e-5
-"""Error of a product, relative to its columns, that float32 rows keep to."""
+_SINGLE, _TERMS = 3e-6, 512
+"""Error of a product, relative to its columns, that float32 rows keep to in sums of so many terms."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,22 @@ class RotatedMoments:
         where = {name: slice(int(a), int(b)) for name, a, b in zip(spectra, edges[:-1], edges[1:], strict=True)}
         return cls(bases, spectra, (gram + gram.T) / 2, means, where, center)
 
+    @property
+    def columns(self) -> int:
+        """Columns of all groups."""
+        return len(self.gram)
+
     def product(self, B: np.ndarray) -> np.ndarray:
         """Multiply with the Gram matrix.
 
         B (sum r_j, k) -> (sum r_j, k)
         """
         return product(self.gram, B)
+
+    def said(self, name: str, beta: np.ndarray, ridge: float) -> np.ndarray:
+        """beta'(F'F + c I) beta of coefficients (d, k)."""
+        own = self.bases[name].T @ beta
+        return np.asarray(own.T @ ((self.spectra[name] + ridge)[:, None] * own))
 
     def label_columns(self) -> np.ndarray:
         """Take the Gram matrix's columns of the labels.
@@ -103,47 +114,59 @@ class RotatedMoments:
 
 @dataclass(frozen=True)
 class RotatedRows:
-    """What `RotatedMoments` says, from the rows themselves: where they are fewer than the columns."""
+    """The rows themselves less their means, where they are fewer than the columns, and the labels' coordinates."""
 
-    # No Gram matrix of all columns is formed: a group's rotation comes from its own rows, and a product with the Gram
-    # matrix goes through the rows.
+    # No Gram matrix of all columns is formed: products with the homogeneity map go through the rows of every group,
+    # whitened with the ridges of a fit.
 
-    bases: dict[str, np.ndarray]  # as in `RotatedMoments`
-    spectra: dict[str, np.ndarray]  # as in `RotatedMoments`
-    columns: np.ndarray
+    groups: dict[str, np.ndarray]  # (n, d_j): rows less their means
+    bases: dict[str, np.ndarray]  # as in `RotatedMoments`, of the labels alone
+    spectra: dict[str, np.ndarray]  # as in `RotatedMoments`, of the labels alone
     means: dict[str, np.ndarray]  # as in `RotatedMoments`
-    slices: dict[str, slice]  # as in `RotatedMoments`
     center: bool  # as in `RotatedMoments`
 
     @classmethod
     def of(cls, groups: Mapping[str, np.ndarray], center: bool = True) -> RotatedRows:
-        """Turn rows into these coordinates, without directions whose eigenvalue is rounding.
+        """Take the rows less their means, and the labels without directions whose eigenvalue is rounding.
 
         groups (n, d_j)
         """
         means = {name: rows.mean(axis=0, dtype=np.float64) for name, rows in groups.items()}
-        edges = np.cumsum([0, *(min(rows.shape) for rows in groups.values())])
-        views = [rows for name, rows in groups.items() if name != LABELS]
-        columns = np.empty((len(views[0]), edges[-1]), np.result_type(np.float32, *views))
+        found = cls(dict(groups), {}, {}, means, center)
+        if LABELS in groups:
+            found.bases[LABELS], found.spectra[LABELS] = _turned(found._rows(LABELS))[:2]
+        return found
 
-        def turn(j: int) -> tuple[np.ndarray, np.ndarray]:
-            name, rows = list(groups.items())[j]
-            basis, spectrum, turned = _turned(rows - means[name] if center else rows.astype(np.float64, copy=False))
-            turned -= turned.mean(axis=0)
-            np.divide(
-                turned, np.sqrt(spectrum), out=columns[:, edges[j] : edges[j] + len(spectrum)], casting="same_kind"
-            )
-            return basis, spectrum
+    @property
+    def columns(self) -> int:
+        """Columns of all groups, those of more columns than rows as they are turned."""
+        return sum(min(rows.shape) for rows in self.groups.values())
 
-        found = in_threads(turn, range(len(groups)))
-        spectra = {name: spectrum for name, (_, spectrum) in zip(groups, found, strict=True)}
-        full = [np.arange(start, start + len(spectrum)) for start, spectrum in zip(edges, spectra.values())]
-        if sum(map(len, full)) < edges[-1]:  # directions were left out
-            columns = columns[:, np.concatenate(full)]
-        ends = np.cumsum([0, *map(len, full)])
-        slices = {name: slice(int(a), int(b)) for name, a, b in zip(groups, ends[:-1], ends[1:], strict=True)}
-        bases = {name: basis for name, (basis, _) in zip(groups, found, strict=True)}
-        return cls(bases, spectra, columns, means, slices, center)
+    def _rows(self, name: str) -> np.ndarray:
+        rows = self.groups[name]
+        return rows - self.means[name] if self.center else rows.astype(np.float64, copy=False)
+
+    def whitened(self, name: str, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+        """T (d, r) with T T' = (F'F + c I)^-1, of directions that are not rounding, and F T (n, r) less its mean."""
+        rows = self._rows(name)
+        kind = rows.dtype if name == LABELS else np.result_type(np.float32, self.groups[name])
+        gram = rows.T @ rows if name != LABELS and rows.shape[0] >= rows.shape[1] else None
+        if gram is None or ridge <= CUTOFF * np.trace(gram):
+            basis, spectrum, images = _turned(rows)
+            lengths = np.sqrt(spectrum + ridge)
+            T, images = basis / lengths, images / lengths
+        else:  # no direction is lost beside the ridge: a triangle takes half of the time of eigenvectors
+            gram.flat[:: len(gram) + 1] += ridge
+            T, images = inverse_triangle(gram, 0.0)[0], np.empty(rows.shape)
+            times_triangle(rows, T, images)
+        if not self.center:
+            images -= images.mean(axis=0)
+        return T, images.astype(kind, copy=False)
+
+    def said(self, name: str, beta: np.ndarray, ridge: float) -> np.ndarray:
+        """beta'(F'F + c I) beta of coefficients (d, k)."""
+        images = self._rows(name) @ beta
+        return np.asarray(images.T @ images + ridge * (beta.T @ beta))
 
 
 def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -193,13 +216,17 @@ def homogeneity(
     [KGHA 26, 27, 30].
     """
     total = sum(weights.values())
-    D = np.concatenate(
-        [np.sqrt(weights[name] / total / (rotated.spectra[name] + ridges[name])) for name in rotated.slices]
-    )[:, None]
-    if k > len(D):
-        raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
+    columns = rotated.columns
+    if k > columns:
+        raise UserError(
+            f"{k} components from factors of {columns} columns in all; lower n_components or raise the rank"
+        )
+    shares = {name: weight / total for name, weight in weights.items()}
     if isinstance(rotated, RotatedRows):
-        return _of_rows(rotated, D, ridges, k, tol, max_steps, random_state)
+        return _of_rows(rotated, shares, ridges, k, tol, max_steps, random_state)
+    D = np.concatenate([np.sqrt(shares[name] / (rotated.spectra[name] + ridges[name])) for name in rotated.slices])[
+        :, None
+    ]
     start = D * rotated.label_columns() if LABELS in rotated.slices else np.zeros((len(D), 0))
     start = _widened(start, k, random_state)
     pairs = block_krylov(lambda B: D * rotated.product(D * B), start, k, tol, max_steps)
@@ -209,63 +236,56 @@ def homogeneity(
 
 def _of_rows(
     rotated: RotatedRows,
-    D: np.ndarray,
+    shares: Mapping[str, float],
     ridges: Mapping[str, float],
     k: int,
     tol: float,
     max_steps: int,
     random_state: int | None,
 ) -> HomogeneityFit:
-    """The fit from the rows themselves: of M = U d^2 U', with U their left singular vectors and d at most 1, the smaller side
-    is solved, X itself among few rows, else v with X = U d v."""
-    lengths = np.sqrt(np.concatenate(list(rotated.spectra.values())))[:, None]
-    M = _RowMap(rotated.columns, D * lengths)
-    start = np.zeros((M.size, 0))
-    if LABELS in rotated.slices:
-        start = M.start(rotated.slices[LABELS])
+    """The fit from the rows themselves: the eigenpairs of M = sum_j w_j U_j U_j' of whitened rows U_j."""
+    names = list(rotated.groups)
+    found = dict(zip(names, in_threads(lambda name: rotated.whitened(name, ridges[name]), names), strict=True))
+    M = _RowMap([(shares[name], U) for name, (_, U) in found.items()])
+    start = M(found[LABELS][1]) if LABELS in found else np.zeros((M.n, 0))
     pairs = block_krylov(M, _widened(start, k, random_state), k, tol, max_steps, loosen=M.loosen)
     M.loosen(1.0)
-    return _expanded(rotated, ridges, pairs, lengths * M.projected(pairs))
+    return _with_offsets(rotated, pairs, {name: T @ M.across(U, pairs.vectors) for name, (T, U) in found.items()})
 
 
 class _RowMap:
-    """U d^2 U', or d U'U d where that is smaller: in the precision of U where the eigenpairs need no more, in float64 where
-    they do."""
+    """sum_j w_j U_j U_j': in the precision of U_j where the eigenpairs need no more, in float64 where they do."""
 
-    def __init__(self, U: np.ndarray, d: np.ndarray):
-        self._U, self._d, self._few, self._kind = U, d, U.shape[0] < U.shape[1], np.dtype(np.float64)
-
-    @property
-    def size(self) -> int:
-        return min(self._U.shape)
+    def __init__(self, parts: list[tuple[float, np.ndarray]]):
+        self._parts, self.n, self._wide = parts, len(parts[0][1]), False
+        self._single = sum(share for share, U in parts if U.dtype == np.float32)
 
     def loosen(self, error: float) -> None:
         """Let images be off by as much from now on, relative to every column."""
-        self._kind = self._U.dtype if error >= _SINGLE else np.dtype(np.float64)
+        self._wide = error < _SINGLE * self._single
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
-        if self._few:
-            return self._times(self._d**2 * self._across(B))
-        return self._d * self._across(self._times(self._d * B))
+        def image(part: tuple[float, np.ndarray]) -> np.ndarray:
+            return _summed(part[1], part[0] * self.across(part[1], B), self._wide)
 
-    def start(self, labels: slice) -> np.ndarray:
-        """One step of the map from the labels."""
-        image = self._d * self._across(self._U[:, labels])
-        return self._times(self._d * image) if self._few else image
+        total, *others = in_threads(image, self._parts)
+        for other in others:
+            total += other
+        return total
 
-    def projected(self, pairs: Eigenpairs) -> np.ndarray:
-        """U'X, X orthonormal."""
-        if self._few:
-            return self._across(pairs.vectors)
-        return self._across(self._times(self._d * pairs.vectors)) / np.sqrt(
-            np.maximum(pairs.values, np.finfo(float).tiny)
-        )
+    def across(self, U: np.ndarray, B: np.ndarray) -> np.ndarray:
+        """U'B, float64."""
+        return _summed(U.T, B, self._wide)
 
-    def _times(self, B: np.ndarray) -> np.ndarray:
-        return product(self._U, B.astype(self._kind, copy=False))
 
-    def _across(self, B: np.ndarray) -> np.ndarray:
-        return product(self._U.T, B.astype(self._kind, copy=False))
+def _summed(A: np.ndarray, B: np.ndarray, wide: bool) -> np.ndarray:
+    """A B, with sums of few terms in the precision of A, or all in float64."""
+    if wide or A.dtype == np.float64:
+        return np.asarray(A @ B)
+    total, B = np.zeros((len(A), B.shape[1])), B.astype(A.dtype)
+    for where in row_blocks(len(B), _TERMS):
+        total += A[:, where] @ B[where]
+    return total
 
 
 def _widened(start: np.ndarray, k: int, random_state: int | None) -> np.ndarray:
@@ -278,14 +298,20 @@ def _widened(start: np.ndarray, k: int, random_state: int | None) -> np.ndarray:
 
 
 def _expanded(
-    rotated: Rotated, ridges: Mapping[str, float], pairs: Eigenpairs, projected: np.ndarray
+    rotated: RotatedMoments, ridges: Mapping[str, float], pairs: Eigenpairs, projected: np.ndarray
 ) -> HomogeneityFit:
     """Coefficients and offsets from F_j'X of every group, X orthonormal (`projected`, sum r_j x k)."""
-    coefficients, offsets = {}, {}
-    for name, where in rotated.slices.items():
-        beta = rotated.bases[name] @ (projected[where] / (rotated.spectra[name] + ridges[name])[:, None])
-        coefficients[name] = beta
-        offsets[name] = -(rotated.means[name] @ beta) if rotated.center else np.zeros(projected.shape[1])
+    coefficients = {
+        name: rotated.bases[name] @ (projected[where] / (rotated.spectra[name] + ridges[name])[:, None])
+        for name, where in rotated.slices.items()
+    }
+    return _with_offsets(rotated, pairs, coefficients)
+
+
+def _with_offsets(rotated: Rotated, pairs: Eigenpairs, coefficients: dict[str, np.ndarray]) -> HomogeneityFit:
+    """The functions of new rows with these coefficients (d_j x k), of mean 0 over the samples where rows are centered."""
+    none = np.zeros(len(pairs.values))
+    offsets = {name: -(rotated.means[name] @ beta) if rotated.center else none for name, beta in coefficients.items()}
     return HomogeneityFit(pairs, coefficients, offsets)
 
 
@@ -300,19 +326,18 @@ def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> np.ndarra
 
 def class_directions(rotated: Rotated) -> int:
     """Count the directions of labels that are classes, one a sample, whose rows all sum to 1; 0 of others."""
-    if LABELS not in rotated.slices or not rotated.center:
+    if LABELS not in rotated.means or not rotated.center:
         return 0
     off = max(abs(rotated.means[LABELS].sum() - 1.0), np.abs(rotated.bases[LABELS].sum(axis=0)).max(initial=0.0))
-    return len(rotated.spectra[LABELS]) if off < _SINGLE else 0
+    return len(rotated.spectra[LABELS]) if off < 1e-5 else 0
 
 
 def turned(rotated: Rotated, fit: HomogeneityFit, ridges: Mapping[str, float], k: int) -> HomogeneityFit:
     """Take the k directions of a fit of which the views say most, x'K_j (K_j + c_j I)^-1 x, the best first."""
     agreement: np.ndarray = np.zeros(())
-    for name, basis in rotated.bases.items():
+    for name, beta in fit.coefficients.items():
         if name != LABELS:
-            own = basis.T @ fit.coefficients[name]
-            agreement = agreement + own.T @ ((rotated.spectra[name] + ridges[name])[:, None] * own)
+            agreement = agreement + rotated.said(name, beta, ridges[name])
     turn = fix_signs(np.linalg.eigh(agreement)[1][:, : -k - 1 : -1])
     values = fit.pairs.values @ turn**2
     history = [*fit.pairs.history[:-1], float(values.sum())]

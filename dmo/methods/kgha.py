@@ -413,7 +413,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
         """Weights and ridges of all groups of the moments."""
-        views = [name for name in rotated.slices if name != LABELS]
+        views = [name for name in rotated.means if name != LABELS]
         weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
         ridges = self._ridges(views)
         return weights, ridges | {LABELS: self._label_ridge(ridges)}

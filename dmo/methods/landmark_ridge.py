@@ -384,9 +384,8 @@ class _Values:
     def system(self, Y: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """C'C of rows less their mean, C'1, and `right`, from one pass where products among labels are the fewer."""
         together = Y.shape[1] <= len(self.shift)
-        beside = (
-            Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)
-        )  # or products of all panels are in float64
+        # or products of all panels are in float64
+        beside = Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)
         (moments,) = collect_moments(self.raw, beside if together else None, client=self.client)
         (where, *labels), n = moments.slices().values(), moments.n
         sums, products = moments.sums[where], moments.gram[where, labels[0]].copy() if together else None

@@ -44,9 +44,8 @@ def neighborhood_frames(
     # coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame.
     #
     # Liu, Lin, Yu 2009, Algorithm 1.
-    distinct, inverse = np.unique(
-        Y, axis=0, return_inverse=True
-    )  # in an order of their own, whatever that of the samples
+    # in an order of their own, whatever that of the samples
+    distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     m, L = distinct.shape
     needed, free = frame_bytes(len(Y), m, L, n_neighbors), free_memory()

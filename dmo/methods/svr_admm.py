@@ -31,7 +31,6 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dmo.errors import UserError
 from dmo.hashing import digest
@@ -41,6 +40,7 @@ from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.solve import SolveMethod, factorize
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
+from dmo.threads import blas_limited
 
 _MEMORY = 15  # pairs that are remembered: as many n x L blocks twice, and an extrapolation costs as many inner products
 
@@ -101,10 +101,8 @@ class Extrapolation:
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
         if len(self._moves) == _MEMORY:
-            del (
-                self._moves[0],
-                self._changes[0],
-            )  # the oldest: it was measured where the active pieces of the loss were others
+            # the oldest: it was measured where the active pieces of the loss were others
+            del self._moves[0], self._changes[0]
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
         self._changes.append(change)
@@ -120,9 +118,8 @@ _CHECK = 25  # iterations between two certificates, each of which costs a produc
 _REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change: ever rarer, so that it settles
 _BALANCE = 0.05  # wanted ratio of the relative primal to the relative dual residual: see `_rebalanced`
 _STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorizations again
-_ONE_THREAD = (
-    2**25
-)  # numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
+# numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
+_ONE_THREAD = 2**25
 
 
 @dataclass(frozen=True)
@@ -192,9 +189,8 @@ class Factors:
         found = self._solvers.pop(c, None)
         if found is None:
             while len(self._solvers) >= max(1, self.keep):
-                del self._solvers[
-                    next(iter(self._solvers))
-                ]  # the one that was used longest ago: `at` puts the last one last
+                # the one that was used longest ago: `at` puts the last one last
+                del self._solvers[next(iter(self._solvers))]
             if self.method == "cg" and self._preconditioner is None:
                 self._preconditioner = NystromPreconditioner.of(
                     self.kernel, default_rank(self.kernel.n), self.random_state
@@ -376,7 +372,7 @@ def _iterate(
 ) -> AdmmFit:
     made, first = factors.made, 1
     best: AdmmFit | None = None
-    with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
+    with stage("alternating directions") as advance, blas_limited(_threads(problem.kernel)):
         if found is None:
             run = _Iteration(problem, factors, start)
         else:

@@ -22,7 +22,6 @@ from dmo.metrics.checked_blocks import (
     known_pairs,
     matrix,
     numbers,
-    pairs,
     ratio,
     shapes,
     whole,
@@ -668,7 +667,7 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
         shapes(Y, candidates, "candidates")
     allowed, positive = np.zeros((0, n_labels), dtype=bool), np.zeros((0, n_labels), dtype=bool)
     score, liked = np.zeros((0, n_labels)), np.zeros(n_labels, dtype=np.int64)
-    for where, y, s in pairs("top-N accuracy", Y, S, "scores"):
+    for where, y, s, _ in known_pairs("top-N accuracy", Y, S, "scores", gaps=False):
         may = np.ones_like(y) if candidates is None else binary(rows(candidates, where), "candidates", where)
         liked += (y & may).sum(axis=0)
         # The rows kept so far come first and in order of score, so that a stable sort leaves ties to the lower row.

@@ -19,28 +19,19 @@ def block_rows(n_labels: int) -> int:
 
 
 def known_pairs(
-    name: str, Y: Rows, S: Rows, what: str
+    name: str, Y: Rows, S: Rows, what: str, gaps: bool = True
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray | None]]:
-    """As `pairs`, where NaN is a label that is not known: False, with the known entries beside (None: all)."""
+    """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage; a label that is
+    not known (NaN, refused without `gaps`) is False, with the known entries beside (None: all)."""
     n, n_labels = shapes(Y, S, what)
     read = binary if what == "predictions" else numbers
     with stage(name, n) as advance:
         for where in row_blocks(n, block_rows(n_labels)):
             values, known = dense(rows(Y, where), "labels"), None
-            if values.dtype.kind == "f" and np.isnan(values).any():
+            if gaps and values.dtype.kind == "f" and np.isnan(values).any():
                 known = ~np.isnan(values)
                 values = np.where(known, values, 0.0)
             yield where, binary(values, "labels", where), read(rows(S, where), what, where), known
-            advance(where.stop - where.start)
-
-
-def pairs(name: str, Y: Rows, S: Rows, what: str) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage."""
-    n, n_labels = shapes(Y, S, what)
-    read = binary if what == "predictions" else numbers
-    with stage(name, n) as advance:
-        for where in row_blocks(n, block_rows(n_labels)):
-            yield where, binary(rows(Y, where), "labels", where), read(rows(S, where), what, where)
             advance(where.stop - where.start)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -26,11 +26,11 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 
 
-def new_figure(height: float, layout: Literal["constrained"] | None = None) -> Figure:
+def new_figure(height: float) -> Figure:
     """An empty figure `height` inches high."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH, height), dpi=200, layout=layout, facecolor="white")
+    return Figure(figsize=(WIDTH, height), dpi=200, layout="constrained", facecolor="white")
 
 
 def styles(names: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
@@ -49,7 +49,7 @@ def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, share: bool = Tr
     """A grid of small panels with a title each, three in a row or as many as leave no gap; `share`: with the same axes."""
     across = {1: 1, 2: 2, 4: 2}.get(len(titles), 3)
     down = -(-len(titles) // across)
-    figure = new_figure(1.42 * down + 0.35, layout="constrained")
+    figure = new_figure(1.42 * down + 0.35)
     grid = figure.subplots(down, across, squeeze=False, sharex=share, sharey=share)
     for ax, title in zip(grid.flat, titles):
         clean(ax).set_title(shorten(figure, title, 4.2 / across, 10), size=10, loc="left", pad=3)

@@ -159,7 +159,7 @@ def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int 
         raise UserError(f"biplot: loadings have shape {loadings.shape}; pass those of two components")
     arrows = loadings[:, :2] * np.abs(Z[:, :2]).max(axis=0)
     picked = np.argsort(-(loadings[:, :2] ** 2).sum(axis=1), kind="stable")[:most]
-    figure = new_figure(5.0, layout="constrained")
+    figure = new_figure(5.0)
     ax = clean(figure.add_subplot())
     shown_at = np.concatenate([Z[:, :2], arrows[picked]])
     ax.set(xlabel="component 1", ylabel="component 2", xlim=limits(shown_at[:, 0]), ylim=limits(shown_at[:, 1]))
@@ -207,15 +207,20 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
         raise UserError(f"loading_plot: component = {component}, but loadings are of {loadings.shape[1]}")
     values = loadings[:, component]
     picked = np.argsort(-np.abs(values), kind="stable")[:most]
-    figure = new_figure(0.26 * len(picked) + 0.7, layout="constrained")
-    ax = clean(figure.add_subplot())
-    colors = [BLUE if values[j] >= 0 else VERMILION for j in picked]
-    ax.barh(np.arange(len(picked)), values[picked], color=colors)
-    ax.set_yticks(np.arange(len(picked)), [shorten(figure, names[j], 1.6, 10) for j in picked])
+    figure, ax = _bars(values[picked], [names[j] for j in picked], 0.26)
     ax.set(xlabel=f"correlation with component {component + 1}", xlim=(-1.0, 1.0))
+    return figure
+
+
+def _bars(values: np.ndarray, names: Sequence[str], height: float) -> tuple[Figure, Axes]:
+    """Bars of so many inches, one below the other: blue to the right of 0, vermilion to the left."""
+    figure = new_figure(height * len(values) + 0.7)
+    ax = clean(figure.add_subplot())
+    ax.barh(np.arange(len(values)), values, color=[BLUE if value >= 0 else VERMILION for value in values])
+    ax.set_yticks(np.arange(len(values)), [shorten(figure, name, 1.6, 10) for name in names])
     ax.axvline(0.0, color=GRAY, linewidth=0.8)
     ax.invert_yaxis()
-    return figure
+    return figure, ax
 
 
 def _loadings(function: str, loadings: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -328,7 +333,7 @@ def heat_map(
             f"heat_map: values have shape {values.shape}, need {wanted[0]} rows and {wanted[1]} columns like names, "
             "with finite numbers, or NaN where nothing was measured"
         )
-    figure = new_figure(0.9 + 0.34 * len(row_names), layout="constrained")
+    figure = new_figure(0.9 + 0.34 * len(row_names))
     across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
     ax = _color_table(figure, values, across, down, plain(value_title), 10)
     ax.set_xlabel(plain(column_title), size=10.5)
@@ -404,7 +409,7 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     order = _seriate(shares)
     shares, picked = shares[np.ix_(order, order)], picked[order]
     np.fill_diagonal(shares, np.nan)
-    figure = new_figure(1.9 + 0.2 * len(picked), layout="constrained")
+    figure = new_figure(1.9 + 0.2 * len(picked))
     names = [shorten(figure, label_names[label], 1.2, 9) for label in picked]
     _color_table(figure, shares, names, names, "share of the row's samples", 9, vmin=0, vmax=1)
     return figure
@@ -472,7 +477,7 @@ def score_curve(
         raise UserError(
             f"score_curve: {len(values)} values, {len(means)} means, {len(deviations)} deviations; pass one each"
         )
-    figure = new_figure(2.8, layout="constrained")
+    figure = new_figure(2.8)
     ax = clean(figure.add_subplot())
     ax.errorbar(range(len(means)), means, deviations, color=BLUE, marker="o", markersize=4, linewidth=1.6, elinewidth=1)
     best = int(np.nanargmax(means))
@@ -562,7 +567,7 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     for name, p in P.items():
         if not ((p >= 0) & (p <= 1)).all():
             raise UserError(f"calibration_curves: {name} gives values outside 0..1; pass what predict_proba returns")
-    figure = new_figure(3.4, layout="constrained")
+    figure = new_figure(3.4)
     ax = clean(figure.add_subplot())
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
     for name, color, dashes in styles(list(P)):
@@ -609,7 +614,7 @@ def threshold_curves(Y: np.ndarray, S: Mapping[str, np.ndarray], top: int, score
     ['threshold of the score', 'labels a sample']
     """
     several = len(S) > 1
-    figure = new_figure(2.5 + (0.2 * len(S) if several else 0.2), layout="constrained")
+    figure = new_figure(2.5 + (0.2 * len(S) if several else 0.2))
     left, right = figure.subplots(1, 2, sharey=True)
     for name, color, dashes in styles(list(S)):
         measures = {"F1": (color, dashes)} if several else _MEASURES
@@ -672,7 +677,7 @@ def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
     'samples'
     """
     most = min(15, max(int(values.max()) for values in counts.values()))
-    figure = new_figure(2.2 + 0.2 * len(counts), layout="constrained")
+    figure = new_figure(2.2 + 0.2 * len(counts))
     ax = clean(figure.add_subplot())
     wide = 0.8 / len(counts)
     tints = (GRAY, *COLORS)
@@ -725,16 +730,10 @@ def label_differences(differences: np.ndarray, names: Sequence[str], measure: st
     order = np.argsort(-differences, kind="stable")[: np.isfinite(differences).sum()]
     if len(order) > 2 * most:
         order = np.r_[order[:most], order[-most:]]
-    values = differences[order]
-    figure = new_figure(0.25 * len(order) + 0.7, layout="constrained")
-    ax: Axes = clean(figure.add_subplot())
-    ax.barh(np.arange(len(order)), values, color=[BLUE if value >= 0 else VERMILION for value in values])
-    ax.set_yticks(np.arange(len(order)), [shorten(figure, names[j], 1.6, 10) for j in order])
+    figure, ax = _bars(differences[order], [names[j] for j in order], 0.25)
     if len(differences) > 2 * most == len(order):
         ax.axhline(most - 0.5, color=PALE, linewidth=1)  # those between are left out
-    ax.axvline(0.0, color=GRAY, linewidth=0.8)
     ax.set_xlabel(plain(f"difference of {measure}"))
-    ax.invert_yaxis()
     return figure
 
 

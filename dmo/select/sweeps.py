@@ -408,9 +408,8 @@ def _description(
         return None
 
     def describe() -> str:
-        engine = encode(
-            choose_engine("auto", len(task.labels), len(sources))
-        )  # may change with the memory that is free
+        # may change with the memory that is free
+        engine = encode(choose_engine("auto", len(task.labels), len(sources)))
         rows = {name: fingerprint(source) for name, source in sources.items()}
         return digest(known, engine, rows, task.labels, task.fold)
 

@@ -28,6 +28,7 @@ import google_crc32c
 import numpy as np
 import scipy
 
+from dmo.blocks import ByRows, stacked
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.stores._folder import Folder, StoreError
@@ -67,7 +68,8 @@ def group_json(attributes: dict[str, Any]) -> bytes:
 
 
 def to_json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, indent=1, allow_nan=False).encode()
+    # in one line: indents are written by a slower encoder, which took a quarter of the time of a small store
+    return json.dumps(document, allow_nan=False).encode()
 
 
 @lru_cache(maxsize=256)
@@ -438,7 +440,7 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class _StoredView:
+class _StoredView(ByRows):
     """What both kinds of views say of themselves."""
 
     array: Any
@@ -477,9 +479,6 @@ class _StoredView:
     def block(self) -> int:
         """Rows that are read together."""
         raise NotImplementedError
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __repr__(self) -> str:
         kind = type(self).__name__.removesuffix("View").lower()
@@ -610,7 +609,7 @@ class SparseView(_StoredView):
             parts.append(part)
         if not parts:
             return scipy.sparse.csr_array((0, self.shape[1]), dtype=self.dtype)[:, columns]
-        found = parts[0] if len(parts) == 1 else scipy.sparse.vstack(parts, format="csr")
+        found = stacked(parts)
         return found if rows.step == 1 and columns == slice(None) else found[:: rows.step, columns]
 
 

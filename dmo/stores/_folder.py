@@ -120,7 +120,8 @@ def ask(url: str, request: Callable[[], T]) -> T:
         try:
             return request()
         except Exception as error:
-            if isinstance(error, _MEANT) or not _of_the_service(error):
+            of_the_service = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
+            if isinstance(error, _MEANT) or not of_the_service:
                 raise
             refusal = _refusal(url, error)
             if refusal is not None:
@@ -143,10 +144,6 @@ def _patience() -> tuple[int, float]:
                 "see dmo/cluster/dmo.yaml"
             )
     return tries, pause
-
-
-def _of_the_service(error: BaseException) -> bool:
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
 
 
 def _refusal(url: str, error: Exception) -> RefusedError | None:

@@ -66,18 +66,6 @@ def real_dtype(dtype: Any) -> np.dtype:
     return found.newbyteorder("<")
 
 
-def check_block(title: str, block: int, rows: Any, n: int, size: int, width: int) -> slice:
-    """The rows of `block` out of n in blocks of `size`; refuses a wrong block number or shape of `rows`."""
-    count = -(-n // size)
-    if not 0 <= block < count:
-        raise UserError(f"{title} has blocks 0 to {count - 1}, got block {block}; pass one of missing()")
-    where = slice(block * size, min((block + 1) * size, n))
-    needed = (where.stop - where.start, width)
-    if rows.shape != needed:
-        raise UserError(f"{title}, block {block} has shape {rows.shape}, needs {needed}; write whole blocks of rows")
-    return where
-
-
 def check_count(name: str, value: Any) -> int:
     """`value` as a positive int; ValueError or TypeError, naming the argument `name`, where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -521,3 +509,53 @@ class Writer:
             While blocks are missing.
         """
         self.blocks.finish()
+
+
+class RowWriter(Writer):
+    """The base class of `FeatureWriter` and `ResultWriter`, which write blocks of rows."""
+
+    @property
+    def block(self) -> int:
+        """Rows of a block."""
+        return self.blocks.attributes["configuration"]["block"]
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of rows."""
+        return self._first.grid[0]
+
+    @property
+    def _first(self) -> Array:
+        """One of the arrays, all of which have the same rows."""
+        return next(iter(self.blocks.arrays.values()))
+
+    def rows(self, block_index: int) -> slice:
+        """Find the rows of a block.
+
+        Parameters
+        ----------
+        block_index : int
+            From 0.
+
+        Returns
+        -------
+        slice
+            Of all rows.
+        """
+        return slice(block_index * self.block, min((block_index + 1) * self.block, self._first.shape[0]))
+
+    def _write(self, name: str, block: int, given: Any, positive: bool = False, missing: bool = False) -> None:
+        """Write a block; refuses a wrong number or shape, a dtype that does not fit, and what `check_values` does."""
+        array, where = self.blocks.arrays[name], self.rows(block)
+        if not 0 <= block < self.n_blocks:
+            raise UserError(
+                f"{array.title} has blocks 0 to {self.n_blocks - 1}, got block {block}; pass one of missing()"
+            )
+        needed = (where.stop - where.start, array.shape[1])
+        if given.shape != needed:
+            raise UserError(
+                f"{array.title}, block {block} has shape {given.shape}, needs {needed}; write whole blocks of rows"
+            )
+        given = cast(given, array.dtype, f"{array.title}, block {block}")
+        check_values(given, array.title, where.start, positive, missing)
+        self.blocks.write(name, (block, *(0 for _ in array.grid[1:])), given)

@@ -19,15 +19,12 @@ from dmo.stores._folder import Folder, StoreError
 from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
 from dmo.stores._writer import (
     Blocks,
+    RowWriter,
     Stored,
-    Writer,
     begun,
-    cast,
-    check_block,
     check_count,
     check_name,
     check_strings,
-    check_values,
     ledger,
     real_dtype,
 )
@@ -225,7 +222,7 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureWriter(Writer):
+class FeatureWriter(RowWriter):
     """Writes a feature store; picklable, so that any worker can write any block.
 
     `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
@@ -260,31 +257,6 @@ class FeatureWriter(Writer):
         """Rows of every view."""
         return self.configuration["n_samples"]
 
-    @property
-    def block(self) -> int:
-        """Rows of a block."""
-        return self.configuration["block"]
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks of every view."""
-        return -(-self.n_samples // self.block)
-
-    def rows(self, block_index: int) -> slice:
-        """Find the rows of a block.
-
-        Parameters
-        ----------
-        block_index : int
-            From 0.
-
-        Returns
-        -------
-        slice
-            Of the samples.
-        """
-        return slice(block_index * self.block, min((block_index + 1) * self.block, self.n_samples))
-
     def write(self, view: str, block_index: int, rows: Any) -> None:
         """Write the rows of one block of one view, whole; the store can be resumed after each of the errors.
 
@@ -311,19 +283,12 @@ class FeatureWriter(Writer):
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
             raise StoreError(f"{self.url} has no view {view!r}; it has {names}")
-        spec, array = self.configuration["views"][view], self.blocks.arrays[view]
-        sparse = isinstance(array, SparseArray)
-        given = (
-            scipy.sparse.csr_array(rows)
-            if sparse
-            else rows.toarray()
-            if scipy.sparse.issparse(rows)
-            else np.asarray(rows)
-        )
-        where = check_block(array.title, block_index, given, *(self.n_samples, self.block, spec["dimension"]))
-        given = cast(given, array.dtype, f"{array.title}, block {block_index}")
-        check_values(given, array.title, where.start, positive=spec["histogram"], missing=spec.get("missing", False))
-        self.blocks.write(view, (block_index,) if sparse else (block_index, 0), given)
+        spec = self.configuration["views"][view]
+        if spec["kind"] == "sparse":
+            given = scipy.sparse.csr_array(rows)
+        else:
+            given = rows.toarray() if scipy.sparse.issparse(rows) else np.asarray(rows)
+        self._write(view, block_index, given, spec["histogram"], spec.get("missing", False))
 
     def missing(self) -> list[tuple[str, int]]:
         """List what is still to be written.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.blocks import ByRows
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import DenseArray, DenseView
@@ -17,15 +18,12 @@ from dmo.stores._folder import Folder
 from dmo.stores._schema import Provenance, new_attributes, open_root
 from dmo.stores._writer import (
     Blocks,
+    RowWriter,
     Stored,
-    Writer,
     begun,
-    cast,
-    check_block,
     check_count,
     check_name,
     check_strings,
-    check_values,
     ledger,
     real_dtype,
 )
@@ -130,7 +128,7 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ResultWriter(Writer):
+class ResultWriter(RowWriter):
     """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent.
 
     Attributes
@@ -153,31 +151,6 @@ class ResultWriter(Writer):
     array: DenseArray
     blocks: Blocks
 
-    @property
-    def block(self) -> int:
-        """Rows of a block."""
-        return self.array.chunk[0]
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks of rows."""
-        return self.array.grid[0]
-
-    def rows(self, block_index: int) -> slice:
-        """Find the rows of a block.
-
-        Parameters
-        ----------
-        block_index : int
-            From 0.
-
-        Returns
-        -------
-        slice
-            Of all rows.
-        """
-        return slice(block_index * self.block, min((block_index + 1) * self.block, self.array.shape[0]))
-
     def write(self, block_index: int, rows: Any) -> None:
         """Write all rows of one block; raises as `FeatureWriter.write` does.
 
@@ -188,11 +161,7 @@ class ResultWriter(Writer):
         rows : array of shape (m, columns)
             All rows of the block.
         """
-        given, array = np.asarray(rows), self.array
-        where = check_block(array.title, block_index, given, array.shape[0], self.block, array.shape[1])
-        given = cast(given, array.dtype, f"{array.title}, block {block_index}")
-        check_values(given, array.title, where.start)
-        self.blocks.write(array.name, (block_index, 0), given)
+        self._write(self.array.name, block_index, np.asarray(rows))
 
     def missing(self) -> list[int]:
         """List the blocks that are still to be written.
@@ -239,7 +208,7 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ResultStore(Stored):
+class ResultStore(Stored, ByRows):
     """A complete result store; itself a row source (shape, dtype, slices of rows).
 
     Attributes
@@ -273,9 +242,6 @@ class ResultStore(Stored):
 
     def __getitem__(self, where: Any) -> np.ndarray:
         return self.rows[where]
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     @property
     def shape(self) -> tuple[int, int]:

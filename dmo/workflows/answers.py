@@ -16,7 +16,7 @@ import scipy.sparse
 from dmo import stores
 from dmo.blocks import presence
 from dmo.errors import UserError
-from dmo.features.images import find_images
+from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import label_sets, split_cells
 from dmo.workflows.apply import (
@@ -31,7 +31,7 @@ from dmo.workflows.apply import (
     unguarded,
     views_for,
 )
-from dmo.workflows.images import is_image_folder, made_from_images, model_extractor
+from dmo.workflows.images import is_image_folder, made_from_images
 from dmo.workflows.program import Session, say_unreadable
 
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
@@ -296,7 +296,7 @@ def update(
         applied = open_applied(model, features, ALL, ALL, SCORES)
     parameters, names = _parameters(model), names_of(applied)
     before = dict(parameters.get(_ANSWERS, {}))
-    by_row = _by_row(answers, applied.ids(), features)
+    by_row = _by_row(answers, applied.ids, features)
     added = _new_names(by_row, names, features, new_labels)
     names = [*names, *added]
     Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
@@ -306,7 +306,7 @@ def update(
     own = ~np.isnan(Y).all(axis=1) if whole else labeled_rows(Y)
     if part is not None:
         own &= np.asarray(applied.store.split) == part
-    learned = {place: before[sample] for place, sample in enumerate(applied.ids()) if sample in before}
+    learned = {place: before[sample] for place, sample in enumerate(applied.ids) if sample in before}
     counts = _counted(by_row, learned, Y, names)
     seen = [*np.flatnonzero(own), *learned, *by_row]
     judge = None if added else _judge(applied, np.asarray(applied.Y), seen)
@@ -321,7 +321,7 @@ def update(
         fitted = clone(applied.model)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     before_after += [] if judge is None else [judge(fitted)]
-    kept = before | {applied.ids()[row]: list(labels) for row, labels in by_row.items()}
+    kept = before | {applied.ids[row]: list(labels) for row, labels in by_row.items()}
     training = Training(applied.store, applied.some(rows), Y[rows], part)
     save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
     found: dict[str, Any] = {
@@ -367,42 +367,50 @@ def _grown(
     overwrite: bool,
 ) -> str:
     """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
-    from dmo.datasets.writing import Source, note_gaps, write
+    from dmo.datasets import Samples
     from dmo.workflows.trial import open_rows, row_names
 
     old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
     if is_image_folder(new) and made_from_images(model):
-        extractor, ids = model_extractor(model), list(find_images(new)[0])
+        extractor, ids = Extractor.load(model), list(find_images(new)[0])
         views, failures = extractor.rows([Path(new) / name for name in ids])
         say_unreadable(run, {ids[i]: reason for i, reason in failures.items()})
         ids = [name for i, name in enumerate(ids) if i not in failures]
     else:
         read = open_rows(model, applied.model, new)
         views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
-    known, there = _finder(applied.ids()), _finder(ids)
+    known, there = _finder(applied.ids), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
-    source = Source({}, label_names=old.label_names, class_labels=old.class_labels, attributes=dict(old.attributes))
-    labels = np.asarray(old.labels, float)
+    count, labels, attributes = len(index), np.asarray(old.labels, float), dict(old.attributes)
+    if "folder" in attributes:
+        attributes["folder"] = stores.relative_path(path, old.folder.absolute(attributes["folder"]))
+    infos, sources, present = dict[str, stores.ViewSpec](), dict[str, Any](), dict[str, np.ndarray]()
     for view, own in views_for(applied.model, old, model).items():
-        info, rows = old.view_info(own), views[view][index]
-        more = scipy.sparse.csr_array(rows) if info.kind == "sparse" else rows
-        source.views[own], source.dtypes[own] = Stacked([old.views[own], more], own), info.dtype
-        source.histograms |= {own} if info.histogram else set()
-        source.feature_names |= {own: names} if (names := old.feature_names(own)) is not None else {}
-    note_gaps(source)
-    for own in source.views:
-        if (present := presence(old.views[own])) is not None:
-            source.present.setdefault(own, np.ones(applied.n + len(index), bool))[: applied.n] &= present
-    source.labels = np.vstack([labels, np.full((len(index), labels.shape[1]), np.nan)])
-    source.sample_ids = [*applied.ids(), *(ids[i] for i in index)]
-    source.parts = None if old.split is None else [*old.split.tolist(), *["train"] * len(index)]
-    if "folder" in old.attributes:
-        source.attributes["folder"] = stores.relative_path(path, old.folder.absolute(old.attributes["folder"]))
-    source.provenance = stores.Provenance([features, new], old.provenance["parameters"])
-    write(source, path, overwrite=overwrite)
+        infos[own], rows = old.view_info(own), views[view][index]
+        more = scipy.sparse.csr_array(rows) if infos[own].kind == "sparse" else rows
+        sources[own] = Stacked([old.views[own], more], own)
+        if (known_rows := presence(old.views[own])) is not None:
+            present[own] = np.append(known_rows, np.ones(count, bool))
+    Samples(
+        sources,
+        np.vstack([labels, np.full((count, labels.shape[1]), np.nan)]),
+        old.label_names,
+        {own: names for own in sources if (names := old.feature_names(own)) is not None},
+        [*applied.ids, *(ids[i] for i in index)],
+        None if old.split is None else np.append(old.split, ["train"] * count),
+        classes=old.class_labels,
+        attributes=attributes,
+    ).write(
+        path,
+        histograms=[own for own, info in infos.items() if info.histogram],
+        dtypes={own: info.dtype for own, info in infos.items()},
+        overwrite=overwrite,
+        provenance=stores.Provenance([features, new], old.provenance["parameters"]),
+        present=present,
+    )
     if extractor is not None:
         extractor.save(path)
-    run.note(f"{path} holds the samples of {features} and {len(index)} of {new}; pass it to the next dmo update")
+    run.note(f"{path} holds the samples of {features} and {count} of {new}; pass it to the next dmo update")
     return path
 
 

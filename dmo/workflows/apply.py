@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -72,14 +72,11 @@ class AppliedModel:
         """Label scores, or real values (m x L), of some of the samples."""
         return np.asarray(self.model.decide(views).scores)
 
+    @cached_property
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
-        return self._ids
-
-    @cached_property
-    def _ids(self) -> list[str]:
         known = self.store.sample_ids
-        return [str(i) for i in self.index] if known is None else [known[i] for i in self.index]
+        return [str(i) if known is None else known[i] for i in self.index.tolist()]
 
     def label_names(self) -> list[str]:
         """Names of the model's labels, numbers where it knows none."""
@@ -105,13 +102,10 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     """Load a model and open the samples of a store for it."""
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
-    from dmo.methods.annotator import predicts  # here: paths that are wrong are refused before scikit-learn is imported
-    from dmo.persistence import load
+    from dmo.persistence import load  # here: paths that are wrong are refused before scikit-learn is imported
 
     fitted, contents = read_with_contents(model, load)
-    if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
-        cure = "`dmo fit --help` lists models of every kind"
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
+    check_use(fitted, model, needs)
     if store is None:
         from dmo.workflows.trial import open_rows
 
@@ -186,6 +180,22 @@ def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
 SCORES = "scores"
 """What `open_applied` is asked for by those who need label scores."""
 _VERBS = {"transform": "transform samples", SCORES: "score labels"}
+
+
+def check_use(fitted: Any, model: str, needs: str = SCORES) -> None:
+    """Refuse the model of a path that cannot do what is needed."""
+    from dmo.methods.annotator import predicts
+
+    if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
+        cure = "`dmo fit --help` lists models of every kind"
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
+
+
+def check_chances(fitted: Any, text: bool) -> None:
+    """Refuse probabilities where there is no `text` for them, and those of a model of real targets."""
+    if learned_values(fitted) or not text:
+        cure = "leave it out: there are numbers, no labels" if learned_values(fitted) else "pass --csv too"
+        raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
@@ -270,16 +280,19 @@ def as_csv(samples: Sequence[str], words: Sequence[Sequence[str]], end: str, num
     # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
     # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
     # reads the table takes one apostrophe off the start of a cell and has the name.
-    text = StringIO()
-    writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
-    count, cells = (
-        max(map(len, words), default=0),
-        Columns((), np.zeros((len(samples), 0))) if numbers is None else numbers,
-    )
-    writer.writerow(["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, cells.names)])
+    count = max(map(len, words), default=0)
+    cells = Columns((), np.zeros((len(samples), 0))) if numbers is None else numbers
+    lines = [["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, cells.names)]]
     for sample, row, values in zip(samples, words, cells.rows, strict=True):
         blank = [""] * (count - len(row))
-        writer.writerow([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
+        lines.append([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
+    return csv_text(lines, end, quoting=csv.QUOTE_ALL)
+
+
+def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    """Lines of cells as the text of a CSV file."""
+    text = StringIO()
+    csv.writer(text, lineterminator=end, quoting=quoting).writerows(lines)
     return text.getvalue()
 
 
@@ -322,7 +335,7 @@ def write_rows(
         kind=kind,
         attributes={"split": applied.split} if attributes is None else attributes,
         block=block,
-        sample_ids=applied.ids(),
+        sample_ids=applied.ids,
         split=None if applied.store.split is None else applied.store.split[applied.index].tolist(),
         overwrite=overwrite,
         provenance=origin(parents, applied.store, applied.split, contents=applied.sources),

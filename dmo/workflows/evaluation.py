@@ -100,7 +100,7 @@ class Evaluation:
 
     def image(self, i: int) -> np.ndarray | None:
         """The image of a sample where the store was made from images that are still there."""
-        return stored_image(self.store, self.first.applied.ids()[i])
+        return stored_image(self.store, self.first.applied.ids[i])
 
 
 def judge_together(
@@ -180,7 +180,7 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     where = split or results.attributes.get("split")
     views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
     block = results[: len(index)]
-    ids = AppliedModel(None, "", store, {}, index, None).ids()
+    ids = AppliedModel(None, "", store, {}, index, None).ids
     if results.shape[0] != len(index) or (results.sample_ids is not None and list(results.sample_ids) != ids):
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"

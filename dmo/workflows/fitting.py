@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import get_tags
@@ -14,6 +14,7 @@ from sklearn.utils import get_tags
 from dmo import stores
 from dmo.blocks import Rows, Subset
 from dmo.errors import UserError
+from dmo.features.extraction import PART, Extractor
 from dmo.fit.engine import reasoned_engine
 from dmo.formats.files import suffix
 from dmo.formats.frames import FRAMES, read_frame
@@ -22,9 +23,11 @@ from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
 from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
-from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session, say_unreadable
+
+if TYPE_CHECKING:
+    from dmo.persistence import Attached
 
 log = logging.getLogger("dmo")
 
@@ -95,7 +98,7 @@ def open_training(
     one_view: str | None = None,
 ) -> Training:
     """The samples of a feature store to learn from."""
-    store_extractor(store)  # a damaged recipe is refused before the work, not after it
+    attached_recipe(store)  # a damaged recipe is refused before the work, not after it
     names = chosen_views(store, views)
     if one_view is not None and len(names) != 1:
         raise UserError(f"{one_view} takes one view, got {len(names)}; pass --view with one of {', '.join(names)}")
@@ -106,11 +109,15 @@ def open_training(
     return Training(store, {name: found[name] for name in names}, Y if stored is None else stored, chosen)
 
 
+def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
+    """What a model of a store of images has attached, to describe others in the same way; nothing for other stores."""
+    return {PART: Extractor.load(store.url).parts()} if store.attributes.get("dataset") == PART else {}
+
+
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> str:
     """The feature store that is made of a table or a folder, beside it; one that was made so before is used."""
-    from dmo.datasets.ingest_files import fingerprints, ingest_files  # these here: few fits begin with files
+    from dmo.datasets.files import fingerprints, ingest_files  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
-    from dmo.features.extraction import PART
     from dmo.formats.tables import SVMLIGHT
 
     place = Path(path)

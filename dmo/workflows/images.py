@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +21,18 @@ from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
 from dmo.workflows.apply import (
+    OTHER_CSV,
     Columns,
     as_csv,
     chances,
+    check_chances,
+    check_use,
     checked_top,
     label_names,
     learned_values,
     read_with_contents,
 )
 from dmo.workflows.program import Session, say_unreadable
-
-if TYPE_CHECKING:
-    from dmo.persistence import Attached
 
 BATCH = 256
 JOURNAL = ".journal"
@@ -71,20 +71,16 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     # What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next
     # run of the same model knows what is done.
     _check_out(request)
-    from dmo.methods.annotator import predicts  # these here: what is refused before needs no estimators
-    from dmo.persistence import load
+    from dmo.persistence import load  # here: what is refused before needs no estimators
 
     (extractor, model), model_contents = read_with_contents(
-        request.model, lambda path: (model_extractor(path), load(path))
+        request.model, lambda path: (Extractor.load(path), load(path))
     )
-    if not predicts(model):
-        raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
+    check_use(model, request.model)
     names = label_names(model)
     top = checked_top(request.top, model)
-    if request.proba and learned_values(model):
-        raise UserError("--proba: the model learned numbers, no labels; leave it out")
-    if request.proba and not (_is_text(request.out) or request.csv):
-        raise UserError("--proba: probabilities of labels go into the CSV; pass --csv too")
+    if request.proba:
+        check_chances(model, _is_text(request.out) or request.csv is not None)
     by = digest(model_contents, extractor.fingerprint, [top, request.proba])
     known = {} if request.overwrite else _read_journal(run, request.journal, by)
     contents, failures = _contents(request.folder, request.threads)
@@ -119,7 +115,7 @@ def _check_out(request: Folder) -> None:
     if not (request.overwrite or request.dry_run or request.journal.exists()):
         for path in (request.out, request.csv):
             if path is not None and os.path.exists(path):
-                raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+                raise stores.StoreError(f"{path} exists; {OTHER_CSV}")
     if "://" in request.out:
         raise stores.StoreError(
             f"{request.out} is a URL, and the journal of an annotation is a file; pass a local path"
@@ -271,19 +267,6 @@ def is_image_folder(path: str) -> bool:
     return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
 
 
-def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
-    """What a model of a store of images has attached, to describe others in the same way; nothing for other stores."""
-    extractor = store_extractor(store)
-    return {} if extractor is None else {PART: extractor.parts()}
-
-
-def store_extractor(store: stores.FeatureStore) -> Extractor | None:
-    """The extractor of a store of images, checked by its hash, or None for other stores; raises as `Extractor.load`."""
-    if store.attributes.get("dataset") != PART:
-        return None
-    return Extractor.load(store.url, _fingerprint(store.url, store.provenance))
-
-
 def made_from_images(model: str) -> bool:
     """Whether a model was fitted on a store of images, and so can describe others."""
     parameters = stores.describe(model)["provenance"].get("parameters")
@@ -305,24 +288,3 @@ def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
         return read_image(path)
     except UnreadableImage:
         return None
-
-
-def model_extractor(path: str) -> Extractor:
-    """Load the extractor of a model or a feature store, checked against the hash in its provenance."""
-    found = stores.describe(path)
-    if found["kind"] == "model":
-        parameters = found["provenance"].get("parameters")
-        features = parameters.get("features") if isinstance(parameters, dict) else None
-        return Extractor.of_model(path, _fingerprint(path, features))
-    return Extractor.load(path, _fingerprint(path, found["provenance"]))
-
-
-def _fingerprint(path: str, provenance: Any) -> str:
-    """The hash of recipe and vocabularies that the provenance of a store of images states."""
-    parameters = provenance.get("parameters") if isinstance(provenance, dict) else None
-    known = parameters if isinstance(parameters, dict) else {}
-    if known.get("dataset") != PART or not isinstance(known.get("fingerprint"), str):
-        raise stores.StoreError(
-            f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
-        )
-    return known["fingerprint"]

@@ -1,27 +1,148 @@
-"""Running a program on whichever cluster was asked for: its options, its log and its exit."""
+"""Running a program on whichever cluster was asked for: its options, its log and its exit.
+
+Exit codes: 0 done; 1 a fault of the program (with Python's traceback); 2 wrong input, or a store, model or backend that cannot
+be used; 3 the cluster, the disk or a worker failed, run the same command again; 4 `dmo verify` found problems; 130 stopped by
+Ctrl-C; 143 by SIGTERM. After 3, 130 and 143 the same command goes on with what is finished.
+"""
 
 from __future__ import annotations
 
+import _thread
 import argparse
+import errno
 import json
 import logging
+import signal
 import sys
+import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TextIO
-
-from rich.console import Console
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import dmo
 from dmo.errors import UserError, visible
 from dmo.progress import bars, listen
-from dmo.workflows.exits import ending, sentence
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_GO_ON = "what is finished is kept, the same command goes on or starts again"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived: a batch system ends the job."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM inside this block, so that stores are closed and clusters taken down.
+
+    An interrupt that comes within a callback (of the lock of an import, say), whose errors Python drops, comes again.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            number = signal.SIGTERM if isinstance(dropped.exc_value, Terminated) else signal.SIGINT
+            threading.Timer(0.01, _thread.interrupt_main, [number]).start()
+        else:
+            hook(dropped)
+
+    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        signal.signal(signal.SIGTERM, before)
+
+
+def sentence(error: BaseException) -> str:
+    """An error as one line for people."""
+    return visible(_sentence(error))
+
+
+def _sentence(error: BaseException) -> str:
+    error = _cause(error)
+    if isinstance(error, Terminated):
+        return f"terminated; {_GO_ON}"
+    if isinstance(error, KeyboardInterrupt):
+        return f"stopped; {_GO_ON}"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error}); take fewer views or samples, or --storage recomputed or stored"
+    if _lost(error):
+        return f"the cluster was lost ({type(error).__name__}: {' '.join(str(error).split())}); {_GO_ON}"
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def code(error: BaseException) -> int | None:
+    """The exit code of an error; None for one that is a fault of the program."""
+    error = _cause(error)
+    if isinstance(error, KeyboardInterrupt):
+        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    if _lost(error) or (isinstance(error, OSError) and error.errno in _DISK):
+        return FAILED
+    return WRONG if isinstance(error, (UserError, OSError, MemoryError, ImportError)) else None
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The interrupt that Python made this error from, as it does where a class is being defined; else the error."""
+    return error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
+
+
+def _lost(error: BaseException) -> bool:
+    """Whether workers or the scheduler went away under the program."""
+    if isinstance(error, CancelledError | TimeoutError):
+        return True
+    if isinstance(error, OSError) and str(error).startswith(
+        "Timed out trying to connect to"
+    ):  # distributed's, later on
+        return True
+    return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
+
+
+@contextmanager
+def told(program: str, trace: bool = False) -> Iterator[None]:
+    """End the program with the sentence and the code of an error of this block that a user can cause; faults are raised."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        found = code(error)
+        if found is None or isinstance(error, BrokenPipeError):
+            raise
+        if trace:
+            traceback.print_exc()
+        print(f"{program}: {sentence(error)}", file=sys.stderr)
+        raise SystemExit(found) from error
+
+
+def ending(program: str, work: Callable[[], None]) -> int:
+    """Run `work`; returns the exit code, having said on standard error what is wrong. Faults are raised."""
+    try:
+        with told(program), terminable():
+            work()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
 @contextmanager
@@ -34,22 +155,31 @@ def json_log(path: str | None, program: str) -> Iterator[None]:
         yield
         return
     with open(path, "a", encoding="utf-8") as file:
-        lines = _Lines(file)
-        log, level, start = logging.getLogger("dmo"), logging.getLogger("dmo").level, time.perf_counter()
-        log.addHandler(lines)
-        log.setLevel(min(level, logging.INFO) if level else logging.INFO)
+        lines, start = _Lines(file), time.perf_counter()
         lines.write("start", {"program": program, "arguments": sys.argv[1:], "dmo": dmo.__version__})
         problem: str | None = None
         try:
-            with listen(lambda event: lines.write("stage", event)):
+            with heard(lines), listen(lambda event: lines.write("stage", event)):
                 yield
         except BaseException as error:
             problem = sentence(error)
             raise
         finally:
             lines.write("end", {"seconds": round(time.perf_counter() - start, 3), "error": problem})
-            log.removeHandler(lines)
-            log.setLevel(level)
+
+
+@contextmanager
+def heard(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
+    """Let a handler hear the library's log from a level on."""
+    log = logging.getLogger("dmo")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 class _Lines(logging.Handler):
@@ -178,6 +308,12 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
     return complete is False
 
 
+def begin(run: Session, path: str, overwrite: bool) -> None:
+    """As `free` for a feature store, with a note where an unfinished one goes on."""
+    if free(path, overwrite, "features") and not overwrite:
+        run.note(f"{path} is unfinished: going on with the blocks that are missing")
+
+
 @dataclass
 class Session:
     """What a running command may use."""
@@ -217,32 +353,19 @@ class Session:
 @contextmanager
 def session() -> Iterator[Session]:
     """Run a command's work: bars for its stages on a terminal, lines elsewhere, the library's log and warnings as notes."""
+    from rich.console import Console  # here: the program's version is told without it
+
     run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
-    handler = _Notes(run)
-    log = logging.getLogger("dmo")
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        with warnings.catch_warnings(), bars(run.errors, run.quiet, brief=not run.verbose) as run.seconds:
-            warnings.filterwarnings("always", category=UserWarning)
-            warnings.showwarning = lambda message, *_: _warn(run, f"warning: {message}")  # type: ignore[assignment]
-            yield run
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+    shown = bars(run.errors, run.quiet, brief=not run.verbose)
+    with heard(_Notes(run)), warnings.catch_warnings(), shown as run.seconds:
+        warnings.filterwarnings("always", category=UserWarning)
+        warnings.showwarning = lambda message, *_: _warn(run, f"warning: {message}")  # type: ignore[assignment]
+        yield run
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> AbstractContextManager[None]:
     """Keep the library's log out of the notes."""
-    log = logging.getLogger("dmo")
-    level = log.level
-    log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+    return heard(logging.NullHandler(), logging.WARNING)
 
 
 def _warn(run: Session, text: str) -> None:

@@ -31,7 +31,7 @@ def samples(evidence: Evaluation) -> Samples:
     rows = {each.name: Decision(each.scores, given[each.name]).numbers(width) for each in evidence.models}
     has_images = any(evidence.image(i) is not None for i in range(min(3, len(evidence.Y))))
     return Samples(
-        evidence.first.applied.ids(),
+        evidence.first.applied.ids,
         evidence.names,
         evidence.known,
         scores,

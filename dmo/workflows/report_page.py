@@ -40,7 +40,7 @@ _ENTRIES = 2**21
 Measures = Callable[[np.ndarray], np.ndarray]
 
 
-def paired_differences(first: Measures, second: Measures, n: int, random_state: int = 0) -> np.ndarray:
+def paired_differences(first: Measures, second: Measures, n: int) -> np.ndarray:
     """Difference of measures of two models, with 95 % intervals of the paired bootstrap over samples.
 
     -> (r, 3)
@@ -68,7 +68,7 @@ def paired_differences(first: Measures, second: Measures, n: int, random_state: 
         vectorized=True,
         axis=-1,
         method="percentile",
-        rng=np.random.default_rng(random_state),
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return np.stack([found, interval.low, interval.high], axis=1)
 

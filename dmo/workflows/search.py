@@ -13,9 +13,9 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
+from dmo.features import Extractor
 from dmo.hashing import digest
 from dmo.workflows.apply import AppliedModel, finished_rows, rows_of, write_rows
-from dmo.workflows.images import model_extractor
 from dmo.workflows.program import Session
 
 
@@ -101,7 +101,7 @@ def of_image(model: str, path: str) -> dict[str, Any]:
 
     -> (1, d)
     """
-    return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
+    return {view: row[None, :] for view, row in Extractor.load(model).describe(path).items()}
 
 
 def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedModel:
@@ -162,7 +162,7 @@ def found_rows(applied: AppliedModel, rows: np.ndarray, values: np.ndarray) -> l
 
     rows, values (k,)
     """
-    ids, names = applied.ids(), applied.store.label_names
+    ids, names = applied.ids, applied.store.label_names
     found = []
     for i, value in zip(rows, values, strict=True):
         entry: dict[str, Any] = {"sample": ids[i], "value": round(float(value), 6)}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import numpy as np
 from dmo.errors import UserError, visible
 from dmo.formats.labels import SEPARATORS
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
-from dmo.workflows.apply import ALL, SCORES, AppliedModel, guarded, open_applied, rows_of
+from dmo.workflows.apply import ALL, SCORES, AppliedModel, csv_text, guarded, open_applied, rows_of
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
@@ -49,7 +47,7 @@ def suggestions(
     from dmo.decide.out_of_fold import out_of_fold_scores  # these here: `dmo suggest --help` needs no estimators
     from dmo.fit.ridge_solves import LabelGaps
 
-    model, ids, names = applied.model, applied.ids(), names_of(applied)
+    model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
         raise UserError(
             f"a {type(model).__name__} without probabilities cannot say what is doubtful; pass decoder= to its fit"
@@ -135,15 +133,13 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     #
     # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay
     # one, and gets "./" before it instead.
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["filepath", "sample", "why", "value", "labels", "doubts", "suggested"])
+    lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:
         path = prefix + entry["sample"]
         lists = (_cell(entry.get(key, [])) for key in ("labels", "doubts", "labels"))
         path = visible(path) if guarded(path) == visible(path) else f"./{visible(path)}"
-        writer.writerow([path, guarded(entry["sample"]), entry["why"], entry["value"], *lists])
-    return text.getvalue()
+        lines.append([path, guarded(entry["sample"]), entry["why"], entry["value"], *lists])
+    return csv_text(lines)
 
 
 def _cell(labels: Sequence[str]) -> str:

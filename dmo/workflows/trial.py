@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO, StringIO
+from io import BytesIO
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +21,7 @@ import scipy.sparse
 from dmo import stores
 from dmo.blocks import rows
 from dmo.datasets import Samples, open_npz, open_table
-from dmo.datasets.samples import documents
+from dmo.datasets.files import documents
 from dmo.datasets.text import Vocabulary
 from dmo.errors import UserError
 from dmo.features.extraction import Extractor
@@ -32,14 +31,15 @@ from dmo.formats.files import suffix
 from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vectors
 from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import SINGLE
-from dmo.methods.annotator import predicts
 from dmo.persistence import load
 from dmo.workflows.apply import (
     ALL,
     SCORES,
     AppliedModel,
+    check_use,
     checked_top,
     columns_of,
+    csv_text,
     guarded,
     label_names,
     learned_values,
@@ -47,7 +47,7 @@ from dmo.workflows.apply import (
     read_with_contents,
     rows_of,
 )
-from dmo.workflows.images import made_from_images, model_extractor, stored_image
+from dmo.workflows.images import made_from_images, stored_image
 from dmo.workflows.search import Places, found_rows, space
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Trial:
         """Draw a known sample small."""
         if self.known is None or not 0 <= row < self.known.n:
             return None
-        image = stored_image(self.known.store, self.known.ids()[row])
+        image = stored_image(self.known.store, self.known.ids[row])
         if image is None:
             return None
         small = need_library("PIL.Image").fromarray(image)
@@ -402,12 +402,9 @@ def open_trial(
 ) -> Trial:
     """Load a model to try, and the samples among which neighbors are found."""
     (fitted, extractor), _ = read_with_contents(
-        model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
+        model, lambda path: (load(path), Extractor.load(path) if made_from_images(path) else None)
     )
-    if not predicts(fitted):
-        raise stores.StoreError(
-            f"{model} is a {type(fitted).__name__}, which cannot score labels; `dmo fit --help` lists models of every kind"
-        )
+    check_use(fitted, model)
     checked_top(top, fitted)
     known = _samples(model, features, note)
     trial = _reader(model, fitted, None if known is None else known.store)
@@ -456,12 +453,10 @@ def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
     r"""Write samples with the labels that someone gave them, as text of a CSV file."""
     # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run
     # as a formula are guarded as in `as_csv`.
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["sample", "labels"])
+    lines = [["sample", "labels"]]
     for name, labels in samples:
         for label in labels:
             if not label.strip() or any(mark in label for mark in ";\r\n"):
                 raise UserError(f"the label {label!r} cannot be written; a label has letters, and no ';' or line break")
-        writer.writerow([guarded(name), guarded(";".join(labels))])
-    return text.getvalue()
+        lines.append([guarded(name), guarded(";".join(labels))])
+    return csv_text(lines)

@@ -30,14 +30,13 @@ def tune(
     overwrite: bool = False,
     folds: int = 4,
     metric: str | None = None,
-    random_state: int | None = 0,
 ) -> SweepResult:
     """Score settings by cross-validation, refit the best one on all training samples and save it."""
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
     training = training.known()  # by which settings are compared
     Y: Any = _learned(estimator, training)  # where there are none, the search says so
-    result = search(estimator, dict(training.views), Y, tried, metric, folds, random_state)
+    result = search(estimator, dict(training.views), Y, tried, metric, folds, getattr(estimator, "random_state", 0))
     save(result.best_estimator, path, training, overwrite)
     return result
 
@@ -48,36 +47,24 @@ def _learned(estimator: Any, training: Training) -> Any:
     return training.Y if by_columns else training.learned_by(estimator)
 
 
-def learning_curve(
-    result: SweepResult, training: Training, folds: int = 4, random_state: int | None = 0
-) -> list[tuple[int, float, float]]:
+def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> list[tuple[int, float, float]]:
     """Score the best setting of a sweep on eighths, quarters, halves and all of the samples."""
     training = training.known()
     assert training.Y is not None
     n, grid = len(training.Y), {key: [value] for key, value in result.best_params.items()}
-    learned = _learned(result.best_estimator, training)
+    model, learned = result.best_estimator, _learned(result.best_estimator, training)
+    random_state = getattr(model, "random_state", 0)
     parts, curve = stratified_folds(np.nan_to_num(training.Y), 8, random_state), []
     for eighths in (1, 2, 4, 8):
         rows = np.flatnonzero(parts < eighths)
-        rows = (
-            rows[np.linspace(0, len(rows) - 1, min(len(rows), _CURVE * eighths // 8)).astype(int)]
-            if n > _CURVE
-            else rows
-        )
+        if n > _CURVE:
+            rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _CURVE * eighths // 8)).astype(int)]
         if len(rows) < 5 * folds or not grid:
             continue
         views = {name: Subset(view, rows) for name, view in training.views.items()}
         try:
-            found = sweep(
-                clone(result.best_estimator),
-                views,
-                _safe_indexing(learned, rows),
-                grid,
-                folds,
-                result.metric,
-                random_state,
-                refit=False,
-            )
+            some = _safe_indexing(learned, rows)
+            found = sweep(clone(model), views, some, grid, folds, result.metric, random_state, refit=False)
         except UserError:  # no label occurs in a fold, say
             continue
         row = found.table[0]

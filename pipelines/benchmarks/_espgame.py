@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from _generated import generated
+from _generated import HISTOGRAMS, generated
 
 from dmo import KGHA, Nystrom, stores
-from dmo.datasets.writing import write
 
 VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 
@@ -22,8 +22,8 @@ def make_store(
         return stores.open_features(path)
     except (FileNotFoundError, stores.StoreError):
         source = generated(like, scale)
-        source.views = {view: source.views[view] for view in views or source.views}
-        write(source, path)
+        source = replace(source, views={view: source.views[view] for view in views or source.views})
+        source.write(path, histograms=HISTOGRAMS, complete=source.views)
     return stores.open_features(path)
 
 

@@ -39,7 +39,6 @@ from dmo.methods import KGHA, MultiViewRidge
 from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import _checksum
-from dmo.workflows.images import model_extractor
 
 # ---------------------------------------------------------------- stores
 
@@ -224,7 +223,7 @@ STORES: dict[str, Reader] = {
     "result stores": Reader(_store(_make_rows), _audit(_read_row_store), ROOT + NUMBERS),
     "model stores": Reader(_store(_make_model), _audit(stores.load_model), ROOT + NUMBERS),
     "fitted estimators": Reader(_estimators, _use, ROOT + NUMBERS),
-    "recipes of images": Reader(_recipes, lambda path: model_extractor(str(path)), ROOT + NUMBERS),
+    "recipes of images": Reader(_recipes, lambda path: Extractor.load(str(path)), ROOT + NUMBERS),
     "settings (YAML)": Reader(_settings, _read_settings, _YAML + NUMBERS, longest=1 << 14),
     "scheduler files": Reader(_scheduler_files, lambda path: scheduler_address(str(path)), JSON + NUMBERS),
 }

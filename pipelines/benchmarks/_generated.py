@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.datasets.writing import Source
+from dmo.datasets import Samples
 from dmo.errors import UserError
-from dmo.stores import Provenance
 
 _BLOCK = 1024  # rows drawn together: part of what a seed means
 _TOPICS = 24
@@ -47,7 +46,11 @@ _VIEWS = {  # dimension, share of non-zero entries (None: dense real numbers), m
 }
 
 
-def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Source:
+HISTOGRAMS = {view for view, (_, density, _) in _VIEWS.items() if density is not None}
+"""The views of counts."""
+
+
+def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Samples:
     """A source of rows with the shape, sparsity and label statistics of a public set; nothing is drawn before it is read.
 
     `scale`: its rows times this. Row i is the same at every block size and for every scale that has it.
@@ -67,14 +70,12 @@ def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Sourc
             views[view] = RealRows(labels, dimension, key)
         else:
             views[view] = CountRows(labels, dimension, density, total, key)
-    return Source(
+    return Samples(
         views,
         labels=labels[:],
         label_names=[f"label {j}" for j in range(shape.labels)],
-        counts=counts,
-        histograms={view for view, (_, density, _) in _VIEWS.items() if density is not None},
-        attributes={"generated_like": like, "scale": scale},
-        provenance=Provenance(parameters={"like": like, "scale": scale}, seed=seed),
+        split=np.repeat(np.array(list(counts), object), list(counts.values())),
+        attributes={"generated_like": like, "scale": scale, "seed": seed},
     )
 
 

@@ -60,7 +60,7 @@ from sklearn.svm import SVC, SVR
 import dmo
 from dmo.blocks import rows
 from dmo.datasets import ingest
-from dmo.datasets.samples import read_samples, share_out
+from dmo.datasets.files import read_samples, share_out
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.metrics import metric_of, ranking_scores, regression_scores, set_scores
 from dmo.metrics.annotation import auc_macro, f1_macro

@@ -33,7 +33,7 @@ from rich.table import Table
 from walk import shell
 
 import dmo
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 
 SMALL, FITTED, SIZES = 200, 1000, (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
 """Samples of the start-up, of the models that predict, and that are measured."""
@@ -207,7 +207,7 @@ class Stores:
             views, Y = drawn(n)
             labels = np.where(np.arange(n)[:, None] % 2, np.nan, Y)
             names = [f"label {j}" for j in range(Y.shape[1])]
-            write(Source(views, labels, names, [f"s{i}" for i in range(n)]), path)
+            Samples(views, labels, names, ids=[f"s{i}" for i in range(n)]).write(path)
         return path
 
     def model(self, estimator: str) -> Path:

@@ -1,14 +1,16 @@
 """Exact fits whose kernel is larger than a worker, or the machine: seconds, CPU seconds, peak of every process, residual.
 
     python pipelines/benchmarks/large_kernels.py [--samples 50000] [--methods kgha] [--storages stored recomputed]
+    python pipelines/benchmarks/large_kernels.py --like espgame --samples 18689 --storages stored [--scheduler slurm]
 
-A drawn set (500 features, 100 labels, 4000 further samples to judge by) lies in a feature store on disk. Every fit runs in a
-process of its own, on a LocalCluster of `--workers` of one thread and `--memory-limit` each (0 workers: in process), without
-label sets; beside the peaks stands what `dmo plan` says of this process and of a worker. CPU
-seconds are less what a process takes where there is nothing to do (.03 of a core).
-"Residual" is that of the last columns solved for, for their coefficients: the worst true one, in float64, relative to the
-right-hand side. "nystrom" is KGHA's low-rank engine of `--rank` columns. Peaks are those of whole processes (VmHWM), with the
-200 to 300 MiB of Python and its libraries; the scheduler lives in the driver. One BLAS thread; Linux.
+A drawn set (500 features, 100 labels, 4000 further samples to judge by), or one of the shape of a public one with all its
+views or `--views`, lies in a feature store on disk. Every fit runs in a process of its own, on `--workers` of one thread and
+`--memory-limit` each (0 workers: in process), without label sets. Components come from block Krylov steps (kgha, morp) or from
+`--steps` of alternating least squares at most, tol 1e-4 (als). Beside the peaks stands what `dmo plan` says of this process
+and of a worker. CPU seconds are less what a process takes where there is nothing to do (.03 of a core). "Residual" is that of
+the last columns solved for, for their coefficients: the worst true one, in float64, relative to the right-hand side. "nystrom"
+is KGHA's low-rank engine of `--rank` columns. Peaks are those of whole processes (VmHWM), with the 200 to 300 MiB of Python
+and its libraries; a local scheduler lives in the driver. One BLAS thread; Linux.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _espgame import kernels
+from _espgame import make_store as make_like
+from _generated import SHAPES
 from _processes import alone, spent_everywhere
 from rich.console import Console
 from rich.table import Table
 
-from dmo import KGHA, MORP, Exact, MultiViewRidge, Nystrom, stores
+from dmo import KGHA, MORP, Exact, MultiViewRidge, Nystrom, Solver, stores
 from dmo.cluster import connect
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG
@@ -49,18 +54,20 @@ def make_store(path: Path, n: int, d: int, labels: int) -> None:
     gaps = (prototypes**2).sum(axis=1) - 2 * hidden @ prototypes.T
     Y = np.zeros((n + TEST, labels), np.uint8)
     np.put_along_axis(Y, np.argpartition(gaps, POSITIVE, axis=1)[:, :POSITIVE], 1, axis=1)
-    write(Source({"x": X}, Y, counts={"train": n, "test": TEST}), path)
+    Samples({"x": X}, Y, split=np.repeat(["train", "test"], [n, TEST])).write(path)
 
 
-def model_of(method: str, storage: str, folder: str, asked: argparse.Namespace) -> Any:
-    engine = Exact(storage=storage, path=folder) if storage == "stored" else Exact(storage=storage)  # type: ignore[arg-type]
-    if method == "nystrom":
-        return KGHA("rbf", ridge=asked.ridge, approximation=Nystrom(rank=asked.rank), decoder=Scores(label_sets=False))
-    if method == "kgha":
-        return KGHA("rbf", ridge=asked.ridge, approximation=engine, decoder=Scores(label_sets=False))
+def model_of(method: str, storage: str, store: stores.FeatureStore, folder: str, asked: argparse.Namespace) -> Any:
+    engine: Any = Exact(storage=storage, path=folder) if storage == "stored" else Exact(storage=storage)  # type: ignore[arg-type]
+    common = {"ridge": asked.ridge, "approximation": Nystrom(rank=asked.rank) if method == "nystrom" else engine}
+    if method == "morp":
+        return MORP(kernels(store), n_components=asked.components, **common)
+    common["decoder"] = Scores(label_sets=False)
     if method == "ridge":
-        return MultiViewRidge("rbf", ridge=asked.ridge, approximation=engine, decoder=Scores(label_sets=False))
-    return MORP("rbf", ridge=asked.ridge, n_components=asked.components, approximation=engine)
+        return MultiViewRidge(kernels(store), **common)
+    if asked.like:
+        common["n_components"] = asked.components
+    return KGHA(kernels(store), solver=Solver("als", 1e-4, asked.steps) if method == "als" else "krylov", **common)
 
 
 class Watched:
@@ -85,11 +92,10 @@ class Watched:
 def run(method: str, storage: str, path: str, folder: str, asked: argparse.Namespace) -> dict[str, Any]:
     """One fit."""
     store = stores.open_features(path)
-    views, Y, _ = store.select("train")
-    new, truth, _ = store.select("test")
-    model, found = model_of(method, storage, folder, asked), dict[str, Any]()
+    (views, Y, _), (new, truth, _) = (store.select(split) for split in ("train", "test"))
+    model, found = model_of(method, storage, store, folder, asked), dict[str, Any]()
     limits = {"workers": asked.workers, "memory_limit": asked.memory_limit}
-    with connect("local", **limits) if asked.workers else nullcontext() as place:
+    with connect(asked.scheduler, **limits) if asked.workers else nullcontext() as place:
         client = None if place is None else place.client
         plan = plan_fit(model, views, Y.shape[1])
         idle, before = idle_shares(client), [cpu for cpu, _ in spent_everywhere(client)]
@@ -146,22 +152,32 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=50_000)
     parser.add_argument("--features", type=int, default=500)
     parser.add_argument("--labels", type=int, default=100)
-    parser.add_argument("--methods", nargs="*", default=["kgha", "ridge", "morp", "nystrom"])
+    parser.add_argument("--like", choices=list(SHAPES), help="the public set whose shape is drawn; default: one view")
+    parser.add_argument("--views", nargs="*", help="of --like; morp takes one")
+    parser.add_argument("--steps", type=int, help="of als")
+    parser.add_argument("--methods", nargs="*", default=["kgha", "ridge", "morp", "nystrom"], help="those and als")
     parser.add_argument("--storages", nargs="*", default=["stored", "recomputed", "resident"])
     parser.add_argument("--ridge", type=float, default=0.1)
-    parser.add_argument("--components", type=int, default=50, help="of MORP")
+    parser.add_argument("--components", type=int, default=50, help="of MORP, and of KGHA of --like")
     parser.add_argument("--rank", type=int, default=2000, help="of nystrom")
+    parser.add_argument("--scheduler", default="local", help="as `dmo fit` takes it")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory-limit", default="1GiB")
     parser.add_argument("--folder", help="where the stores lie, for the next run too; default: a temporary one")
     asked = parser.parse_args()
     head = ("", "storage", "s", "CPU s", "planned MiB", "driver MiB", "workers MiB", "products")
     table = Table(*head, "residual", f"F1 of top {POSITIVE}")
-    table.title = f"{asked.samples} x {asked.features}, {asked.labels} labels, ridge {asked.ridge:g}"
+    shape = "-".join([asked.like, *(asked.views or [])] if asked.like else [f"{asked.features}-{asked.labels}"])
+    table.title = f"{asked.samples} samples, {shape}, ridge {asked.ridge:g}"
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(asked.folder or temporary)
-        path = folder / f"drawn-{asked.samples}-{asked.features}-{asked.labels}.zarr"
-        if not path.exists():
+        path = (
+            folder
+            / f"{asked.like or 'drawn'}-{asked.samples}-{asked.features}-{asked.labels}{''.join(asked.views or [])}.zarr"
+        )
+        if asked.like:
+            make_like(path, asked.samples / SHAPES[asked.like].train, asked.views, asked.like)
+        elif not path.exists():
             make_store(path, asked.samples, asked.features, asked.labels)
         for method in asked.methods:
             for storage in ["memory"] if method == "nystrom" else asked.storages:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from dmo.datasets.ingest_files import check_known, ingest_files
+from dmo.datasets.files import check_known, ingest_files
 from dmo.errors import UserError
 from dmo.formats.arrays import FORMATS, open_vecs
 from dmo.formats.files import DataError
@@ -111,7 +111,7 @@ def _check(name: str, labels: Mapping[str, Path], found: Mapping[str, Mapping[st
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ingest a set; returns the exit code (see `dmo.workflows.exits`)."""
+    """Ingest a set; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("folder", help="folder of the set's files")
     made.add_argument("store", help="feature store to write")

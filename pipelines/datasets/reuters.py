@@ -17,17 +17,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Literal
 from zlib import error as ZlibError
 
 import numpy as np
+import scipy.sparse
 
+from dmo.datasets import Samples
 from dmo.datasets.text import Stemmer, Vocabulary
-from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
-from dmo.formats.files import DataError, Stacked, decompressing, open_binary
+from dmo.formats.files import DataError, SequentialRows, Stacked, decompressing, open_binary
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 from dmo.workflows.program import add_run_options, run_pipeline
@@ -289,29 +292,30 @@ def ingest_reuters(
         raise DataError(f"{source}: no document of the selection {selection!r}; pass the whole collection")
     with stage("vocabulary"):
         vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents, stemmer)
-    parts = [vocabulary.source(len(chosen.numbers[s]), texts(s), f"{source} ({s})", block) for s in splits]
+
+    def start(split: str) -> Iterator[scipy.sparse.csr_array]:
+        remaining = texts(split)()
+        while batch := list(islice(remaining, block)):
+            yield vocabulary.rows(batch)
+
+    shapes = {split: (len(chosen.numbers[split]), len(vocabulary.words)) for split in splits}
+    parts = [SequentialRows(shapes[s], np.dtype(np.float32), partial(start, s), f"{source} ({s})") for s in splits]
     rows: Sequence[int] = [number for split in splits for number in chosen.numbers[split]]
-    found = Source(
+    found = Samples(
         views={"words": Stacked(parts, str(source)) if len(parts) > 1 else parts[0]},
         labels=chosen.labels(),
         label_names=chosen.topics,
-        sample_ids=[str(number) for number in rows],
-        counts={split: len(chosen.numbers[split]) for split in splits},
+        ids=[str(number) for number in rows],
+        split=np.repeat(splits, [len(chosen.numbers[split]) for split in splits]) if splits != ["all"] else None,
         attributes={"dataset": "reuters21578", "selection": selection, "vocabulary": vocabulary.words},
-        provenance=Provenance(
-            parameters={
-                "selection": selection,
-                "min_documents": min_documents,
-                "seed": random_state,
-                **({"stemmer": stemmer} if stemmer else {}),
-            }
-        ),
     )
-    return write(found, store, block=block, overwrite=overwrite)
+    parameters = {"selection": selection, "min_documents": min_documents, "seed": random_state}
+    origin = Provenance(parameters=parameters | ({"stemmer": stemmer} if stemmer else {}))
+    return found.write(store, block=block, overwrite=overwrite, provenance=origin, complete=["words"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ingest a selection; returns the exit code (see `dmo.workflows.exits`)."""
+    """Ingest a selection; returns the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("source", help="folder of .sgm files, or their archive (reuters21578.tar...)")
     made.add_argument("store", help="feature store to write")

@@ -28,10 +28,8 @@ from dmo.blocks import row_blocks
 from dmo.cli import estimator_options, signatures
 from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
 from dmo.cli.estimator_options import engine, engine_options, options_of
-from dmo.cli.fit import fit_command
-from dmo.cli.plan import plan_command
-from dmo.cli.tune import tune_command
-from dmo.datasets.writing import Source, write
+from dmo.cli.learn import fit_command, plan_command, tune_command
+from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.errors import visible
 from dmo.labels.stratification import stratified_folds
@@ -147,8 +145,8 @@ def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
 
 def test_propensities_are_those_of_the_training_samples_whatever_store_is_evaluated(data, tmp_path):
     views, Y = {"shape": data[0]["shape"]}, data[1]
-    write(Source({"shape": views["shape"][N_TRAIN:]}, Y[N_TRAIN:], NAMES), str(tmp_path / "others.zarr"))
-    write(Source({"shape": views["shape"][:N_TRAIN]}, Y[:N_TRAIN], NAMES), str(tmp_path / "f.zarr"))
+    Samples({"shape": views["shape"][N_TRAIN:]}, Y[N_TRAIN:], NAMES).write(str(tmp_path / "others.zarr"))
+    Samples({"shape": views["shape"][:N_TRAIN]}, Y[:N_TRAIN], NAMES).write(str(tmp_path / "f.zarr"))
     frequency = Y[:N_TRAIN].mean(axis=0)
     for name in ("ridge", "jec", "morp", "lltsvr"):
         run("fit", name, tmp_path / "f.zarr", tmp_path / f"{name}.zarr")
@@ -658,7 +656,7 @@ BAD = {
     "not a store": (("info", "{txt}"), "is a file"),
     "unequal rows": (
         ("ingest", "files", "{out}", "--view", "a={a}", "--view", "b={b}"),
-        "pass the same samples and splits",
+        "pass the same samples in each",
     ),
     "not finite": (("ingest", "files", "{out}", "--view", "a={inf}"), "view 'a', row 3, column 1 is inf"),
     "no such file": (("ingest", "files", "{out}", "--view", "a={out}.npy"), "no such file"),
@@ -993,7 +991,7 @@ def test_help_and_what_is_refused_import_nothing_that_computes(monkeypatch, tmp_
     """One process runs all of them: what is not there after the last of them, none of them has imported."""
     estimator_options.surfaces()  # kept beside the bytecode from here on
     monkeypatch.chdir(tmp_path)
-    write(Source({"x": np.eye(6, 2)}, np.eye(6, 2, dtype=np.uint8)), "f.zarr")
+    Samples({"x": np.eye(6, 2)}, np.eye(6, 2, dtype=np.uint8)).write("f.zarr")
     commands = "from contextlib import suppress\nfrom dmo.cli import main\n"
     for arguments, _ in LEFT_OUT:
         commands += f"with suppress(SystemExit):\n    sys.argv[1:] = {arguments}\n    main()\n"
@@ -1298,7 +1296,7 @@ def test_kept_options_of_another_shape_are_made_anew(text, monkeypatch, tmp_path
 
 def test_a_store_without_labels_is_told_by_its_name(tmp_path):
     store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
-    write(Source({"x": np.random.default_rng(0).normal(size=(30, 3))}, None), str(store))
+    Samples({"x": np.random.default_rng(0).normal(size=(30, 3))}, None).write(str(store))
     said = run("fit", "ridge", store, model, code=2).stderr
     assert f"{store} has no labels, from which MultiViewRidge learns; name them" in " ".join(said.split())
     run("fit", "embedding", store, model)

@@ -17,7 +17,7 @@ from shell import record, run
 from dmo import ProductKernel, stores
 from dmo.cli import session
 from dmo.cli.app import COMMANDS
-from dmo.workflows import exits
+from dmo.workflows import program
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 MARK = "<!-- written by tests/cli/test_json.py -->\n"
@@ -169,7 +169,7 @@ def test_the_page_says_what_every_command_prints_as_json_and_every_exit_code(tmp
         "serve",
     }  # the demo's tests read its record; a page prints its address
     assert text.partition(MARK)[2] == tables(found)
-    for code in (0, 1, exits.WRONG, exits.FAILED, exits.DAMAGED, exits.INTERRUPTED, exits.TERMINATED):
+    for code in (0, 1, program.WRONG, program.FAILED, program.DAMAGED, program.INTERRUPTED, program.TERMINATED):
         assert f"\n| {code} | " in text
 
 

@@ -11,7 +11,7 @@ from shell import record, run
 from sklearn.metrics import confusion_matrix, label_ranking_average_precision_score
 
 from dmo import MultiViewRidge, stores
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.errors import amount
 from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, regression_scores, top_label_sets
@@ -99,8 +99,8 @@ def test_every_label_has_its_row(annotated, page):
 def test_samples_without_images_are_shown_as_words(tmp_path):
     run("ingest", "digits", tmp_path / "digits.zarr")
     digits = stores.open_features(tmp_path / "digits.zarr")
-    given = {"projections": digits.views["projections"][:]}, digits.labels, digits.label_names, digits.sample_ids
-    write(Source(*given, parts=list(digits.split)), str(tmp_path / "d.zarr"))
+    given = {"projections": digits.views["projections"][:]}, digits.labels, digits.label_names
+    Samples(*given, ids=digits.sample_ids, split=digits.split).write(str(tmp_path / "d.zarr"))
     run("fit", "ridge", tmp_path / "d.zarr", tmp_path / "r.zarr", "--kernel", "linear")
     told = run("report", tmp_path / "r.zarr", tmp_path / "d.zarr", tmp_path / "r.html", "--top", 3, "--title", "a <b>")
     assert "no images to show" in told.stderr
@@ -238,7 +238,7 @@ def test_the_learning_curve_is_that_of_sweeps_over_parts(tmp_path):
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(96, 4)), np.eye(2)[np.arange(96) % 2]
     X[:, 0] += 2 * Y[:, 0]
-    training = Training(write(Source({"x": X}, Y), tmp_path / "f.zarr"), {"x": X}, Y, None)
+    training = Training(Samples({"x": X}, Y).write(tmp_path / "f.zarr"), {"x": X}, Y, None)
     found = sweep(MultiViewRidge("linear"), X, Y, {"ridge": [0.1, 1.0]}, 2, "lrap", 0)
     curve = learning_curve(found, training, 2)
     assert [n for n, _, _ in curve] == [6, 12, 24, 48]

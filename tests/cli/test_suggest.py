@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import dmo
 from dmo import MultiViewRidge, Nystrom, stores
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.decide.out_of_fold import folds_of_rows
 from dmo.decoders import Calibration, Scores
 from dmo.errors import UserError
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
     Y[np.flatnonzero(~Y.any(axis=1)), 0] = 1
     Y[:80][[7, 19, 33]] = 1 - Y[[7, 19, 33]]
     Y[80:], X[85] = 0, 40.0
-    write(Source({"x": X}, Y, NAMES), str(where / "f.zarr"))
+    Samples({"x": X}, Y, NAMES).write(str(where / "f.zarr"))
     MultiViewRidge("rbf", ridge=0.1, approximation="exact").fit({"x": X[:80]}, Y[:80]).save(str(where / "m.zarr"))
     return where
 
@@ -316,7 +316,7 @@ def test_a_model_of_a_command_keeps_its_training_samples_without_labels(tmp_path
     X = np.random.default_rng(1).normal(size=(40, 3))
     Y = (X > 1).astype(np.uint8)
     assert not Y.any(axis=1).all()
-    write(Source({"x": X}, Y, NAMES), str(tmp_path / "f.zarr"))
+    Samples({"x": X}, Y, NAMES).write(str(tmp_path / "f.zarr"))
     run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr", "--no-label-sets")
     (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")
     found = record("update", tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "n.zarr", tmp_path / "a.csv")
@@ -327,7 +327,7 @@ def test_a_model_of_a_command_keeps_its_training_samples_without_labels(tmp_path
 def test_answers_with_a_new_class(classes, tmp_path):
     X = np.random.default_rng(1).normal(size=(40, 3))
     y = np.array(classes)[(X[:, 0] > 0).astype(int)]
-    write(Source({"x": X}, np.eye(2)[(X[:, 0] > 0).astype(int)], [str(c) for c in classes]), str(tmp_path / "f.zarr"))
+    Samples({"x": X}, np.eye(2)[(X[:, 0] > 0).astype(int)], [str(c) for c in classes]).write(str(tmp_path / "f.zarr"))
     order = np.unique(y)
     assert list(order) == sorted(classes)
     MultiViewRidge("linear").fit({"x": X}, y).save(str(tmp_path / "m.zarr"))
@@ -374,7 +374,7 @@ def test_samples_that_a_split_holds_out_are_suggested_only_where_it_is_named(far
         assert {row["sample"] for row in found["suggested"]} == {f"s{row:03d}" for row in rows}
         assert found["n_samples"] == len(rows)
     new, held = np.ones((2, 3)), str(tmp_path / "held.zarr")
-    write(Source({"x": new}, np.eye(3)[:2], ["cow", "hen", "pig"], parts=["test", "val"], class_labels=True), held)
+    Samples({"x": new}, np.eye(3)[:2], ["cow", "hen", "pig"], split=np.array(["test", "val"]), classes=True).write(held)
     said = run("suggest", where / "m.zarr", held, code=2).stderr
     assert "has samples of test, val alone; pass --split with one of them" in said
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import dmo
 from dmo.cli.app import TUNED, app
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.workflows.plan import plan_fit
 
@@ -74,7 +74,7 @@ def test_tune_takes_real_targets(tmp_path):
     X = rng.normal(size=(40, 3))
     path, model = str(tmp_path / "set.zarr"), str(tmp_path / "m.zarr")
     Y = X @ rng.normal(size=(3, 2)) + 0.1 * rng.normal(size=(40, 2))
-    write(Source({"x": X}, Y, real_labels=True), path)
+    Samples({"x": X}, Y, real=True).write(path)
     options = [
         "--ridge",
         "0.1,1",
@@ -383,7 +383,7 @@ def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
 def test_every_estimator_that_predicts_is_tuned_on_few_rows(name, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(36, 8))
-    write(Source({"x": X}, (X[:, :3] > 0.2).astype(float)), str(tmp_path / "s.zarr"))
+    Samples({"x": X}, (X[:, :3] > 0.2).astype(float)).write(str(tmp_path / "s.zarr"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings that 18 or 27 training rows do not allow
         folds = 4 if name in ("morp", "mlsi") else 2

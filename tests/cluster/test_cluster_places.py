@@ -220,7 +220,7 @@ def test_ctrl_c_on_a_batch_queue_is_an_interrupt_and_not_a_good_end(tmp_path: Pa
         "import os, signal, sys\n"
         "from dmo.cluster.settings import Backend\n"
         "from dmo.cluster.targets import batch_cluster\n"
-        "from dmo.workflows.exits import ending\n"
+        "from dmo.workflows.program import ending\n"
         "def work():\n"
         "    with batch_cluster(Backend('slurm')):\n        os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.exit(ending('program', work))\n",

@@ -24,7 +24,7 @@ from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
 from dmo.stores.checkpoints import checkpoints
-from dmo.workflows.exits import Terminated, code, ending
+from dmo.workflows.program import Terminated, code, ending
 
 BIN = Path(sys.executable).parent
 TESTS = Path(__file__).resolve().parents[1]
@@ -127,7 +127,7 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
         "import sys, time\n"
-        "from dmo.workflows.exits import ending\n"
+        "from dmo.workflows.program import ending\n"
         # short sleeps: a signal that another thread gets waits for the main one to run
         "def work():\n    print('ready', flush=True)\n    for _ in range(3000):\n        time.sleep(0.1)\n"
         "sys.exit(ending('waits', work))\n",

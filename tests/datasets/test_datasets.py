@@ -1588,3 +1588,11 @@ def test_a_fast_parser_reads_what_lines_one_by_one_say_and_refuses_in_their_word
 
     monkeypatch.setattr(delimited.Delimited, "_parsed", never)
     assert found == outcome()
+
+
+def test_a_column_of_numbers_that_has_a_word_far_below_is_text_as_a_whole(tmp_path):
+    cells = [*map(str, range(100_000)), "abc", " 7"]  # more text than pandas parses at a time
+    Path(tmp_path, "x.csv").write_text("a,b\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
+    found = read_frame(tmp_path / "x.csv")
+    assert found["a"].tolist() == [cell.strip() for cell in cells]
+    assert found["b"].dtype == np.int64

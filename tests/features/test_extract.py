@@ -450,7 +450,7 @@ def saved_again(model, path, attached):
 
 
 def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work, tmp_path):
-    extractor = Extractor.of_model(str(work / "m.zarr"))
+    extractor = Extractor.load(str(work / "m.zarr"))
     changed = {name: features.Vocabulary(v.centers + 1) for name, v in extractor.vocabularies.items()}
     saved_again(work / "m.zarr", tmp_path / "m.zarr", {"images": Extractor(extractor.recipe, changed).parts()})
     error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
@@ -481,7 +481,7 @@ def test_the_same_model_saved_again_annotates_nothing_anew(work, images, tmp_pat
     shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
     command = ["annotate", tmp_path / "m.zarr", images, tmp_path / "p.csv"]
     assert record(*command)["new"] == N
-    attached = {"images": Extractor.of_model(str(work / "m.zarr")).parts()}
+    attached = {"images": Extractor.load(str(work / "m.zarr")).parts()}
     saved_again(work / "m.zarr", tmp_path / "m.zarr", attached)
     assert record(*command)["new"] == 0
 

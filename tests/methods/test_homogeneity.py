@@ -28,7 +28,14 @@ from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
 from dmo.methods import homogeneity_maps as exact
-from dmo.methods.homogeneity_moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity_moments import (
+    _SINGLE,
+    RotatedMoments,
+    RotatedRows,
+    SharedHomogeneity,
+    _summed,
+    homogeneity,
+)
 from dmo.selection import sweep
 from dmo.workflows.plan import plan_fit
 
@@ -540,6 +547,18 @@ def test_rows_in_float32_give_the_eigenpairs_of_the_same_rows_in_float64(n):
     for name, rows in wide.items():
         left, right = (rows @ fit.coefficients[name] + fit.offsets[name] for fit in (found, wanted))
         np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-4 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("rows", ["equal", "random"])
+def test_float32_products_with_whitened_rows_keep_to_the_error_that_is_promised(rows):
+    n = 6000
+    U = np.ones((n, 3)) if rows == "equal" else np.random.default_rng(0).standard_normal((n, 400))
+    U = np.linalg.qr(U + 1e-3 * np.random.default_rng(1).standard_normal(U.shape))[0].astype(np.float32)
+    B = np.column_stack([U[:, 0], np.full(n, n**-0.5)])
+    B = B.astype(np.float32).astype(np.float64)  # the error of sums alone: B is rounded once, whatever its terms
+    image = _summed(U, _summed(U.T, B, False), False)
+    wide = _summed(U, _summed(U.T, B, True), True)
+    assert 0 < np.linalg.norm(image - wide, axis=0).max() < _SINGLE
 
 
 @pytest.mark.parametrize("approximation", [Nystrom(rank=10), Meka(rank=5, clusters=2)])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks._generated import SHAPES, generated
+from benchmarks._generated import HISTOGRAMS, SHAPES, generated
 
 
 def test_shapes_and_statistics():
@@ -15,7 +15,7 @@ def test_shapes_and_statistics():
     for view, X in source.views.items():
         rows = X[:200]
         assert rows.shape == (200, X.shape[1])
-        if view in source.histograms:
+        if view in HISTOGRAMS:
             share = {"rgb": 0.07, "lab": 0.04, "hsv": 0.15, "dense_sift": 0.23, "harris_sift": 0.16}.get(view)
             assert rows.dtype == np.uint16
             assert share is None or (rows > 0).mean() == pytest.approx(share, rel=0.35)

@@ -14,7 +14,7 @@ from datasets.reuters import ingest_reuters, main, parse, read_reuters, select
 from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
-from dmo.datasets.text import Vocabulary, tokens
+from dmo.datasets.text import Vocabulary, analyzer
 from dmo.formats.files import DataError, sha256
 from dmo.stores import open_features
 
@@ -61,7 +61,7 @@ def test_documents_are_what_the_markup_says(folder, tmp_path):
 
 def test_text_without_markup_is_its_body():
     raw = STORIES[0].replace("<TITLE>A TITLE</TITLE>\n<DATELINE> X - </DATELINE><BODY>", "").replace("</BODY>", "")
-    assert tokens(parse(raw, "here").text) == ["cocoa", "prices", "rose", "bahia", "cocoa", "bags"]
+    assert analyzer()(parse(raw, "here").text) == ["cocoa", "prices", "rose", "bahia", "cocoa", "bags"]
 
 
 def test_selections(folder):

@@ -43,7 +43,7 @@ from dmo import (
     TwoPassKNN,
 )
 from dmo.blocks import Subset
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS
@@ -880,7 +880,7 @@ def test_labels_without_a_signal_come_out_as_chance(name, tmp_path):
     elif hasattr(best, "held_out_scores_"):  # what is left out pulls the mean of the others away from it
         assert roc_auc_score(Y, best.held_out_scores_) < 0.5 + 3 * chance(Y, 1)
     best.save(str(tmp_path / "m.zarr"))
-    write(Source({"x": X}, Y), str(tmp_path / "s.zarr"))
+    Samples({"x": X}, Y).write(str(tmp_path / "s.zarr"))
     judged = judge(str(tmp_path / "m.zarr"), str(tmp_path / "s.zarr"), None, None, cv=3)
     assert judged.measures["auc_macro"] < 0.5 + 3 * chance(Y, 1)
 

@@ -14,8 +14,7 @@ from scenes import draw_images
 from shell import run
 
 import dmo
-from dmo.datasets import read_samples
-from dmo.datasets.writing import Source, write
+from dmo.datasets import Samples, read_samples
 from dmo.errors import UserError
 from dmo.features import Recipe, extract, list_images
 from dmo.stores import open_features
@@ -154,7 +153,7 @@ def ended(*_):
 def test_views_come_in_a_file_each_or_in_one_archive(tmp_path):
     rng = np.random.default_rng(0)
     views, Y = {"a": rng.normal(size=(40, 3)), "b": rng.normal(size=(40, 2))}, np.eye(2)[np.arange(40) % 2]
-    write(Source(views, Y), str(tmp_path / "set.zarr"))
+    Samples(views, Y).write(str(tmp_path / "set.zarr"))
     dmo.KGHA("linear").fit(views, Y).save(str(tmp_path / "model.zarr"))
     trial = open_trial(str(tmp_path / "model.zarr"), str(tmp_path / "set.zarr"), 1, 50)
     a, b = views["a"][:2], views["b"][:2]

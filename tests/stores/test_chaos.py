@@ -36,7 +36,7 @@ from dmo.cli.app import app
 from dmo.cluster import WorkerMemoryError, connect
 from dmo.demo.digits import digits
 from dmo.progress import listen
-from dmo.workflows.exits import FAILED, WRONG, code
+from dmo.workflows.program import FAILED, WRONG, code
 
 pytestmark = pytest.mark.chaos
 BIN = Path(sys.executable).parent
@@ -371,15 +371,14 @@ import numpy as np
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.blocks import Subset
-from dmo.datasets.writing import write
-from dmo.demo.digits import digits_source
+from dmo.demo.digits import digits_samples
 from dmo.stores.checkpoints import checkpoints
 from dmo.fit import row_sums
 
 dmo.progress._EVERY, row_sums.BLOCK, row_sums.TASK_BLOCKS, row_sums._SEGMENT = 0.0, 20, 1, 2
 
 def work(folder):
-    store = write(digits_source(), folder / "features.zarr", block=300)
+    store = digits_samples().write(folder / "features.zarr", block=300)
     index = np.arange(200)
     views = {name: Subset(store.views[name], index) for name in ("pixels", "gradients")}
     engines = {"exact": Exact("stored", "float64", 100, str(folder / "kernels")), "nystrom": Nystrom(rank=30)}

@@ -247,7 +247,7 @@ def killed(target: Callable[..., None], *args: Any) -> None:
 
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.fit", "dmo.cli.tune"])
+SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.learn"])
 
 
 def counted(job: Job, folder: Path | None = None) -> tuple[Result, int]:

@@ -17,7 +17,7 @@ from dmo import stores
 from dmo.cluster import connect
 from dmo.errors import UserError
 from dmo.stores._folder import LOCK, Folder
-from dmo.workflows.exits import FAILED, WRONG, code
+from dmo.workflows.program import FAILED, WRONG, code
 
 pytest.importorskip("moto.server", reason="moto is not installed")
 ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)

@@ -38,7 +38,6 @@ from dmo.features.sets import Vocabulary
 from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import Provenance, _checksum
-from dmo.workflows.images import model_extractor
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "dmo").rglob("*.py"))
 FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
@@ -412,7 +411,7 @@ def test_a_forged_recipe_of_images_is_refused(tmp_path: Path, inside: str, value
     model = MultiViewRidge("linear").fit(MADE, np.eye(20, 2, dtype=int))
     model.save(str(tmp_path / "m.zarr"), provenance, attached={PART: extractor.parts()})
     for where in forgeries(tmp_path / "m.zarr", inside, value):
-        found = refused_or(where, stores.StoreError, lambda: model_extractor(str(tmp_path / "m.zarr")))
+        found = refused_or(where, stores.StoreError, lambda: Extractor.load(str(tmp_path / "m.zarr")))
         assert found is None or found.fingerprint == extractor.fingerprint, where
 
 

@@ -1,0 +1,342 @@
+"""`dmo fit`, `dmo tune` and `dmo plan`: one command per estimator each, with its parameters as options."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+
+import dmo
+from dmo import workflows
+from dmo.cli.commands import keyword, signed
+from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
+from dmo.cli.options import OF_TABLE, Features, Given, Overwrite, Scheduler, Split, label_names_in
+from dmo.cli.session import cost_rows, grid, in_a_line, say, show
+from dmo.errors import UserError
+from dmo.workflows.program import free, quiet, session
+
+Output = Annotated[str, typer.Argument(help="Model store to write.")]
+Views = Annotated[list[str] | None, typer.Option("--views", help="Views to use, comma-separated (default: all).")]
+View = Annotated[str | None, typer.Option("--view", help="The view to use (default: the store's only one).")]
+_FACTORS = "Factors of the kernels' own bandwidths to try, comma-separated (one pass for each)."
+Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
+Scoring = Annotated[
+    str | None,
+    typer.Option(
+        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5, psp@5 ...; any number after the @; of label sets "
+        "f1-micro, f1-macro, f1-samples, jaccard; of real targets r2, or rmse, mae, arrmse, as negative numbers (default: "
+        "accuracy for classes, r2 for real targets, else ranking, the mean of lrap and auc-macro)."
+    ),
+]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        "--report", help="HTML file to write: a heat map, a learning curve (two more cross-validations), all settings."
+    ),
+]
+_SHOWN = 10
+_FIXED = ("approximation", "random_state")
+_HELD = ("kernel", "impute")
+"""Options of which one value is held fixed, and several are tried."""
+
+
+def fit_command(name: str) -> Callable[..., None]:
+    """The command that fits the estimator of this name."""
+
+    def command(
+        store: Given,
+        model: Output,
+        split: Split = None,
+        scheduler: Scheduler = None,
+        overwrite: Overwrite = False,
+        **given: Any,
+    ) -> None:
+        free(model, overwrite, "model")
+        store = store_of(name, store, given, overwrite)
+        opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
+        with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
+            made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
+            training = training_of(name, opened, split, given)
+            backend = place.enter_context(dmo.cluster.connect(scheduler))  # jobs are queued for what can be read
+            estimator, chosen = workflows.fitting.prepare(made, training)
+            run.note(chosen)
+            with quiet():
+                plan = workflows.plan.plan_fit(estimator, training.views, training.n_labels)
+            record: dict[str, Any] = {"store": store, "split": training.split, "n_samples": training.n}
+            record |= {"estimator": name, "kernels": _kernels(estimator, training)}
+            rows = [("samples", training.samples), (training.targets, str(training.n_labels))]
+            for what, value in [("runs", backend.where), *(plan.rows() if plan is not None else [])]:
+                run.detail(f"  {what}: {value}")
+            workflows.fitting.fit(run, estimator, training, model, overwrite, plan)
+            record |= {"model": model, **workflows.fitting.learned(estimator), **run.costs()}
+            views, rest = _rows(record)
+            table = [*rows, *views, *rest, *cost_rows(record), ("model", f"{record['model']}")]
+            parts = [f"{name} of {training.n_labels} {training.targets}" if training.n_labels else name]
+            parts += [f"{view} ({value})" for view, value in views[:3]] + [f"{len(views)} views"][: len(views) > 3]
+            show(record, table, f"{name} on {store}", in_a_line(record, model, *parts))
+
+    return with_options(command, name, surfaces()[name].text, options_of(name), several=False)
+
+
+def with_options(
+    command: Callable[..., None], name: str, text: str, options: Mapping[str, Option], several: bool
+) -> Callable[..., None]:
+    """`command` with these options of the estimator, and with those of its engines, for its **given."""
+    own = [option.parameter(several) for option in options.values()]
+    engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
+    table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
+    return with_parameters(command, name, [*own, *engines, *table], text)
+
+
+def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> str:
+    """The feature store at a path, or that of the table or folder there, by the options `given` for it."""
+    asked = {key: given[key] for key in OF_TABLE if given[key] is not None}
+    if not (os.path.isfile(path) or os.path.isdir(path)) or os.path.exists(os.path.join(path, "zarr.json")):
+        if asked:
+            flag = next(iter(asked)).replace("_", "-")
+            raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")
+        return path
+    if (columns := asked.pop("label_columns", None)) is not None:
+        asked["labels"] = label_names_in(columns)
+    with session() as run:
+        return workflows.fitting.store_beside(run, path, asked, getattr(dmo, name), overwrite)
+
+
+def with_parameters(
+    command: Callable[..., None], name: str, added: Sequence[inspect.Parameter], text: str
+) -> Callable[..., None]:
+    """`command` with these parameters and the choice of views for its **given, and `text` as help."""
+    one = surfaces()[name].one_view
+    views = keyword("view", View) if one else keyword("views", Views)
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
+    arguments = [p for p in own if p.default is inspect.Parameter.empty]
+    options = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p not in arguments]
+    command.__doc__ = text
+    return signed(command, [*arguments, *added, views, *options])
+
+
+def training_of(
+    name: str, store: dmo.stores.FeatureStore, split: str | None, given: Mapping[str, Any]
+) -> workflows.fitting.Training:
+    """The samples that the options ask for."""
+    return workflows.fitting.open_training(store, _views(given), split, name if surfaces()[name].one_view else None)
+
+
+def _views(given: Mapping[str, Any]) -> Sequence[str] | None:
+    return [given["view"]] if given.get("view") is not None else given.get("views")
+
+
+def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureStore) -> Any:
+    """The estimator that the options describe; what they leave out is as in Python, but a kernel is chosen by view."""
+    options, views = options_of(name), workflows.apply.chosen_views(store, _views(given))
+    chosen: dict[str, Any] = {}
+    for parameter, option in options.items():
+        value = given.get(parameter)
+        if parameter == "approximation":
+            chosen[option.place] = engine(
+                name, value, {key: given[key] for key in engine_options(name) if given[key] is not None}
+            )
+        elif isinstance(value, bool):
+            chosen[option.place] = value
+        elif value is not None or (option.default == "auto" and option.place == parameter):
+            entries = [] if value is None else [value] if isinstance(value, str) else value
+            chosen[option.place] = option.value(entries, views)
+    return getattr(dmo, name)().set_params(**chosen)
+
+
+def _kernels(estimator: Any, training: workflows.fitting.Training) -> dict[str, str]:
+    """View -> kernel, of an estimator that has kernels."""
+    kernel = getattr(estimator, "kernel", None)
+    if kernel is None:
+        return {}
+    return {view: str(kernel[view] if isinstance(kernel, Mapping) else kernel) for view in training.views}
+
+
+def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(one row a view, others)."""
+    rows, rest = [], []
+    for name, width in record["views"].items():
+        kernel = record["kernels"].get(name)
+        words = [f"{width} features", *([f"kernel {kernel}"] if kernel else [])]
+        words += [f"scale {record['scales'][name]}"] if name in record["scales"] else []
+        rows.append((f"view {name}", ", ".join([*words, *(["gaps filled"] if name in record["imputed"] else [])])))
+    if "n_components" in record:
+        rest.append(("components", str(record["n_components"])))
+    if "objective" in record:
+        rest.append(("objective", f"{record['objective']:.6f} after {record['steps']} steps"))
+    return rows, rest
+
+
+def tune_command(name: str) -> Callable[..., None]:
+    """The command that tunes the estimator of this name: its parameters with values to try, separated by commas."""
+    options = options_of(name)
+    if "kernel" in options and "bandwidth" not in options:
+        options = options | {"bandwidth": Option("bandwidth", (float,), None, _FACTORS, place="bandwidth")}
+
+    def command(
+        store: Given,
+        model: Output,
+        split: Split = None,
+        folds: Folds = 4,
+        scoring: Scoring = None,
+        report: Report = None,
+        scheduler: Scheduler = None,
+        overwrite: Overwrite = False,
+        **given: Any,
+    ) -> None:
+        free(model, overwrite, "model")
+        store = store_of(name, store, given, overwrite)
+        opened = dmo.stores.open_features(store)
+        title = f"{name} tuned on {store}"
+        with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
+            training = training_of(name, opened, split, given)
+            place.enter_context(dmo.cluster.connect(scheduler))
+            tried = _tried(name, options, given, training, scoring)
+            held = {key for key in (*_FIXED, *_HELD) if key in options and options[key].place not in (tried or ())}
+            fixed = {key: value for key, value in given.items() if key in held or key not in options}
+            made = estimator_of(name, fixed, opened)
+            if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
+                made.set_params(prepare__impute=tried["prepare__impute"][0])
+            elif (
+                (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells
+            ):
+                made.set_params(prepare__impute="mean")
+                run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
+            estimator, chosen = workflows.fitting.prepare(made, training)
+            run.detail(chosen)
+            result = workflows.tuning.tune(estimator, training, tried, model, overwrite, folds, scoring)
+            record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": result.metric}
+            record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
+            record |= {"tried": result.tried, "table": result.table, **run.costs()}
+            if report is not None:
+                curve = workflows.tuning.learning_curve(result, training, folds)
+                record["report"] = workflows.tuning.write_sweep(result, title, report, curve)
+        if run.verbose:
+            _table(result)
+        show(record, _found_rows(record), title, in_a_line(record, model, *_parts(record)))
+
+    return with_options(command, name, f"Cross-validate and fit: {surfaces()[name].text}", options, several=True)
+
+
+def _tried(
+    kind: str,
+    options: Mapping[str, Option],
+    given: Mapping[str, Any],
+    training: workflows.fitting.Training,
+    scoring: str | None,
+) -> dict[str, Sequence[Any]] | None:
+    """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
+    from dmo.blocks import presence  # these here: `--help` needs none of them
+    from dmo.decide.rules import SET_METRICS
+    from dmo.inputs import are_real
+    from dmo.select.sweeps import GRIDS
+
+    views = training.views
+    # real outputs, and labels that a decoder ranks, are not divided by frequencies
+    decoded = are_real(training.Y) or given.get("decoder") is not None or scoring in SET_METRICS
+    left_out = ["decoder__prior_power"] if decoded else []
+    if any(presence(source) is not None for source in views.values()):
+        left_out.append("combine")  # one kernel takes no views that lack samples
+    tried = {name: values for name, values in GRIDS[kind].items() if name not in left_out}
+    asked = {
+        option.place: found
+        for name, option in options.items()
+        if given[name] is not None and name not in _FIXED
+        if len(found := _values(option, given[name], list(views))) > 1 or name not in _HELD
+    }
+    return tried | asked if asked else None
+
+
+def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) -> list[Any]:
+    """The values of one option: alternatives by comma, or a repeated VIEW=VALUE, which are one value together."""
+    entries = [given] if isinstance(given, str) else list(given)
+    if len(entries) > 1:
+        return [option.value(entries, views)]
+    parts = [part.strip() for part in entries[0].split(",") if part.strip()]
+    if not parts:
+        raise UserError(f"{option.flag}: needs at least one value")
+    return [option.value([part], views) for part in parts]
+
+
+def _table(result: workflows.tuning.SweepResult) -> None:
+    found = {key.removeprefix("param_"): values for key, values in result.cv_results_.items() if "param_" in key}
+    keys = [key for key, values in found.items() if len(set(map(str, values))) > 1]
+    rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]
+    cells = [[f"{row.get(key, '-')}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
+    shown = [key.rpartition("__")[2] for key in keys]
+    grid(f"the best {len(rows)} of {result.tried} settings", [*shown, result.metric, "std over folds"], cells)
+
+
+def _parts(record: Mapping[str, Any]) -> list[str]:
+    """What was found, in words."""
+    from dmo.metrics.named import ERRORS  # here: help computes nothing
+
+    mean, metric = record["best"]["mean"], record["metric"]
+    shown = -mean if metric in ERRORS else mean  # errors count as negative where the largest is the best
+    score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {record['tried']}"
+    return [f"{score} settings: {_said(record['best'])}", *record.get("report", [])[:1]]
+
+
+def _said(best: Mapping[str, Any]) -> str:
+    given = {key: value for key, value in best.items() if key != "mean"}
+    short = {key.rpartition("__")[2]: value for key, value in given.items()}
+    return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in short.items())
+
+
+def _found_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("settings", f"{record['tried']} on {record['folds']} folds"), ("best", _said(record["best"]))]
+    rows += [(record["metric"], f"{record['best']['mean']:.4f}")]
+    rows += [("report", path) for path in record.get("report", [])]
+    return [*rows, *cost_rows(record), ("model", record["model"])]
+
+
+def plan_command(name: str) -> Callable[..., None]:
+    """The command that compares the engines of the estimator of this name."""
+    kernels = options_of(name).get("kernel")
+
+    def command(
+        store: Features,
+        split: Split = None,
+        samples: Annotated[
+            int | None, typer.Option(min=2, help="Plan for so many samples instead of the store's.")
+        ] = None,
+        rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom line.")] = 1000,
+        clusters: Annotated[int, typer.Option(min=1, help="Clusters of the MEKA line.")] = 10,
+        resources: Annotated[
+            bool, typer.Option("--resources", help="A table in Markdown of what any number of such samples takes.")
+        ] = False,
+        scheduler: Scheduler = None,
+        **given: Any,
+    ) -> None:
+        opened = dmo.stores.open_features(store)
+        with session() as run, ExitStack() as place:
+            training = training_of(name, opened, split, given)
+            backend = place.enter_context(dmo.cluster.connect(scheduler))  # jobs are queued for what can be read
+            chosen = {}
+            if kernels is not None:
+                chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))
+            estimator, _ = workflows.fitting.prepare(getattr(dmo, name)(**chosen), training)
+            if resources:
+                table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)
+                show({"resources": table})
+                say(workflows.plan.markdown(table), end="")
+                return
+            n = samples or training.n
+            with quiet():
+                plans, auto = workflows.plan.compare_engines(
+                    estimator, training.views, training.n_labels, n, rank, clusters
+                )
+            run.detail(f"{name} on {training.samples}, {backend.where}")
+        record = {"method": name, "store": store, "n_samples": n, "auto": auto}
+        record["plans"] = {engine: found.to_dict() for engine, found in plans.items()}
+        title = f"{name} on {n} samples" + (f"; --approximation auto takes {auto}" if len(plans) > 1 else "")
+        cells = [found.cells() for found in plans.values()]
+        show(record)
+        grid(title, list(cells[0]), [list(found.values()) for found in cells])
+
+    added = [] if kernels is None else [kernels.parameter(several=False)]
+    return with_parameters(command, name, added, surfaces()[name].text)
