@@ -332,13 +332,19 @@ def alternating_least_squares(
     #
     # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33].
     first = np.random.default_rng(random_state).standard_normal((n, k))
+    kept: tuple[np.ndarray | None, list[float]] = (
+        None,
+        [],
+    )  # what the last whole step gave, if workers are lost in the next
 
     def search(placed: Placed) -> Eigenpairs:
-        X = orthonormalize(placed(first - first.mean(axis=0)))
-        history: list[float] = []
+        nonlocal kept
+        X = orthonormalize(placed(first - first.mean(axis=0))) if kept[0] is None else placed(kept[0])
+        history = list(kept[1])
         converged = False
         with stage("alternating least squares", max_iter) as advance:
-            for _ in range(max_iter):
+            advance(len(history))
+            while len(history) < max_iter:
                 image = apply(X)
                 projected = X.T @ image
                 history.append(float(np.trace(projected)))
@@ -347,6 +353,8 @@ def alternating_least_squares(
                 if converged:
                     break
                 X = qr(image)  # Gram-Schmidt of the paper; Householder's keeps X orthonormal where columns align
+                if len(history) < max_iter:
+                    kept = np.asarray(X), list(history)
         # the iteration finds the span; within it, the eigenvectors come from the k x k projection
         values, rotation = np.linalg.eigh((projected + projected.T) / 2)
         values, vectors = values[::-1], X @ rotation[:, ::-1]

@@ -461,6 +461,18 @@ def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch:
     assert max(brought[:-2]) < N // 2 <= max(brought[-2:])
 
 
+def test_a_step_of_a_search_takes_a_dozen_tasks_a_worker(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
+    spy, calls = Spy(client), []
+    A = Tiles(ArrayTiles(HARD.matrix, BLOCK), spy, resident=True, dtype=np.float64).centered()
+    for products in (2, 7):
+        solver = search(A, products)
+        spy.calls.clear()
+        assert solver.solve(RIGHT[:, :2]).iterations == products
+        calls.append(len(spy.calls))
+    assert calls[1] - calls[0] <= 5 * 2 * 12
+
+
 @pytest.mark.parametrize("calls", [100, 320], ids=["early", "late"])
 def test_a_worker_killed_during_a_search_changes_nothing(
     client: Any, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,7 @@ from dmo.linalg.solve import factorize
 from dmo.linalg.tall import BlockRows
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.lowrank.feature_maps import LinearMap
 from dmo.lowrank.landmarks import _sketch, allocate, assign, balanced_centers, choose_landmarks, kmeans
 from dmo.lowrank.many_bandwidths import ManyBandwidths
 from dmo.lowrank.nystrom import cut_off, inverse_root
@@ -466,6 +467,13 @@ def test_sampled_links_are_nearly_as_good_as_projected_ones(width):
 def test_meka_of_full_rank_is_the_kernel():
     found = meka(NARROW, X, 4, len(X), random_state=0, dtype=np.float64)
     assert relative(K["narrow"], product(found)) < 1e-6
+
+
+def test_linear_rows_that_are_not_normalized_need_no_compiled_loop(monkeypatch):
+    monkeypatch.setattr("dmo.kernels.loops.ready_rows", None)
+    X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    fitted = LinearMap.of(Linear(), X, center=True)
+    np.testing.assert_array_equal(fitted.raw(X), X.astype(np.float64) - fitted.shift)
 
 
 def test_far_links_can_be_left_out_and_the_rest_stays_semidefinite():

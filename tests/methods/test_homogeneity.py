@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -690,6 +691,34 @@ def test_a_search_scores_the_directions_that_a_fit_takes(approximation):
         model = KGHA(**own, n_components=row["n_components"])
         alone = [model.fit(X[fold != i], y[fold != i]).score(X[fold == i], y[fold == i]) for i in range(4)]
         assert row["folds"] == pytest.approx(alone)
+
+
+def test_alternating_least_squares_go_on_after_the_last_whole_step(monkeypatch):
+    M = np.cov(np.random.default_rng(0).normal(size=(20, 12)))
+    calls = []
+
+    def apply(B):
+        calls.append(len(calls))
+        if len(calls) == lost:
+            raise CancelledError
+        return M @ B
+
+    def searched(apply, size, search):
+        try:
+            return search(np.asarray)
+        except CancelledError:  # as where workers were lost
+            return search(np.asarray)
+
+    monkeypatch.setattr(exact, "_searched", searched)
+    found = []
+    for lost in (0, 5, 9):
+        calls.clear()
+        pairs = exact.alternating_least_squares(apply, 20, 3, tol=0.0, max_iter=8, random_state=0)
+        found.append((pairs.values, pairs.vectors, pairs.history))
+        assert len(calls) == (9 if lost == 0 else 10 if lost == 5 else 11)
+    for other in found[1:]:
+        for one, theirs in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, theirs)
 
 
 ONE_TILED = {"a": "rbf", "b": "linear"}
