@@ -72,7 +72,8 @@ def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
     """Frames of different outputs (m x L) that count so often (m); samples: of which they are the different ones."""
     m, L = Y.shape
-    search = NearestNeighbors().fit(Y)
+    # of few outputs by a tree, which has no threads: those of a direct search wait for each other by spinning
+    search = NearestNeighbors(algorithm="kd_tree" if m * L <= _BLOCK else "auto").fit(Y)
     enough = min(m, int(np.ceil(n_neighbors / counts.min())))
     floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
     basis, ranks = np.empty((m, L, L)), np.empty(m, dtype=np.intp)

@@ -18,7 +18,7 @@ from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank, solve_sh
 from dmo.linalg.factors import CenteredRows, DenseFactor, RowGram, low_rank_factor
 from dmo.linalg.linear import FactorSystem, IllConditioned, InaccurateSolve, Solution, cholesky_in_place, positive_solve
 from dmo.linalg.operators import Congruent, Dense, LowRank, Operator
-from dmo.linalg.smoothers import Smoother
+from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import SolveMethod, SpectralSolver, Spectrum, _direct_method, _saved, _spared, factorize
 
 RNG = np.random.default_rng(11)
@@ -777,3 +777,19 @@ def test_values_may_be_less_exact_than_coefficients_and_cost_less() -> None:
     smoother.loosen(1e-3)
     dual = smoother.dual(Q[:, :4])
     np.testing.assert_allclose(dual, np.linalg.solve(K + 0.1 * np.eye(300), Q[:, :4]), atol=1e-8)
+
+
+@pytest.mark.parametrize("weights", [None, "by row"])
+@pytest.mark.parametrize("shape", [(40, 6), (12, 30)])
+@pytest.mark.parametrize("ridge", [0.5, 1e-14])
+def test_left_out_values_of_some_rows_are_those_among_all(
+    ridge: float, shape: tuple[int, int], weights: str | None
+) -> None:
+    rng = np.random.default_rng(0)
+    X, B, where = rng.normal(size=shape) + 3, rng.normal(size=(shape[0], 4)), np.array([1, 5, 11])
+    given = None if weights is None else rng.uniform(0.5, 2, shape[0])
+    smoother = LinearSmoother(CenteredRows.of(X, True, given), ridge)
+    W = smoother.loadings(B)
+    part = rng.uniform(0.5, 1, shape[0])
+    some = smoother.left_out(B, W, part, where)
+    np.testing.assert_allclose(some(), smoother.left_out(B, W, part)()[where], rtol=1e-9, atol=1e-12)
