@@ -147,6 +147,8 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
     B = B.astype(np.float64)
+    if square is not None and not square.diagonal().min(initial=np.inf) > _ROUNDING:
+        square = None  # columns so short may have no digit left there
     if square is None and against is None and B.shape[1] <= B.shape[0]:
         square = B.T @ B
     largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)

@@ -83,7 +83,7 @@ def touched_parts(group: list[Pair], block: int, parts: list[slice]) -> list[int
 
 
 def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
-    """Count the groups of tiles, and the tasks of a product on that many worker threads: groups, parts of rows, their sums."""
+    """Count the groups of tiles, and the tasks of a product with resident tiles on that many worker threads."""
     strips = -(-n // block)
     tiles = strips * (strips + 1) // 2
     if tiles > MOST_TASKS:
@@ -94,11 +94,11 @@ def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
         )
     groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
     touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
-    tasks = len(groups) + int(touched.sum())
+    tasks = len(groups) + int(touched.sum())  # what a part's own group gives is no task, the last sum is one
     for level in touched.tolist():
-        while level > 1:
-            tasks += level // FAN_IN + (level % FAN_IN > 1)
+        while level > FAN_IN:
             level = -(-level // FAN_IN)
+            tasks += level
     if tasks > MOST_TASKS:
         raise UserError(
             f"a product with {n} x {n} tiles on {threads} worker threads takes {tasks} tasks, a scheduler has time for "

@@ -377,7 +377,7 @@ class Annotator(Estimator):
 
     def _restore_shared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore_shared(arrays, meta)
-        if "rule" not in meta:
+        if not {"multilabel", "rule"} & set(meta):
             return
         self.multilabel_ = meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])

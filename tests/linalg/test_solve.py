@@ -20,6 +20,7 @@ from dmo.linalg.linear import FactorSystem, IllConditioned, InaccurateSolve, Sol
 from dmo.linalg.operators import Congruent, Dense, LowRank, Operator
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import SolveMethod, SpectralSolver, Spectrum, _direct_method, _saved, _spared, factorize
+from dmo.linalg.tall import orthonormalize
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))
@@ -248,6 +249,13 @@ def test_conjugate_gradients_never_give_nan_and_report_the_truth(
     assert_allclose(solution.residuals, true, rtol=1e-2, atol=1e-12 + 10 * rounding)
     assert solution.converged == (solution.residuals.max() <= 1e-8)
     assert solution.iterations <= 60
+
+
+def test_columns_whose_given_products_are_rounding_become_orthonormal() -> None:
+    B = 1e-8 * np.random.default_rng(0).standard_normal((9, 4))
+    found = orthonormalize(B, tol=1e-12, square=B.T @ B - 1e-15 * np.eye(4))
+    assert_allclose(found.T @ found, np.eye(4), atol=1e-14)
+    assert_allclose(found @ (found.T @ B), B, atol=1e-20)
 
 
 def test_too_few_products_are_reported(large: np.ndarray) -> None:
