@@ -512,7 +512,8 @@ def transformed(case: Case) -> Pair:
 @concern("dmo search", DOORS)
 def searched(case: Case) -> Pair:
     found = by_shell(case, "search", "--sample", "3", "--top", "4")["found"]
-    assert found[0]["sample"] == "3", "the sample itself is not the nearest"
+    # or one whose direction is the same, to rounding
+    assert "3" in [one["sample"] for one in found if one["value"] > 1 - 1e-5], "the sample itself is not the nearest"
     return found[0]["value"], 1.0, 1e-5
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
@@ -26,6 +27,7 @@ log = logging.getLogger("dmo")
 _PAUSE, _LONGEST = 1.0, 60.0  # seconds before a queue is asked again, first and at most
 _PASSING = re.compile(r"timed? ?out|temporar|unable to contact|connect|communicat|try again|unavailable|is down", re.I)
 """In the words of SLURM, PBS or LSF: the queue did not answer. All else it refuses, and would again."""
+_MESSAGES = 16  # that are kept for who looks for errors of Dask
 _REACH = 2.0  # seconds in which a worker that blocks may be sent to directly answers
 
 
@@ -43,6 +45,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         _await_workers(where, backend)
         admit(where, backend.name)
         return where
+    # The last thousand messages that a scheduler and a client sent stay with them, and with these the numbers that tasks take.
+    stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": _MESSAGES}))
     if hasattr(where, "scheduler_address"):  # of a cluster, which brings its own certificates
         address, security = where, None
     elif not isinstance(where, str):
@@ -84,6 +88,9 @@ def admit(client: Any, where: str) -> None:
     """Check the workers of a client before its first work, and have blocks go to and from them past the scheduler where this
     process reaches them."""
     _check_versions(client, where)
+    stream = getattr(client, "scheduler_comm", None)
+    if stream is not None:  # of a client that was there before
+        stream.recent_message_log = deque(maxlen=_MESSAGES)
     if client.direct_to_workers is None and _reaches_workers(client):
         client.direct_to_workers = True
 

@@ -189,12 +189,3 @@ class DecodingProjection(Annotator, Projection):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)
-
-    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        super()._restore(arrays, meta)
-        if "label_means" in arrays:  # of a model saved before projections learned label sets
-            self.multilabel_ = meta["multilabel"]
-            self.outputs_ = (
-                None if meta["has_labels"] else RealOutputs.plain(len(arrays["label_means"]), bool(meta["flat"]))
-            )
-            self._learn_rule(arrays["label_means"], meta["n_labeled"])

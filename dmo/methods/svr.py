@@ -357,23 +357,7 @@ class OutputSVR(Annotator):
         for key in NUMBERS:
             setattr(self, key, meta["numbers"][key])
         for key, value in without_prefix("fit", arrays).items():
-            if key != "label_means_":
-                setattr(self, key, value)
-        if "rule" in meta:
-            return
-        # of a model saved before these learned label sets
-        means, flat, labels = (
-            arrays["fit/label_means_"],
-            bool(meta["numbers"]["flat_"]),
-            meta["cardinality"] is not None,
-        )
-        self.multilabel_ = not (flat and labels)
-        self.outputs_ = None if labels else RealOutputs.plain(len(means), flat)
-        if labels:
-            names = getattr(self, "label_names_", np.arange(len(means)))
-            self.classes_ = np.asarray(names) if self.multilabel_ else np.array([-1, 1])
-        frequency = means if self.multilabel_ else np.append(1 - means, means)
-        self._learn_rule(frequency, meta["n_labeled"])
+            setattr(self, key, value)
 
 
 def _labels_of(y: Any) -> Any:

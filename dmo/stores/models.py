@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -29,6 +29,7 @@ from dmo.stores._folder import Folder, StoreError, writing
 from dmo.stores._lock import alone, reserve
 from dmo.stores._schema import ROOT, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
 
+T = TypeVar("T")
 PARTS = ("indptr", "indices", "data")
 GENERATION = re.compile("[0-9a-f]{32}")
 
@@ -202,7 +203,21 @@ def model_contents(path: str | os.PathLike[str]) -> str:
     ...     model_contents(f"{folder}/a.zarr") == model_contents(f"{folder}/b.zarr")
     True
     """
-    attributes = open_root(Folder.at(path), "model")
+    return _digest(open_root(Folder.at(path), "model"))
+
+
+def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
+    """What `read` finds in a model and the digest of its contents, both of the same one where it is replaced meanwhile."""
+    folder = Folder.at(path)
+    while True:
+        attributes = open_root(folder, "model")
+        found = read(path)
+        # not the contents: a model that comes, goes and comes again has the same ones
+        if open_root(folder, "model")["generation"] == attributes["generation"]:
+            return found, _digest(attributes)
+
+
+def _digest(attributes: Mapping[str, Any]) -> str:
     return digest(attributes["meta"], attributes["configuration"])
 
 

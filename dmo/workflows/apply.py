@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.hashing import fingerprint
 from dmo.metrics import with_ancestors
+from dmo.stores.models import read_with_contents
 from dmo.workflows.program import Session
 
 ALL = "all"
 """The name that stands for all samples where a split is asked for."""
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
-T = TypeVar("T")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 BLOCK, MANY = 1024, 1 << 17
 """Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
@@ -166,15 +166,6 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
                 "features"
             )
     return known
-
-
-def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
-    """What `read` finds in a model and the digest of its contents, both of the same one where it is replaced meanwhile."""
-    while True:
-        contents = stores.model_contents(path)
-        found = read(path)
-        if stores.model_contents(path) == contents:
-            return found, contents
 
 
 SCORES = "scores"

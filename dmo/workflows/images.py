@@ -20,6 +20,7 @@ from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
 from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
+from dmo.stores.models import read_with_contents
 from dmo.workflows.apply import (
     OTHER_CSV,
     Columns,
@@ -30,7 +31,6 @@ from dmo.workflows.apply import (
     checked_top,
     label_names,
     learned_values,
-    read_with_contents,
 )
 from dmo.workflows.program import Session, say_unreadable
 

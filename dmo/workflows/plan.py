@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import scipy.sparse
 from sklearn.base import clone, is_regressor
 
 from dmo.blocks import Rows, rows
@@ -21,6 +22,7 @@ from dmo.fit.view_neighbors import QUERIES
 from dmo.inputs import per_view
 from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
+from dmo.kernels.pairs import SAMPLE
 from dmo.linalg.cg import default_rank
 from dmo.linalg.eigen import basis_columns
 from dmo.linalg.tiles import product_bytes, product_tasks, tile_rows
@@ -130,6 +132,13 @@ def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsiz
 def tile_peak(n: int, columns: int, kernels: int) -> int:
     """Bytes of this process beside tiles: blocks of n x columns, preconditioners, and the columns that one is made of."""
     return tall_bytes(n, columns) + basis_bytes(n) * (kernels + 1)
+
+
+def bandwidth_bytes(n: int, views: Mapping[str, Rows]) -> int:
+    """Bytes that this process takes for the bandwidth of the widest dense view: a sample's rows, prepared, and distances."""
+    sampled = min(n, SAMPLE)
+    dense = [source.shape[1] for source in views.values() if not scipy.sparse.issparse(rows(source, slice(0, 0)))]
+    return 4 * sampled * (3 * max(dense, default=0) + sampled)
 
 
 def basis_bytes(n: int) -> int:
@@ -303,6 +312,7 @@ def _exact_plan(
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
     resident, peak = storage == "resident", tile_peak(n, columns, held if client is None else 1)
+    peak += bandwidth_bytes(n, views)
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
     one = product_bytes(n, block, columns, threads, False)
     kept = product_bytes(n, block, columns, threads, True) - one

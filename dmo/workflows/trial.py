@@ -32,6 +32,7 @@ from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vect
 from dmo.formats.tables import SVMLIGHT
 from dmo.inputs import SINGLE
 from dmo.persistence import load
+from dmo.stores.models import read_with_contents
 from dmo.workflows.apply import (
     ALL,
     SCORES,
@@ -44,7 +45,6 @@ from dmo.workflows.apply import (
     label_names,
     learned_values,
     open_applied,
-    read_with_contents,
     rows_of,
 )
 from dmo.workflows.images import made_from_images, stored_image

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -487,6 +488,19 @@ def test_a_worker_that_cannot_see_a_store_says_so(local_cluster: Any, tmp_path: 
             place.client.submit(other.write, 0, np.ones((2, 2), np.float32)).result()
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["of dmo", "that was there before"])
+def test_messages_do_not_stay_with_the_numbers_in_them(own: bool, local_cluster: Any) -> None:
+    """Dask keeps the last thousand messages of a connection; of a thousand steps of a solver they hold gigabytes."""
+    with ExitStack() as stack:
+        where = stack.enter_context(Client(local_cluster)) if own else local_cluster.scheduler_address
+        client = stack.enter_context(connect(where)).client
+        for number in range(40):
+            client.submit(np.sum, np.full(1000, number)).result()
+        assert (
+            sum(len(bytes(str(message), "utf-8")) > 1000 for message in client.scheduler_comm.recent_message_log) <= 16
+        )
+
+
 def test_places_without_their_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
         pass
@@ -748,8 +762,6 @@ def test_every_setting_is_read_somewhere() -> None:
 
 
 def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
-    from contextlib import ExitStack
-
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
         ExitStack() as stack,

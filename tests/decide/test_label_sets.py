@@ -31,7 +31,6 @@ from dmo.labels.stratification import stratified_folds
 from dmo.linalg.tiles import Tiles
 from dmo.methods import homogeneity
 from dmo.metrics import set_scores, with_ancestors
-from dmo.persistence import described, rebuilt
 
 
 @pytest.fixture(scope="module")
@@ -482,30 +481,6 @@ def test_label_sets_of_few_samples_do_not_depend_on_their_order_or_on_rows_being
     order = np.random.default_rng(6).permutation(np.repeat(np.arange(90), counts))
     p = model.fit(X[:90], Y, sample_weight=counts.astype(float)).predict_proba(X[90:])
     np.testing.assert_allclose(clone(model).fit(X[order], Y[order]).predict_proba(X[90:]), p, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["MORP", "LLTSVR"])
-def test_a_model_saved_before_it_learned_label_sets_gives_as_many_labels_as_on_average(name, signals):
-    X, signal = signals
-    Y = (signal > [0.0, 0.3, 0.6]).astype(np.uint8)
-    model = clone(PREDICTORS[name]).fit(X[:120], Y[:120])
-    arrays, description = described(model)
-    arrays = {key: value for key, value in arrays.items() if not key.startswith(("rule/", "decoding/"))}
-    description["parameters"].pop("decoder")
-    fitted = {key: value for key, value in description["fitted"].items() if key not in ("rule", "decoding")}
-    mean = Y[:120].mean(axis=0)
-    if name == "MORP":
-        arrays["label_means"] = mean
-        fitted |= {"has_labels": True, "flat": False, "n_labeled": 120.0}
-    else:
-        arrays["fit/label_means_"] = mean
-        fitted |= {"cardinality": float(mean.sum()), "n_labeled": 120.0}
-        fitted["numbers"]["flat_"] = False
-    loaded = rebuilt(arrays, description | {"fitted": fitted})
-    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X, top=round(mean.sum())))
-    with pytest.raises(UserError, match="too few samples to learn probabilities from, or a fit of an earlier version"):
-        loaded.predict_proba(X)
 
 
 def test_label_propagation_learns_from_means_of_neighbors_whose_scores_have_not_seen_the_label(signals, monkeypatch):
