@@ -18,8 +18,9 @@ demo: venv
 	$(BIN)/dmo demo --out demo
 
 test: lint
-	# small matrices: one BLAS thread is faster, and sums are in one order
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4 --dist worksteal
+	# small matrices: one BLAS thread is faster, and sums are in one order; a test that hangs ends with the stacks of its threads
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4 --dist worksteal \
+	    -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 # kernels of OpenBLAS that sum in orders of their own and that this machine can run (none where it is no x86), and the tests that
 # see it

@@ -280,7 +280,7 @@ OTHERS = {
     "seconds, tries and shares of time": """
         cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
-        cluster.targets._REACH
+        cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
         cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
         stores._lock.TORN stores._folder._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
         stores.checkpoints.SHARE stores.checkpoints._SPEED

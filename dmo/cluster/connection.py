@@ -54,6 +54,12 @@ class Connection:
         return None if self.client is None else self.client.dashboard_link
 
 
+MORE_MEMORY = (
+    "raise --memory-limit, start fewer workers on a machine, or take smaller blocks, fewer views, "
+    "or --storage recomputed or stored"
+)
+
+
 class WorkerMemoryError(UserError):
     """Work does not fit into the memory of the workers that it was given to; the message says what to change.
 
@@ -152,8 +158,7 @@ def _explained(client: Any) -> Iterator[None]:
             raise
         raise WorkerMemoryError(
             f"workers were stopped {stops} times for taking more than their limit of {limit / 2**20:.0f} MiB, "
-            f"{_task(error)}; raise --memory-limit, start fewer workers on a machine, or take smaller blocks, fewer views, "
-            "or --storage recomputed or stored"
+            f"{_task(error)}; {MORE_MEMORY}"
         ) from error
 
 

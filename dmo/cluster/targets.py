@@ -11,6 +11,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib import import_module
 from shutil import which
@@ -70,6 +71,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     if isinstance(address, str):
         _check_address(address, security)
     try:
+        if isinstance(address, str) and not address.startswith("inproc:"):
+            _dial(address, security, patience)
         client = stack.enter_context(Client(address, timeout=patience, security=security))
     except OSError as error:
         cure = "start one with `dask scheduler`, or check it"
@@ -82,6 +85,22 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     admit(client, backend.name)
     log.info("%s", listening(client.scheduler.address))
     return client
+
+
+def _dial(address: str, security: Any, patience: float) -> None:
+    """Connect to a scheduler once, before a client does.
+
+    A client that cannot begin is left to the garbage collector, and ends as another begins: both wait for one lock then.
+    """
+    from distributed import Security
+    from distributed.comm import connect
+
+    async def once() -> None:
+        arguments = (security or Security()).get_connection_args("client")
+        await (await connect(address, timeout=patience, **arguments)).close()
+
+    with ThreadPoolExecutor(1) as other:  # a notebook's own thread has a loop that runs
+        other.submit(asyncio.run, once()).result()
 
 
 def admit(client: Any, where: str) -> None:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dmo.cluster.connection import current_client
+from dmo.cluster.connection import MORE_MEMORY, WorkerMemoryError, current_client
+from dmo.errors import amount
 from dmo.progress import stage
 from dmo.threads import reuse_memory, single_blas
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
 _SENDING = 120.0  # seconds that data may take to reach all workers
 _stuck: set[str] = set()  # clients whose broadcasts wait for a dead worker
+_LOOK, _PAUSED = 10.0, 120.0  # seconds between looks at workers, and that all may stand still before this ends the work
 _AHEAD = 8  # pieces of numbered work per thread that wait with the scheduler
 _TRIES = 3  # of work whose scattered data were lost, without progress between them
 log = logging.getLogger("dmo")
@@ -46,7 +48,10 @@ def retried(
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
             time.sleep(1.0)  # until the scheduler has noticed
-            client.wait_for_workers(1, timeout=_PATIENCE)
+            try:
+                client.wait_for_workers(1, timeout=_PATIENCE)
+            except TimeoutError as late:
+                raise client.sync(_standstill, client) or late from error
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
@@ -95,6 +100,39 @@ class Broadcast:
         self._future = None
 
 
+def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
+    """Results of futures; refused where workers that paused at their memory limits keep all from going on.
+
+    Dask pauses a worker and waits for its memory, which what is no result never gives back.
+    """
+
+    async def found() -> Any:
+        work, still = asyncio.ensure_future(client.gather(list(futures), asynchronous=True)), 0.0
+        while not (await asyncio.wait({work}, timeout=_LOOK))[0]:
+            refusal = await _standstill(client)
+            still = still + _LOOK if refusal else 0.0
+            if refusal and still >= _PAUSED:
+                work.cancel()
+                raise refusal
+        return work.result()
+
+    return list(client.sync(found))
+
+
+async def _standstill(client: Any) -> WorkerMemoryError | None:
+    """What is said where some workers are paused and none works."""
+    workers = (await client.scheduler.identity(n_workers=-1))["workers"] if client.status == "running" else {}
+    paused = [worker for worker in workers.values() if worker["status"] == "paused"]
+    if not paused or any(worker["metrics"]["task_counts"].get("executing") for worker in workers.values()):
+        return None
+    least = min(paused, key=lambda worker: worker["memory_limit"])
+    taken, limit = (amount(n) for n in (least["metrics"]["memory"], least["memory_limit"]))
+    return WorkerMemoryError(
+        f"{len(paused)} of {len(workers)} workers wait for memory, and all work for them: {taken} of the limit of {limit} "
+        f"are taken, not by tiles or rows that could go to a disk; {MORE_MEMORY}"
+    )
+
+
 def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterator[tuple[int, T]]:
     """Do numbered pieces of work, in this process or on the workers of the current cluster, where `work` is sent once."""
     client = current_client()
@@ -126,7 +164,7 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                     if number not in tasks:
                         key = f"{name}-{uuid.uuid4().hex}"
                         tasks[number] = client.submit(run_task, shared.future(), [number], key=key, pure=False)
-                return tasks[i].result()
+                return gathered(client, [tasks[i]])[0]
 
             found = retried(client, result, forget)
             del tasks[i]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.linalg
 
-from dmo.cluster.workers import retried, send, submit, submit_each
+from dmo.cluster.workers import gathered, retried, send, submit, submit_each
 from dmo.stores.checkpoints import keeps_states
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Home:
         while len(sums) > FAN_IN:
             batches = [sums[at : at + FAN_IN] for at in range(0, len(sums), FAN_IN)]
             sums = submit_each(self.client, _add_lists, batches)
-        return _add_lists(*self.client.gather(sums))
+        return _add_lists(*gathered(self.client, sums))
 
 
 @dataclass(eq=False)
@@ -187,7 +187,7 @@ class WorkerRows:
         return self._nodes if all(map(_light, self._nodes)) else self.futures()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.concatenate(self.home.client.gather(self.futures())).astype(dtype or self.dtype, copy=False)
+        return np.concatenate(gathered(self.home.client, self.futures())).astype(dtype or self.dtype, copy=False)
 
     def mapped(self, function: Callable[..., Any], *others: Any, columns: int | None = None, dtype: Any = None) -> Any:
         """The rows that a function makes of these and of others, part by part."""
@@ -326,7 +326,7 @@ def picked(index: np.ndarray, *blocks: WorkerRows) -> np.ndarray:
     asked, calls = np.unique(owner), []
     for at in asked:
         calls.append((index[owner == at] - starts[at], *(block.futures()[at] for block in blocks)))
-    found = home.client.gather(submit_each(home.client, _rows_of, calls))
+    found = gathered(home.client, submit_each(home.client, _rows_of, calls))
     out = np.empty((len(index), found[0].shape[1]), found[0].dtype)
     for at, rows in zip(asked, found, strict=True):
         out[owner == at] = rows
@@ -359,7 +359,7 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     # of every part alone, and of their triangles: Demmel, Grigori, Hoemmen, Langou 2012
     home = B.home
     pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()], places=home.places)
-    triangles = home.client.gather(submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
+    triangles = gathered(home.client, submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
     Q, diagonal = pivoted_qr(np.concatenate(triangles))
     below = np.split(Q, np.cumsum([len(triangle) for triangle in triangles])[:-1])
     nodes: list[Any] = [Waiting(_turned, (pair, home.small(part))) for pair, part in zip(pairs, below, strict=True)]

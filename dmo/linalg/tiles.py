@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import Broadcast, grouped, retried, submit_each
+from dmo.cluster.workers import Broadcast, gathered, grouped, retried, submit_each
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
@@ -342,7 +342,7 @@ class Tiles(Operator):
     def _multiplied_block(self, B: np.ndarray) -> np.ndarray:
         home = self.home()
         found = WorkerRows(home, self._multiplied(home, home.scattered(B)), B.shape[-1], B.dtype)
-        return np.concatenate(self.client.gather(found.futures()))
+        return np.concatenate(gathered(self.client, found.futures()))
 
     def home(self) -> Home:
         """Where row blocks live that this operator multiplies."""

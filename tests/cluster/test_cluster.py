@@ -1,5 +1,6 @@
 """Every way to connect: this process, a local cluster, an address, a scheduler file, the environment; and the refusals."""
 
+import gc
 import json
 import logging
 import os
@@ -145,7 +146,14 @@ def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) 
         pass
 
 
-def test_a_place_where_nobody_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_place_where_nobody_answers_is_named_and_no_client_of_it_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that the garbage collector ends while another begins keeps that one waiting for ever."""
+
+    def clients() -> set[int]:
+        return {id(one) for one in gc.get_objects() if type(one) is Client}
+
+    gc.collect()
+    known = clients()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
@@ -154,6 +162,7 @@ def test_a_place_where_nobody_answers_is_named(caplog: pytest.LogCaptureFixture)
             connect(address, timeout=0.5),
         ):
             pass
+        assert clients() <= known
 
 
 def test_a_scheduler_without_workers_is_named() -> None:

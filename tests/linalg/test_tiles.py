@@ -447,8 +447,8 @@ def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch:
     brought: list[int] = []
 
     class Watched(Spy):
-        def gather(self, futures: Any, **keywords: Any) -> Any:
-            found = self._client.gather(futures, **keywords)
+        async def gather(self, futures: Any, **keywords: Any) -> Any:
+            found = await self._client.gather(futures, **keywords)
             brought.extend(part.size for piece in found for part in (piece if isinstance(piece, list) else [piece]))
             return found
 

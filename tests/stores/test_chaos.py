@@ -19,12 +19,14 @@ from typing import Any
 import dask
 import fsspec
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse
 from distributed import Client, LocalCluster
 from object_store import object_store
 from scenes import draw_images
 from shell import run
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import dmo.cluster.workers
@@ -204,7 +206,7 @@ def small_workers() -> Iterator[LocalCluster]:
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="420MiB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+            n_workers=2, threads_per_worker=1, memory_limit="600MiB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
     ):
         yield cluster
@@ -257,7 +259,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
             assert "\n" not in str(refused.value)
             assert code(refused.value) == WRONG
     assert "needs" in sentences["a product of tiles"]
-    assert sentences["a product of tiles"].count("its limit is 420.0 MiB") == 1
+    assert sentences["a product of tiles"].count("its limit is 600.0 MiB") == 1
     with (
         pytest.raises(WorkerMemoryError) as refused,
         connect(small_workers.scheduler_address, timeout=PATIENCE) as place,
@@ -266,9 +268,43 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     sentences["one task"] = str(refused.value)
     assert "the last while it ran 'ones'" in sentences["one task"]
     for stage in ("a pass", "one task"):
-        assert re.match(r"workers were stopped \d+ times for taking more than their limit of 420 MiB", sentences[stage])
+        assert re.match(r"workers were stopped \d+ times for taking more than their limit of 600 MiB", sentences[stage])
         assert "raise --memory-limit" in sentences[stage]
     table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
+
+
+def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
+    small_workers: LocalCluster, table: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no result of a task fills both workers, which pause: nothing that could be spilled is left."""
+    for name, seconds in {"_LOOK": 0.2, "_PAUSED": 2.0, "_PATIENCE": 2.0}.items():
+        monkeypatch.setattr(f"dmo.cluster.workers.{name}", seconds)
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((600, 4)), np.eye(3)[np.arange(600) % 3]
+    model = KGHA("rbf", approximation=Exact("resident", block=100), n_components=2)
+
+    def fill(dask_worker: Any) -> None:
+        dask_worker.held = np.ones(((525 << 20) - psutil.Process().memory_info().rss) // 8)
+
+    def release(dask_worker: Any) -> None:
+        del dask_worker.held
+
+    with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
+        begun: list[Any] = []
+
+        def filled(event: dict[str, Any]) -> None:
+            if event["stage"] == "eigenpairs (block steps)" and not begun:
+                begun.append(place.client.run(fill))
+
+        said = r"2 of 2 workers wait for memory.*limit of 600\.0 MiB"
+        with listen(filled), pytest.raises(WorkerMemoryError, match=said) as refused:
+            model.fit(X, Y)
+        place.client.run(release)
+        found = model.fit(X, Y).decision_function(X)
+    np.testing.assert_allclose(
+        found, clone(model).set_params(approximation=Exact()).fit(X, Y).decision_function(X), atol=1e-4
+    )
+    table.append(("workers that others fill", "a solve with resident tiles", f'refused: "{refused.value}"'))
 
 
 def digest(path: Path) -> dict[str, bytes]:
@@ -368,6 +404,7 @@ DRIVERS = """
 import json, os, random, signal, sys, traceback
 from pathlib import Path
 import numpy as np
+import psutil
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.blocks import Subset
