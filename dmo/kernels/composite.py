@@ -669,7 +669,12 @@ def from_dict(spec: dict[str, Any]) -> Kernel:
     True
     """
     rest = dict(spec)
-    name = rest.pop("kernel", None)
+    if "kernel" not in rest:
+        keys = ", ".join(map(repr, rest))
+        raise UserError(
+            f"one kernel is needed, and a mapping of {keys[:60]} was given: kernels by view are for several views"
+        )
+    name = rest.pop("kernel")
     kinds = NAMED | DISTANCES | COMPOSITES
     if name not in kinds:
         known = list(kinds)

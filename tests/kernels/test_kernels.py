@@ -443,6 +443,7 @@ ERRORS = [
     (lambda: parse("l1-precomputed"), "is unknown"),
     (lambda: parse({"kernel": "gauss"}), "kernel 'gauss' is unknown"),
     (lambda: parse({"kernel": "rbf", "bandwith": 2}), "parameter 'bandwith' is unknown; did you mean 'bandwidth'?"),
+    (lambda: parse({"pixels": "rbf"}), "one kernel is needed, and a mapping of 'pixels' was given"),
     (lambda: RBF("meen"), "rbf: bandwidth must be a number or one of 'mean', 'median'"),
     (lambda: Laplacian(0), "laplacian: bandwidth must be a positive number, got 0"),
     (lambda: RBF(scale=-1), "rbf: scale must be a positive number, got -1"),
