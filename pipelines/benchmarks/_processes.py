@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import psutil
+
+# with its code: workers on other hosts do not have this folder
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def spent() -> tuple[float, float]:
