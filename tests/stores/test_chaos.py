@@ -404,7 +404,6 @@ DRIVERS = """
 import json, os, random, signal, sys, traceback
 from pathlib import Path
 import numpy as np
-import psutil
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.blocks import Subset
