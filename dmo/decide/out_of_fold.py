@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -21,40 +21,52 @@ from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
 from dmo.fit.fitted_views import SOLVED_ROWS
-from dmo.fit.ridge_solves import LabelGaps
-from dmo.inputs import Prepare, PreparedViews, per_view, prepare_views
+from dmo.inputs import Data, Prepare, PreparedViews, per_view, prepare_views
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import MultiKernel
 from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
 
+Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Mean and deviation of every label's held-out scores."""
+
+
+@dataclass
+class LeftOut:
+    """What a fit says of training samples that it has not seen, or how `Annotator._decide` is to find their scores.
+
+    "known": as `scores` says; "folds": by fits on folds; "part": by one on a part of the samples; "": none are needed; None:
+    by folds for a decoder, else by a part.
+    """
+
+    how: Literal["known", "folds", "part", ""] | None = None
+    rows: np.ndarray = field(
+        default_factory=lambda: np.zeros(0, np.intp)
+    )  # (m,): of "known" the numbers of the samples
+    scores: Callable[[], list[np.ndarray]] | None = None  # -> (m, L) each: all that a decoder takes
+    statistics: Statistics | None = None  # of all samples' scores, where the fit knows them
+    maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels for a fit on a part, which know nothing of labels
+
 
 def out_of_fold_scores(
-    estimator: Any,
-    views: Mapping[str, Rows],
-    Y: np.ndarray,
-    gaps: LabelGaps | None = None,
-    model: Any = None,
-    rows: np.ndarray | None = None,
+    estimator: Any, data: Data, rows: np.ndarray | None = None, model: Any = None
 ) -> list[np.ndarray]:
     """Score the labels of every sample, or of `rows`, by the fits on the other folds of these: all that a decoder takes.
 
-    views (n, d), as the estimator prepared them; Y (n, L) -> (n, L) each
+    views (n, d), as the estimator prepared them -> (n, L) each
     """
     scores: dict[int, np.ndarray] = {}
-    views = _given(estimator, views)
-    index = rows
-    if index is None:
-        index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
-    fold = folds_of_rows(_part(views, index), Y[index])
+    data = replace(data, views=_given(estimator, data.views))
+    index = np.flatnonzero(data.any_weight) if rows is None else rows
+    fold = folds_of_rows(_part(data.views, index), data.Y[index])
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = index[fold != number], index[fold == number]
             own = _scoring(estimator) if model is None else model
-            _fit(own, _part(views, train), Y[train], None if gaps is None else gaps.rows(train))
-            for which, found in enumerate(_scored(own, _part(views, test))):
-                scores.setdefault(which, np.zeros(Y.shape))[test] = found
+            _fit(own, data.rows(train))
+            for which, found in enumerate(_scored(own, _part(data.views, test))):
+                scores.setdefault(which, np.zeros(data.Y.shape))[test] = found
             advance(1)
     return list(scores.values())
 
@@ -96,22 +108,16 @@ def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
 
 
 def held_out_part(
-    estimator: Any,
-    views: Mapping[str, Rows],
-    Y: np.ndarray,
-    rows: np.ndarray,
-    most: int,
-    gaps: LabelGaps | None = None,
-    maps: Mapping[str, FeatureMap] | None = None,
-) -> tuple[np.ndarray, Callable[[], np.ndarray]] | None:
-    """Numbers of some of the `rows`, and what finds their raw label scores by one fit on others: at most `most`, and half
-    as many; of few rows all, each scored by the fit on other folds.
+    estimator: Any, data: Data, rows: np.ndarray, most: int, maps: Mapping[str, FeatureMap] | None = None
+) -> tuple[np.ndarray, Callable[[], list[np.ndarray]]] | None:
+    """Numbers of some of the `rows`, and what finds all that a decoder takes of them by one fit on others: at most `most`,
+    and half as many; of few rows all, each scored by the fit on other folds.
     """
     # They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from,
     # with every label in its share, so that the fit costs less than the one whose scores it stands for. None where
     # there are not enough samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew
     # took longer than all else. Of very many rows some are dealt out, with what is rare among them.
-    some = rows_in_runs(len(rows), 16)
+    some, Y = rows_in_runs(len(rows), 16), data.Y
     rows = rows if some is None else rows[some]
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
     if len(rows) < LEAST:
@@ -123,8 +129,9 @@ def held_out_part(
     if (Y[train] == Y[train[0]]).all():
         return None
     index = np.unique(np.concatenate([train, test]))
-    kernels = per_view("kernel", getattr(getattr(estimator, "base_", estimator), "kernel", None), list(views))
-    read = {name: _read(source, index, is_pairwise(kernels[name])) for name, source in _given(estimator, views).items()}
+    kernels = per_view("kernel", getattr(getattr(estimator, "base_", estimator), "kernel", None), list(data.views))
+    given = _given(estimator, data.views)
+    read = {name: _read(source, index, is_pairwise(kernels[name])) for name, source in given.items()}
     model = _scoring(estimator)
     engine = getattr(model, "approximation", None)
     if getattr(estimator, "is_exact", isinstance(engine, Exact)):
@@ -133,16 +140,16 @@ def held_out_part(
     elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
     old, new = (_part(read, np.searchsorted(index, some)) for some in (train, test))
-    labels, known = Y[train], None if gaps is None else gaps.rows(train)
+    learned = replace(data.rows(train), views=old)
 
-    def scores() -> np.ndarray:
+    def scores() -> list[np.ndarray]:
         with warnings.catch_warnings(), stage("label sets", 1) as advance:
             warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell
             if few:
-                found = out_of_fold_scores(model, old, labels, known, model)[0]
+                found = out_of_fold_scores(model, learned, model=model)
             else:
-                _fit(model, old, labels, known)
-                found = _scored(model, new)[0]
+                _fit(model, learned)
+                found = _scored(model, new)
             advance(1)
         return found
 
@@ -206,12 +213,14 @@ def _scoring(estimator: Any) -> Any:
     return model
 
 
-def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> Any:
+def _fit(model: Any, data: Data) -> Any:
     """The model, fitted on some rows, with their weights and unknown labels."""
-    y = Y if model._told_classes is None else model._told_classes[Y.argmax(axis=1)]
-    if gaps is None or gaps.complete:
-        return model.fit(views, y)
-    return model.fit(views, y if gaps.known is None else np.where(gaps.known, y, np.nan), sample_weight=gaps.weights)
+    y = data.Y if model._told_classes is None else model._told_classes[data.Y.argmax(axis=1)]
+    if data.complete:
+        return model.fit(data.views, y)
+    return model.fit(
+        data.views, y if data.known is None else np.where(data.known, y, np.nan), sample_weight=data.weights
+    )
 
 
 def _scored(model: Any, views: Mapping[str, Rows]) -> list[np.ndarray]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -14,24 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster import current_client
-from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import left_out_scores
 from dmo.fit.functions import Expansion, FactorExpansion, shifted
 from dmo.fit.moments import LABELS, Moments, label_groups
 from dmo.fit.passes import FeatureRows, collect_moments, gap_products, label_products
-from dmo.inputs import (
-    LabelRows,
-    SampleWeights,
-    check_many_labels,
-    check_partial_labels,
-    check_stored_labels,
-    check_weights,
-    sample_count,
-    with_class_weights,
-    with_label_weights,
-)
-from dmo.inputs.outputs import hierarchy_of, read_real
-from dmo.labels.label_kernels import label_directions
+from dmo.inputs import Data
 from dmo.linalg.linear import Equilibrated, positive_solve
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
@@ -222,175 +208,26 @@ _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
 
 
-@dataclass(frozen=True)
-class LabelGaps:
-    """Weights of the samples in every view, and which labels are known.
-
-    known (n, L)
-    """
-
-    weights: SampleWeights  # those of the labels are 0 where none of the sample is known
-    known: np.ndarray | None  # (n, L): none: all labels of samples of positive weight are known
-
-    @classmethod
-    def of(
-        cls,
-        known: np.ndarray | None,
-        weights: SampleWeights | None,
-        views: Sequence[str],
-        n: int,
-        passive: bool = False,
-    ) -> Self:
-        """Join what is known of labels and views.
-
-        known (n, L)
-        """
-        if weights is None and known is None:
-            ones = np.broadcast_to(1.0, n)  # one number in memory
-            return cls(SampleWeights(dict.fromkeys(views, ones), ones), None)
-        given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
-        entries = given.entries
-        if entries is not None and not entries.all():
-            known = (entries > 0) & (True if known is None else known)
-        labels = (given.labels > 0) if known is None else (given.labels > 0) & known.any(axis=1)
-        own = {view: weight if passive else weight * labels for view, weight in given.views.items()}
-        for view, weight in own.items():
-            if not weight.any():
-                raise TooFewSamples(f"view {view!r} has no sample with a known label; leave the view out")
-        some = None if known is None or known[labels].all() else known
-        return cls(SampleWeights(own, given.labels * labels, entries, given.before), some)
-
-    @cached_property
-    def complete(self) -> bool:
-        """Whether all labels and views of all samples are known, each once."""
-        return self.known is None and self.weights.ones
-
-    @property
-    def labeled(self) -> np.ndarray:
-        """Numbers of the samples with a known label and a view."""
-        return np.flatnonzero(self.any_weight & (self.weights.labels > 0))
-
-    @property
-    def counts(self) -> np.ndarray | None:
-        """How often every label of a sample counts (n x L), beside the sample's weight; None: all once."""
-        if self.weights.entries is None:
-            return self.known
-        return self.weights.entries if self.known is None else self.weights.entries * self.known
-
-    def decided(self, rows: np.ndarray, n_labels: int) -> np.ndarray | None:
-        """Look up how often the labels of some samples count in decisions, which are of classes as they are.
-
-        rows (m,) -> (m, L)
-        """
-        if self.complete:
-            return None
-        given = self.weights.plain.rows(rows)
-        counts = np.broadcast_to(given.labels[:, None], (len(rows), n_labels))
-        counts = counts if given.entries is None else counts * given.entries
-        counts = counts if self.known is None else counts * self.known[rows]
-        return None if (counts == 1).all() else counts
-
-    @property
-    def any_weight(self) -> np.ndarray:
-        """Whether some view has the sample with a positive weight (n)."""
-        return np.any([own > 0 for own in self.weights.views.values()], axis=0)
-
-    @property
-    def n_labeled(self) -> float:
-        """How many samples have a known label, by their weights."""
-        return float(len(self.weights.labels) if self.complete else self.weights.labels[self.any_weight].sum())
-
-    def rows(self, index: np.ndarray) -> LabelGaps:
-        """Take those of some samples.
-
-        index (m,)
-        """
-        return LabelGaps(self.weights.rows(index), None if self.known is None else self.known[index])
-
-    def frequency(self, Y: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
-        """Work out how often labels are carried where they are known.
-
-        Y (n, L) -> (L,)
-        """
-        if self.complete:  # without the copy in float64 that a product takes
-            return np.asarray(Y.mean(axis=0), np.float64)
-        weights, counts = self.weights.labels * self.any_weight, self.counts
-        if counts is None:
-            return np.asarray(weights @ Y / weights.sum())
-        total = weights @ counts
-        return np.divide(
-            weights @ np.where(counts > 0, counts * Y, 0.0), total, out=np.zeros(Y.shape[1]), where=total > 0
-        )
-
-    def completed(
-        self, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means
-        off.
-        targets (n, L); weights (n,) -> targets (n, L); means (L,)
-        """
-        if self.complete:
-            return targets, None
-        share = (weights / weights.sum())[None, :]
-
-        def fit(B: np.ndarray) -> np.ndarray:
-            mean = share @ B if center else 0.0
-            return np.asarray(smoother(B - mean) + mean)
-
-        full = targets if self.counts is None else filled(fit, targets, self.counts, weights)
-        if not center:
-            return full, None
-        mean = share @ full
-        return full - mean, mean[0]
-
-
-def read_labels(
-    estimator: Any,
-    views: Mapping[str, Rows],
-    y: Any,
-    sample_weight: Any,
-    dense: Mapping[str, bool],
-    passive: bool = False,
-) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
-    """Read labels or real outputs (n x L), and how often they count; very many sparse labels stay sparse.
-
-    `dense`: what is asked for that needs dense ones. Learned as by `check_labels`.
-    """
-    n, names = sample_count(views), list(views)
-    estimator.outputs_ = None
-    many = check_many_labels(estimator, y, n)
-    given = check_weights(sample_weight, views, by_entry=many is None and not passive)
-    asked = {
-        "a decoder": estimator._decoder is not None,
-        "standardize": bool(estimator._by_scores.standardize),
-        "class_weight": estimator.class_weight is not None,
-        "a hierarchy": hierarchy_of(estimator) is not None,
-    } | dict(dense)
-    if isinstance(y, LabelRows) and given is None and estimator.targets != "real" and not any(asked.values()):
-        return cast(np.ndarray, check_stored_labels(estimator, y, n)), LabelGaps.of(None, given, names, n, passive)
-    if many is not None:
-        for what in (what for what, wanted in asked.items() if wanted):
-            raise UserError(f"{what} needs dense labels, and these are {many.shape[1]}; pass fewer, or go without it")
-        return many, LabelGaps.of(None, given, names, n, passive)
-    often = None if given is None else given.labels
-    Y, known = read_real(estimator, y, n, weights=often) or check_partial_labels(estimator, y, n)
-    given = with_class_weights(given, estimator.class_weight, estimator, Y)
-    if not passive:
-        given = with_label_weights(given, estimator.class_weight, estimator, Y, known)
-    return Y, LabelGaps.of(known, given, names, n, passive)
-
-
-def directions(
-    Y: np.ndarray | scipy.sparse.csr_array, components: int, random_state: int | None
+def completed(
+    data: Data, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Take labels as they are, or very many sparse ones in the directions V (L x q) in which they vary most.
+    """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means off.
 
-    Y (n, L) -> (n, L) or (n, q); V
+    targets (n, L); weights (n,) -> targets (n, L); means (L,)
     """
-    if not scipy.sparse.issparse(Y):
-        return Y, None
-    V = label_directions(Y, components, random_state)
-    return np.asarray(Y @ V), V
+    if data.complete:
+        return targets, None
+    share = (weights / weights.sum())[None, :]
+
+    def fit(B: np.ndarray) -> np.ndarray:
+        mean = share @ B if center else 0.0
+        return np.asarray(smoother(B - mean) + mean)
+
+    full = targets if data.counts is None else filled(fit, targets, data.counts, weights)
+    if not center:
+        return full, None
+    mean = share @ full
+    return full - mean, mean[0]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
 
 from dmo.inputs.containers import ClassWeight, Columns, Inputs, Outputs, RowWeights, Views, as_views
+from dmo.inputs.data import Data, directions, read_complete, read_labels, read_some
 from dmo.inputs.needs import (
     CLASS_WEIGHT,
     COUNT,
@@ -53,4 +54,4 @@ from dmo.inputs.views import (
     prepare_views,
     sample_count,
 )
-from dmo.inputs.weights import SampleWeights, check_row_weights, check_weights, with_class_weights, with_label_weights
+from dmo.inputs.weights import SampleWeights, check_row_weights, check_weights

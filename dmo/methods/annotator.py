@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -20,24 +20,30 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.decide.decoders import Calibration, FittedDecoder, Later, Scores, as_decoder
-from dmo.decide.out_of_fold import HELD_OUT_ROWS, LEAST, held_out_part, out_of_fold_scores
+from dmo.decide.out_of_fold import (
+    HELD_OUT_ROWS,
+    LEAST,
+    LeftOut,
+    Statistics,
+    held_out_part,
+    out_of_fold_scores,
+)
+from dmo.decide.probabilities import mean_and_deviation, row_counts
 from dmo.decide.rules import promised
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import TooFewSamples, UserError
-from dmo.fit.ridge_solves import LabelGaps
 from dmo.inputs import (
+    Data,
     Prepare,
-    SampleWeights,
     are_many,
     check_partial_labels,
     check_row_weights,
-    check_views,
     named,
     prepare_views,
     preparing,
+    read_complete,
 )
-from dmo.inputs.outputs import RealOutputs, refuse_for_real
-from dmo.lowrank import FeatureMap
+from dmo.inputs.outputs import RealOutputs
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
 from dmo.metrics import rated, top_label_sets, with_ancestors
 from dmo.parameters import Part
@@ -47,9 +53,6 @@ _MANY = 4096
 """Labels above which predictions are sparse."""
 _ENTRIES = 1 << 22
 """Scores that are in memory at a time."""
-
-Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Mean and deviation of every label's held-out scores."""
 log = logging.getLogger("dmo")
 
 
@@ -108,8 +111,8 @@ def _has_outputs(estimator: Any) -> bool:
 class Annotator(Estimator):
     """What an estimator that predicts says of samples: scores, label sets, probabilities, classes, numbers."""
 
-    # Subclasses say `_raw_scores` and learn `rule_`; their fit ends with `_learn_decisions`, or where they know held-out
-    # scores with `_learn_decoder`. A classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
+    # Subclasses say `_raw_scores`; their `_learn` says what it knows of scores of samples that the fit has not seen. A
+    # classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
 
     rule_: ScoreRule
     classes_: np.ndarray
@@ -119,6 +122,7 @@ class Annotator(Estimator):
     _only_scores = False  # of a fit inside another: nobody will ask for more
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
+    _most_held_out = HELD_OUT_ROWS  # samples that a further fit on a part of them learns from
     outputs_: RealOutputs | None = None
     _by_scores: Any = Scores()  # how scores rank and decide where no decoder does; a Part of those that take such
 
@@ -151,6 +155,39 @@ class Annotator(Estimator):
     def _skips_sets(self) -> bool:
         """Whether label sets and probabilities are not to be learned: within another fit, and of real outputs."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
+
+    @property
+    def _decides(self) -> bool:
+        """Whether label sets, probabilities or what a decoder says are learned."""
+        return self._decoder is not None or not self._skips_sets
+
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        return read_complete(self, views, y)
+
+    def _decide(self, data: Data, left: LeftOut | None) -> None:
+        """Learn what ranks labels, and what decides, from scores of samples that the fit has not seen."""
+        self.decoding_ = None
+        left = LeftOut() if left is None else left
+        how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
+        unscaled = bool(self._by_scores.standardize) and statistics is None
+        if how is None and self._decides and not scipy.sparse.issparse(data.Y):
+            how = "part" if self._decoder is None else "folds"
+        if how == "folds" and (self._decides or unscaled):
+            rows = data.labeled
+            scores = partial(list, _of_rows(out_of_fold_scores(self, data, rows), rows))
+        elif how == "part" and self._decides:
+            rows, scores = held_out_part(self, data, data.labeled, self._most_held_out, left.maps) or (rows, None)
+        if unscaled:
+            if how == "part" or scores is None:
+                given = data.labeled
+                found = _of_rows(out_of_fold_scores(self, data), given)
+            else:
+                given, found = rows, scores()
+                scores = partial(list, found)
+            statistics = mean_and_deviation(found[0], row_counts(data.decided(given)))
+        self._learn_rule(data.frequency, data.n_labeled, statistics)
+        if scores is not None and self._decides:
+            self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows))
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
         """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
@@ -214,9 +251,6 @@ class Annotator(Estimator):
         """Scores of all labels (m x L), of two classes too."""
         check_is_fitted(self)
         return self._ranked(self._scores(self._checked(X)))
-
-    def _checked(self, X: Any) -> Mapping[str, Rows]:
-        return check_views(self, X, reset=False, partial=self._takes_partial_views)
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
         """What ranks the labels, from the score matrices (m x L each)."""
@@ -310,58 +344,6 @@ class Annotator(Estimator):
         usable = len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any()
         given = held_out, self.rule_, Y, not self.multilabel_, counts
         self.decoding_ = Later(partial(_learned_aside, *given)) if usable else None
-
-    def _learn_row_decisions(
-        self,
-        views: Mapping[str, Rows],
-        Y: np.ndarray,
-        weights: np.ndarray | None = None,
-        known: np.ndarray | None = None,
-        rows: np.ndarray | None = None,
-    ) -> None:
-        """`_learn_decisions` of samples that count `weights` times (n) and whose labels are `known` (n x L)."""
-        self.decoding_ = None
-        if self.outputs_ is not None:
-            refuse_for_real(self)
-            return
-        given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
-        gaps = LabelGaps.of(known, given, list(views), len(Y))
-        self._learn_decisions(views, Y.astype(np.uint8, copy=False), gaps, rows)
-
-    def _learn_decisions(
-        self,
-        views: Mapping[str, Rows],
-        Y: np.ndarray,
-        gaps: LabelGaps | None = None,
-        rows: np.ndarray | None = None,
-        maps: Mapping[str, FeatureMap] | None = None,
-    ) -> None:
-        """Learn decisions from held-out scores: with a decoder of all `rows` of known labels, else of some of them; `maps`:
-        low-rank kernels for it."""
-        self.decoding_, decoder = None, self._decoder
-        if decoder is None and self._skips_sets:
-            return
-        rows = np.arange(len(Y)) if rows is None else rows
-        rows = rows if gaps is None or gaps.complete else rows[(gaps.any_weight & (gaps.weights.labels > 0))[rows]]
-        found = self._held_out_scores(views, Y, rows, gaps, maps, decoder is not None)
-        if found is not None:
-            rows, held = found
-            counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
-            self._learn_decoder(decoder, lambda: [held()], Y[rows], counts)
-
-    def _held_out_scores(
-        self,
-        views: Mapping[str, Rows],
-        Y: np.ndarray,
-        rows: np.ndarray,
-        gaps: LabelGaps | None,
-        maps: Mapping[str, FeatureMap] | None,
-        whole: bool,
-    ) -> tuple[np.ndarray, Callable[[], np.ndarray]] | None:
-        """Numbers of the `whole` or some of the rows, and what finds their raw scores by fits on others; None: too few."""
-        if whole:
-            return rows, lambda: out_of_fold_scores(self, views, Y, gaps, rows=rows)[0][rows]
-        return held_out_part(self, views, Y, rows, HELD_OUT_ROWS, gaps, maps)
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Rule, decisions and units of real outputs, beside what is done to rows."""
@@ -571,6 +553,10 @@ class Annotator(Estimator):
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
         raise NotImplementedError
+
+
+def _of_rows(scores: list[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
+    return [part[rows] for part in scores]
 
 
 def _learned_aside(

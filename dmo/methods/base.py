@@ -23,7 +23,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 import dmo
+from dmo.blocks import Rows
 from dmo.decide.decoders import Calibration, PlugIn, PooledCalibration, Scores
+from dmo.decide.out_of_fold import LeftOut
 from dmo.errors import ENGINES, UserError
 from dmo.fit.exact import Exact
 from dmo.fit.krylov import Krylov
@@ -33,12 +35,16 @@ from dmo.inputs import (
     POSITIVE,
     SEED,
     SHARE,
+    Data,
     Named,
     Need,
     Preparation,
     Prepare,
     as_views,
+    check_parameters,
     check_view_names,
+    check_views,
+    check_weights,
     one_of,
     optional,
 )
@@ -616,13 +622,48 @@ def _engine(value: Any) -> Any:
 
 
 class Estimator(Named, Persistent, Parametrized):
-    """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
+    """What every estimator is: a fit of five steps, parameters that are what `_needs` says, errors that begin with its name.
+
+    A method says `_read` and `_learn`. What is asked of all methods is written once: in `Data`, which a fit reads, in the
+    groups that an engine makes of views, or in `Annotator._decide`.
+    """
 
     _needs: ClassVar[dict[str, Need]] = {}
     _common: ClassVar[dict[str, Need]] = {"random_state": SEED, "tol": POSITIVE, "max_iter": COUNT}
     """What parameters of these names must be in every class that has them."""
     approximation: Any = _NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
+    _lacks_rows = False  # whether views may lack samples of the fit
+
+    def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
+        """The fit of every estimator."""
+        check_parameters(self)
+        self._begin()
+        # 1 read: rows as they are prepared, labels or outputs, weights, what is unknown
+        data = self._read(self._checked(X, reset=True), y, sample_weight)
+        # 2 groups, 3 solve, 4 functions: views under an engine, the method's equations, and functions of new rows
+        left = self._learn(data)
+        # 5 decide: from scores to rankings, label sets and probabilities
+        self._decide(data, left)
+        return self
+
+    def _begin(self) -> None:
+        """Refuse parameters that do not go together, before anything is read."""
+
+    def _checked(self, X: Any, reset: bool = False) -> Mapping[str, Rows]:
+        """Views, checked and prepared; with `reset` they are those of a fit."""
+        return check_views(self, X, reset, self._lacks_rows if reset else self._takes_partial_views)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        """What the method learns from: without labels the views, and how often their samples count."""
+        return Data.of(views, weights=check_weights(sample_weight, views), passive=True)
+
+    def _learn(self, data: Data) -> LeftOut | None:
+        """Solve the method's equations and keep its functions; returns what the fit says of samples that it has not seen."""
+        raise NotImplementedError
+
+    def _decide(self, data: Data, left: LeftOut | None) -> None:
+        """Learn what is said of new samples besides their coordinates."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

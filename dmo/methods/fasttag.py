@@ -28,7 +28,7 @@ import scipy.linalg
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.fit.functions import Expansion
-from dmo.inputs import COUNT, POSITIVE, Need, check_labels, check_parameters, check_views, sample_count
+from dmo.inputs import COUNT, POSITIVE, Data, Need
 from dmo.methods.annotator import OnBase
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.methods.ridge import MultiViewRidge
@@ -129,22 +129,22 @@ class FastTag(OnBase):
         UserError
             For parameters, views or labels that do not fit together, and for a base that is no MultiViewRidge.
         """
-        check_parameters(self)
+        return self._fit(X, y)
+
+    def _begin(self) -> None:
         if not self.dropout < 1:
             raise UserError(f"dropout = {self.dropout}; needed is a probability below 1")
         base = self._take_base(self._default_base(0, 0))
-        views = check_views(self, X, reset=True)
-        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
+
+    def _learn(self, data: Data) -> None:
+        views, Y, base = data.views, data.Y, self.base_
         self.base_ = base.set_params(decoder=replace(base._by_scores, standardize=0.0)).fit(views, Y)
-        self._learn_rule(Y.mean(axis=0), len(Y))
         targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
         residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
         known = Y.astype(np.float64)
         self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
-        self._learn_decisions(views, Y)
-        return self
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
         """The base for n samples where none is given."""

@@ -28,11 +28,9 @@ from dmo.inputs import (
     NOT_NEGATIVE,
     POSITIVE,
     SINGLE,
+    Data,
     Need,
     SampleWeights,
-    check_parameters,
-    check_views,
-    check_weights,
     missing_entries,
     per_view,
     sample_count,
@@ -107,6 +105,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     random_state: int | None
     expansions_: Mapping[str, Expansion]
     _given_maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels that another fit has found
+    _lacks_rows = True
 
     @property
     def _takes_partial_views(self) -> bool:
@@ -183,7 +182,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             turn = choose(self.embedding_)
             self.embedding_, values = self.embedding_ @ turn, pairs.values @ turn**2
             pairs = replace(pairs, values=values, history=[*pairs.history[:-1], float(values.sum())])
-        self._learn(pairs)
+        self._keep(pairs)
         return self.embedding_
 
     def _expand_views(self, fitted: Mapping[str, FittedView], X: np.ndarray, loo: bool = False) -> np.ndarray | None:
@@ -242,7 +241,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         counts = {view: weights.views[view][own] for view, own in index.items()}
         return fit_maps(self._engine, self.kernel, some, self.random_state, self.center, counts)
 
-    def _learn(self, pairs: Eigenpairs) -> None:
+    def _keep(self, pairs: Eigenpairs) -> None:
         self.eigenvalues_ = pairs.values
         self.objective_, self.objective_history_, self.n_iter_ = pairs.history[-1], pairs.history, pairs.steps
         self.n_components_ = self._n_features_out = len(pairs.values)
@@ -284,7 +283,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             Coordinates.
         """
         check_is_fitted(self)
-        return self._project(check_views(self, X, reset=False, partial=self._takes_partial_views))
+        return self._project(self._checked(X))
 
     def _project(self, views: Mapping[str, Rows]) -> np.ndarray:
         return added(self.expansions_, views) / len(self.expansions_)
@@ -391,10 +390,13 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         UserError
             For more components than the categories span.
         """
-        check_parameters(self)
-        X = self._table(X, reset=True)
-        given = check_weights(sample_weight, {SINGLE: X})
-        weights = np.ones(len(X)) if given is None else given.labels
+        return self._fit(X, y, sample_weight)
+
+    def _checked(self, X: Any, reset: bool = False) -> Mapping[str, Rows]:
+        return {SINGLE: self._table(X, reset)}
+
+    def _learn(self, data: Data) -> None:
+        X, weights = np.asarray(data.only[1]), data.weights.labels
         used = weights > 0
         n, known = int(used.sum()), ~missing_entries(X)
         self.categories_ = [np.unique(column[has & used]) for column, has in zip(X.T, known.T, strict=True)]
@@ -425,7 +427,6 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.eigenvalues_, self.n_iter_ = pairs.values, pairs.steps
         self.quantifications_ = [solver.loadings(R * coordinates) for R, solver in zip(rows, solvers, strict=True)]
         self.n_components_ = self._n_features_out = self.n_components
-        return self
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:

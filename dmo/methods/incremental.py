@@ -14,6 +14,7 @@ from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.fit.passes import FoldMoments
 from dmo.inputs import (
+    Data,
     check_labels,
     check_parameters,
     check_row_weights,
@@ -124,14 +125,12 @@ class Incremental:
         self.pass_ = done
         if len(Y) >= _ENOUGH:
             self.decoding_ = None
-            self._learn_from_pass(done, views, Y, weights)
+            self._learn_from_pass(done, Data.of(views, Y, weights))
         elif self.decoding_ is None or len(self.decoding_.thresholds) != Y.shape[1]:
             self.decoding_ = None
         return self
 
-    def _learn_from_pass(
-        self, done: LowRankPass, views: Mapping[str, Any], Y: np.ndarray, weights: np.ndarray | None = None
-    ) -> None:
+    def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:
         """Learn label sets from some rows that are in the pass, where the estimator can."""
 
     def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

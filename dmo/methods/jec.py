@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
-from dmo.decide.out_of_fold import learned_columns, out_of_fold_scores
+from dmo.decide.out_of_fold import LeftOut, learned_columns
 from dmo.fit.view_neighbors import ViewDistances, named_distances
-from dmo.inputs import COUNT, Need, Prepare, Scales, check_labels, check_parameters, check_views, sample_count
+from dmo.inputs import COUNT, Data, Need, Prepare, Scales
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, Inputs, Outputs
 from dmo.parameters import parametrized
@@ -49,22 +49,16 @@ class DistanceAnnotator(Annotator):
         UserError
             For parameters, views or labels that do not fit together.
         """
-        check_parameters(self)
-        views = check_views(self, X, reset=True)
-        self.labels_ = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        return self._fit(X, y)
+
+    def _learn(self, data: Data) -> LeftOut:
+        views, self.labels_ = data.views, data.Y
         self.distances_ = ViewDistances.fit(named_distances(self.distances, views), views, self.random_state)
-        self._learn_rule(self.labels_.mean(axis=0), len(self.labels_))
-        self.decoding_ = None
         held_out = self._learn_neighbors(views)
-        if self._only_scores and self.decoder is None:
-            return self
-        if held_out is not None and learned_columns(self):
-            held_out = out_of_fold_scores(self, views, self.labels_)[0]
-        if held_out is not None:
-            self._learn_decoder(self.decoder, lambda: [held_out], self.labels_)
-        else:
-            self._learn_decisions(views, self.labels_)
-        return self
+        if held_out is None:
+            return LeftOut()
+        # scales of columns have seen the samples that distances leave out
+        return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), lambda: [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         """Learn whatever there is to; returns scores of the training samples by the others, where they are needed."""

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.sparse
 
 from dmo.blocks import Rows
-from dmo.decide.out_of_fold import out_of_fold_scores
-from dmo.decide.probabilities import mean_and_deviation, row_counts
+from dmo.decide.out_of_fold import LeftOut
+from dmo.decide.probabilities import mean_and_deviation
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
 from dmo.fit.exact import Exact
 from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, fit_view
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
-from dmo.fit.ridge_solves import LabelGaps, directions, read_labels
 from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
+    Data,
     LabelRows,
     Need,
     Prepare,
     Scales,
-    check_parameters,
-    check_views,
     count_components,
+    directions,
     label_rank,
     one_of,
     optional,
+    read_labels,
 )
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
@@ -218,74 +217,42 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         UserError
             For parameters, views or labels that do not fit together.
         """
-        check_parameters(self)
-        views = check_views(self, X, reset=True, partial=True)
-        Y, gaps = self._read(views, y, sample_weight)
-        T, V = directions(Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
-        labels, k = self._begin(views, T, gaps)
-        Y, labels = (np.asarray(Y), np.asarray(labels)) if self.is_exact and V is None else (Y, labels)
-        held_out = (self._fit_exact if self.is_exact else self._fit_moments)(views, labels, k, gaps)
-        self._conclude(views, Y, V, gaps, held_out)
-        return self
+        return self._fit(X, y, sample_weight)
 
-    def _read(
-        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
-    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
-        """Labels (n x L), and what of them and of the views is known."""
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
         learned = is_product(self.kernel) and learns(self._product.weights)
-        Y, gaps = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
+        data = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
                 "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
                 "samples, or take MultiViewRidge"
             )
-        if learned and not gaps.complete:
+        if learned and not data.complete:
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
         self.__dict__.pop("pass_", None)
-        return Y, gaps
+        return data
 
-    def _begin(self, views: Mapping[str, Rows], T: np.ndarray, gaps: LabelGaps) -> tuple[Any, int]:
-        """Choose kernels and engine; the labels (n x q) without unknown ones, and the number of components."""
+    def _learn(self, data: Data) -> LeftOut:
+        views = data.views
+        T, V = directions(data.Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         self._learn_weights(views, T)
-        self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))), self.kernel)
+        self.approximation_ = choose_engine(self.approximation, data.n, len(self._kernels(list(views))), self.kernel)
         if is_product(self.kernel) and not self.is_exact:
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        labels: Any = self._complete_labels(views, T, gaps)
-        if isinstance(labels, LabelRows) and self.center and not self.is_exact:
-            return labels, 0  # counted when their moments are there, of which it is the rank
-        used = labels if gaps.complete else labels[gaps.weights.labels > 0]
-        return labels, self._count_components(T.shape[1], label_rank(used), len(T))
-
-    def _conclude(
-        self,
-        views: Mapping[str, Rows],
-        Y: np.ndarray | scipy.sparse.csr_array,
-        V: np.ndarray | None,
-        gaps: LabelGaps,
-        held_out: Statistics | None,
-    ) -> None:
-        """Rule and label sets; of very many labels, whose directions V (L x q) the space has seen, the rule alone."""
-        self.decoding_ = None
-        if V is not None:
+        known = self._complete_labels(replace(data, Y=np.asarray(T) if self.is_exact else T))
+        statistics = (self._learn_exact if self.is_exact else self._learn_moments)(known)
+        if V is not None:  # of very many labels the space has seen the directions
             self.decoder_: np.ndarray = self.decoder_ @ V.T
-        if self._by_scores.standardize and held_out is None:
-            rows = gaps.labeled
-            loo, counts = out_of_fold_scores(self, views, Y, gaps)[0][rows], gaps.decided(rows, Y.shape[1])
-            held_out = mean_and_deviation(loo, row_counts(counts))
-        self._learn_rule(gaps.frequency(Y), gaps.n_labeled, held_out)
-        if not scipy.sparse.issparse(Y):  # scores in the sample have seen its labels through the embedding
-            maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
-            self._learn_decisions(views, Y, gaps, maps=maps if gaps.complete else None)
+        maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
+        # scores in the sample have seen its labels through the embedding
+        return LeftOut(statistics=statistics, maps=maps if data.complete else None)
 
-    def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
-        """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.
-
-        views (n, d); Y (n, L) -> (n, L)
-        """
-        if gaps.known is None:
-            return Y
+    def _complete_labels(self, data: Data) -> Data:
+        """Fill unknown labels by what regressions on the views say, which no ridge or balance changes."""
+        if data.known is None:
+            return data
         regression = MultiViewRidge(
             "product" if is_product(self.kernel) else self.kernel,
             approximation=decided(self),
@@ -294,11 +261,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             gamma=self._product.gamma,
             weights=self.view_weights_ if is_product(self.kernel) else None,
         )
-        return filled_labels(regression, views, Y, gaps.known, gaps.weights)
+        return replace(data, Y=filled_labels(regression, data.views, data.Y, data.known, data.weights))
 
-    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
+    def _learn_exact(self, data: Data) -> Statistics | None:
         """Learn the space and its decoder; of the left-out scores what standardizes, where they have a closed form."""
-        Y, weights, counts = Y.astype(np.float64), gaps.weights, gaps.weights.labels
+        views, k = data.views, self._count_components(data)
+        Y, weights, counts = data.Y.astype(np.float64), data.weights, data.weights.labels
         fitted = self._fit_views(views, weights)
         own = [weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
         ridge, linear = self._label_ridge(self._ridges(list(fitted))), MultiKernel.of(LABELS, Linear())
@@ -313,7 +281,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         choose = None if most == k else partial(self._turn, fitted, counts, k)
         X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], most, start, choose)
         self.decoder_ = decoder(labels.coefficients(X))
-        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and gaps.complete and not solved)
+        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and data.complete and not solved)
         return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
 
     def _turn(self, fitted: Mapping[str, FittedView], counts: np.ndarray, k: int, X: np.ndarray) -> np.ndarray:
@@ -321,23 +289,26 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         agreement = X.T @ (counts[:, None] * np.asarray(self._expand_views(fitted, X, loo=True)))
         return fix_signs(np.linalg.eigh(agreement + agreement.T)[1][:, : -k - 1 : -1])
 
-    def _fit_moments(self, views: Mapping[str, Rows], Y: np.ndarray, k: int, gaps: LabelGaps) -> Statistics | None:
+    def _learn_moments(self, data: Data) -> Statistics | None:
         """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
-        n_folds = FOLDS if self._by_scores.standardize and gaps.complete else 1
+        n_folds = FOLDS if self._by_scores.standardize and data.complete else 1
+        # of labels that a store holds the rank is that of their moments
+        stored = isinstance(data.Y, LabelRows) and self.center
+        k = 0 if stored else self._count_components(data)
         with single_blas():
-            read = self._read_rows(views, Y, gaps.weights, self._weights(len(views)), n_folds)
-            k = k or self._count_components(Y.shape[1], read.rotated.bases[LABELS].shape[1], len(Y))
+            read = self._read_rows(data.views, data.Y, data.weights, self._weights(len(data.views)), n_folds)
+            k = k or self._components(data.Y.shape[1], read.rotated.bases[LABELS].shape[1], data.n)
             return self._learn_rows(read, k)
 
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centered_gram(LABELS)
-        k = self._count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
+        k = self._components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
         held_out = self._learn_rows(FactorRows.of_pass(done, self.center), k)
         self._learn_rule(done.frequency, done.total.n, held_out)
 
     def _learn_rows(self, read: FactorRows, k: int) -> Statistics | None:
         fit = self._solve(read.rotated, k)
-        self._learn(fit.pairs)
+        self._keep(fit.pairs)
         self._expand(read.maps, fit)
         self.decoder_ = decoder(fit.coefficients[LABELS])
         held = []
@@ -379,17 +350,16 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _held_out_fit(
         self,
-        old: Mapping[str, Rows],
+        data: Data,
         new: Mapping[str, Rows],
-        Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
-        gaps: LabelGaps,
     ) -> HeldOut:
         """Fit on some rows and embed others, in a block Krylov space that settings share.
 
-        old (n, d); new (m, d); Y (n, L)
+        new (m, d)
         """
+        old, Y = data.views, data.Y
         views, ridges = self._fit_views(old), self._ridges(list(self._kernels(list(old))))
         own = self._label_ridge(ridges)
         labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, own)
@@ -409,7 +379,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             X = X @ self._turn(views, np.ones(len(Y)), k, X)
         loo = self._expand_views(views, X, needs_loo)
         loadings = labels.loadings(X)
-        return HeldOut(components, gaps.frequency(Y), self._project(new), loadings, loo)
+        return HeldOut(components, data.frequency, self._project(new), loadings, loo)
 
     def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
         """Weights and ridges of all groups of the moments."""
@@ -440,7 +410,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """The labels' own ridge, or the smallest of the views'."""
         return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
-    def _count_components(self, n_labels: int, rank: int, n: int) -> int:
+    def _count_components(self, data: Data) -> int:
+        """Count the components for labels without unknown ones."""
+        used = data.Y if data.complete else data.Y[data.weights.labels > 0]
+        return self._components(data.Y.shape[1], label_rank(used), data.n)
+
+    def _components(self, n_labels: int, rank: int, n: int) -> int:
         """Count the components for labels of a rank; warns where they are more than that."""
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:

@@ -12,16 +12,12 @@ from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
     COUNT,
     FLAG,
+    Data,
     Need,
     Prepare,
     Scales,
-    check_known_labels,
-    check_parameters,
-    check_row_weights,
-    check_views,
     count_components,
     one_of,
-    only_view,
     unused,
 )
 from dmo.methods.base import Decoder, Engine, Graph, Inputs, KernelSpec, MethodOptions, Outputs
@@ -143,15 +139,16 @@ class MESD(DecodingProjection):
         UserError
             For parameters, rows or labels that do not fit together.
         """
-        check_parameters(self)
+        return self._fit(X, y, sample_weight)
+
+    def _begin(self) -> None:
         unused(self, _OPTIONS, METHODS[self.method].parameters)
-        chosen = Options.of(self)
-        views = check_views(self, X, reset=True)
-        view, source = only_view(views)
-        n = source.shape[0]
+        if self.method not in SCATTERS:
+            check_has_features(self.kernel, f"method {self.method!r}")
+
+    def _learn(self, data: Data) -> None:
+        (view, source), Y, weights, n, chosen = data.only, data.Y, data.often, data.n, Options.of(self)
         k = count_components(self.n_components, 1, n, n)
-        Y, labeled = check_known_labels(self, y, n)
-        weights = check_row_weights(sample_weight, n)
         classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
         if classes < 2 and not self.multilabel_ and self.method == "fda":
             raise TooFewSamples("method 'fda' parts classes, and y has one class; pass samples of two at least")
@@ -162,8 +159,6 @@ class MESD(DecodingProjection):
                 f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
                 f"one of {', '.join(SCATTERS)}, weighted=False"
             )
-        if self.method not in SCATTERS:
-            check_has_features(self.kernel, f"method {self.method!r}")
         carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:
@@ -171,9 +166,8 @@ class MESD(DecodingProjection):
             return duplicated(self.method, known, chosen, self.weighted), index
 
         options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-        self._learn(embed(problem_of, view, source, k, *options, weights=weights))
-        self._decode_labels(views, Y, y, labeled, weights)
-        return self
+        self._keep(embed(problem_of, view, source, k, *options, weights=weights))
+        self._fit_decoder(view, source, Y, data.weights.labels)
 
     @property
     def _title(self) -> str:

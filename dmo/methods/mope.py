@@ -22,15 +22,12 @@ from dmo.inputs import (
     FLAG,
     NOT_NEGATIVE,
     SHARE,
+    Data,
     Need,
     Prepare,
     Scales,
-    check_known_labels,
-    check_parameters,
-    check_views,
     count_components,
     one_of,
-    only_view,
     optional,
 )
 from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
@@ -285,29 +282,26 @@ class MOPE(DecodingProjection):
         UserError
             For parameters, rows or labels that do not fit together.
         """
-        check_parameters(self)
+        return self._fit(X, y)
+
+    def _begin(self) -> None:
         check_has_features(self.kernel, "MOPE")
         if self.ridge and self.constraint != "embedding":
             raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
-        views = check_views(self, X, reset=True)
-        view, source = only_view(views)
-        n = source.shape[0]
-        Y, known = check_known_labels(self, y, n)
-        k = count_components(self.n_components, 1, n, n)
-        X = rows(source)
-        self._solve(view, X, Y, k)
-        self._decode_labels(views, Y, y, known)
-        return self
 
-    def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
-        problem = self._problem(X, Y)
+    def _learn(self, data: Data) -> None:
+        view, source = data.only
+        k, X = count_components(self.n_components, 1, data.n, data.n), rows(source)
+        problem = self._problem(X, data.Y)
         kernel = parse(self.kernel) if self.n_landmarks is None else parse_relation(self.kernel)
         if self.n_landmarks is not None:
-            self._learn(self._relations(view, X, problem, k, kernel))
+            found = self._relations(view, X, problem, k, kernel)
         elif isinstance(kernel, Linear) and kernel.normalize is None:
-            self._learn(self._linear(view, X, problem, k))
+            found = self._linear(view, X, problem, k)
         else:
-            self._learn(self._kernel(view, X, problem, k, kernel))
+            found = self._kernel(view, X, problem, k, kernel)
+        self._keep(found)
+        self._fit_decoder(view, source, data.Y, data.weights.labels)
 
     def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
         """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""

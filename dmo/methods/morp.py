@@ -6,28 +6,25 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.fit.krylov import Krylov
-from dmo.fit.ridge_solves import directions
 from dmo.inputs import (
     COUNT,
     FLAG,
     NOT_NEGATIVE,
     SHARE,
+    Data,
     Need,
     Prepare,
     Scales,
-    check_label_factor,
     check_many_labels,
-    check_parameters,
     check_row_weights,
-    check_views,
     count_components,
+    directions,
     one_of,
-    only_view,
+    sample_count,
 )
 from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.base import Decoder, Engine, Inputs, KernelSpec, LinearEngine, Outputs, RowWeights
@@ -60,45 +57,35 @@ class RegularizedProjection(DecodingProjection):
     def _decodes(self) -> bool:
         return isinstance(self.label_kernel, str) and self.label_kernel == "linear"
 
-    def _fit_form(
-        self,
-        views: Mapping[str, Rows],
-        y: Any,
-        sample_weight: Any,
-        center: bool,
-        options: ProjectionOptions,
-        scaled: bool = True,
-    ) -> None:
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        n = sample_count(views)
+        many = check_many_labels(self, y, n) if self._decodes else None
+        if many is None:
+            return self._read_factor(views, y, sample_weight, self.label_kernel)
+        self.outputs_ = None
+        return Data.of(views, many, check_row_weights(sample_weight, n), passive=True)
+
+    def _form(self) -> tuple[ProjectionOptions, bool, bool]:
+        """How the eigenproblem is reached, whether rows are centered, and coordinates scaled."""
+        raise NotImplementedError
+
+    def _learn(self, data: Data) -> None:
         """Solve the form for its mixing, ridge, n_components and label kernel."""
-        view, source = only_view(views)
-        n = source.shape[0]
-        k = count_components(self.n_components, 1, n, n)
-        weights = check_row_weights(sample_weight, n)
-        many = check_many_labels(self, y, n) if self.label_kernel == "linear" else None
-        V = known = None
-        if many is not None:
-            labels, V = directions(many, k, options.random_state)
-            counts = np.ones(n) if weights is None else weights
-            self.outputs_ = None
-            self._learn_rule(many.T @ counts / counts.sum(), float(counts.sum()))
-            self.decoding_ = None
-        else:
-            labels, known = check_label_factor(self, y, n, self.label_kernel, weights)
-            given = self._learn_factor(labels, known, y, weights)
-        if known is not None:
+        (view, source), weights, (options, center, scaled) = data.only, data.often, self._form()
+        k = count_components(self.n_components, 1, data.n, data.n)
+        labels, V = directions(data.Y, k, options.random_state)
+        if data.known is not None:
             engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
             regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
-            labels = filled_labels(regression, {view: source}, labels, known, weights)
+            labels = filled_labels(regression, {view: source}, labels, data.known, weights)
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         classes = self._scores_labels and not self.multilabel_
         learn = self._learner if classes else None
-        self._learn(project(task, view, source, labels, k, options, weights, learn))
+        self._keep(project(task, view, source, labels, k, options, weights, learn))
         if classes and not hasattr(self, "decoder_"):
             self._fit_decoder(view, source, labels, weights)
         if V is not None:
             self.decoder_, self.decoder_offset_ = self.decoder_ @ V.T, self.decoder_offset_ @ V.T
-        elif self._decodes:
-            self._learn_row_decisions(views, given, weights, known)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -218,11 +205,11 @@ class MORP(RegularizedProjection):
         UserError
             For parameters, rows or outputs that do not fit together; for form="regularized" on a kernel without full rank.
         """
-        check_parameters(self)
-        views = check_views(self, X, reset=True)
+        return self._fit(X, y, sample_weight)
+
+    def _form(self) -> tuple[ProjectionOptions, bool, bool]:
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._fit_form(views, y, sample_weight, bool(self.center), options)
-        return self
+        return options, bool(self.center), True
 
 
 @parametrized
@@ -345,11 +332,11 @@ class MLSI(RegularizedProjection):
         UserError
             For parameters, rows or labels that do not fit together.
         """
-        check_parameters(self)
-        views = check_views(self, X, reset=True)
+        return self._fit(X, y, sample_weight)
+
+    def _form(self) -> tuple[ProjectionOptions, bool, bool]:
         dual = None if self.dual == "auto" else bool(self.dual)
         options = ProjectionOptions(
             "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
         )
-        self._fit_form(views, y, sample_weight, False, options, self.scaled)
-        return self
+        return options, False, self.scaled

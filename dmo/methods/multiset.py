@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Literal, Self
 
-import numpy as np
-
 from dmo.fit.engine import choose_engine
 from dmo.inputs import (
+    Data,
     Prepare,
-    SampleWeights,
     Scales,
-    check_parameters,
-    check_views,
-    check_weights,
     count_components,
-    sample_count,
 )
 from dmo.methods.base import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.homogeneity import HomogeneityEmbedding
@@ -110,10 +104,10 @@ class MultiSetCCA(HomogeneityEmbedding):
         UserError
             For parameters or views that do not fit together.
         """
-        check_parameters(self)
-        views = check_views(self, X, reset=True, partial=True)
-        n = sample_count(views)
-        weights = check_weights(sample_weight, views) or SampleWeights(dict.fromkeys(views, np.ones(n)), np.ones(n))
+        return self._fit(X, y, sample_weight)
+
+    def _learn(self, data: Data) -> None:
+        views, weights, n = data.views, data.weights, data.n
         k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
         shares = [1.0] * len(views)
@@ -121,10 +115,9 @@ class MultiSetCCA(HomogeneityEmbedding):
             fitted = self._fit_views(views, weights)
             own = [weights.views[view] for view in fitted]
             self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
-            return self
+            return
         read, ridges = self._read_rows(views, None, weights, shares), self._ridges(list(views))
         how = self._solver.tol, self._solver.max_iter, self.random_state
         fit = homogeneity(read.rotated, dict.fromkeys(views, 1.0), ridges, k, *how)
-        self._learn(fit.pairs)
+        self._keep(fit.pairs)
         self._expand(read.maps, fit)
-        return self

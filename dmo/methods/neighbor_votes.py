@@ -21,10 +21,16 @@ from sklearn.base import BaseEstimator, clone
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.decide.decoders import PlugIn, PooledCalibration
+from dmo.decide.out_of_fold import LeftOut
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, choose_engine, is_exact
 from dmo.fit.functions import KernelDistances
-from dmo.inputs import NOT_NEGATIVE, Need, check_labels, check_parameters, check_views, prepare_views, sample_count
+from dmo.inputs import (
+    NOT_NEGATIVE,
+    Data,
+    Need,
+    prepare_views,
+)
 from dmo.labels.stratification import stratified_folds
 from dmo.memory import Memory, remembered
 from dmo.methods.annotator import OnBase
@@ -183,10 +189,13 @@ class NeighborVotes(OnBase):
         UserError
             For parameters, views or labels that do not fit together, and for a base that takes no decoder.
         """
-        check_parameters(self)
-        base = self._take_base(MultiViewRidge())
-        views = check_views(self, X, reset=True)
-        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        return self._fit(X, y)
+
+    def _begin(self) -> None:
+        self._take_base(MultiViewRidge())
+
+    def _learn(self, data: Data) -> LeftOut:
+        views, Y, base = data.views, data.Y, self.base_
         if self.base is None:
             base = self.base_ = self._default_base(len(Y), len(views))
         if "decoder" not in base.get_params():
@@ -199,21 +208,19 @@ class NeighborVotes(OnBase):
 
         parts, voters = remembered(lambda: self._voters(base, views, Y), 32.0 * Y.size, key)
         self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
-        self._learn_rule(Y.mean(axis=0), len(Y))
         visual = self.visual and (self.base is not None or self.base_.is_exact)
         self.distances_ = voters.distances if visual else None
         raw, found = np.zeros(Y.shape), np.zeros(Y.shape)
         for test, new, part in parts:
             raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
         self.held_out_votes_ = found
-        self._learn_decoder(self._decides(), lambda: [raw, found], Y)
         if not self._only_scores:
             alone, voted = (_ranking(scores, Y) for scores in ([raw], [raw, found]))
             if voted <= alone:
                 log.info(
                     "votes of neighbors do not pay: held-out ranking %.3f, without %.3f; fit the base", voted, alone
                 )
-        return self
+        return LeftOut("known", np.arange(len(Y)), lambda: [raw, found])
 
     def _voters(
         self, base: Any, views: Mapping[str, Rows], Y: np.ndarray
@@ -233,9 +240,15 @@ class NeighborVotes(OnBase):
             advance(1)
         return parts, voters
 
-    def _decides(self) -> Decoder:
+    def _learn_decoder(
+        self,
+        decoder: Decoder,
+        held_out: Callable[[], list[np.ndarray]],
+        Y: np.ndarray,
+        counts: np.ndarray | None = None,
+    ) -> None:
         few = not self.multilabel_ or 2 * self.rule_.frequency.sum() < _ANNOTATED
-        return self.decoder or (PooledCalibration() if few else PlugIn())
+        super()._learn_decoder(decoder or (PooledCalibration() if few else PlugIn()), held_out, Y, counts)
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         voters = _Voters(self.base_, self.labels_, self.voters_, self.distances_)

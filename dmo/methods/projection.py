@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, iterate
 from dmo.decide.decoders import Scores
+from dmo.decide.out_of_fold import LeftOut
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Prepare, check_one_view, only_view
-from dmo.inputs.outputs import RealOutputs
+from dmo.inputs import Data, Prepare, check_label_factor, check_one_view, check_row_weights, read_some, sample_count
+from dmo.inputs.outputs import RealOutputs, refuse_for_real
+from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
 from dmo.methods.projector import Projected
@@ -36,7 +39,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     expansion_: Expansion
     eigenvalues_: np.ndarray
 
-    def _learn(self, learned: Projected) -> None:
+    def _keep(self, learned: Projected) -> None:
         if not learned.fit.converged:
             self._warn(
                 f"the eigenproblem stopped after {learned.fit.steps} block steps with a residual of "
@@ -138,12 +141,24 @@ class DecodingProjection(Annotator, Projection):
     decoder: Decoder
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
 
-    def _learn_outputs(self, Y: np.ndarray, y: Any, weights: np.ndarray | None = None) -> None:
-        """What the outputs are that will be decoded: Y (n x L), which were given as y."""
-        labels = ((Y == 0) | (Y == 1)).all()
-        self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
-        self._learn_rule(np.average(Y, axis=0, weights=weights), float(len(Y) if weights is None else weights.sum()))
-        self.decoding_ = None
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        """Labels, which some samples may lack."""
+        self.outputs_ = None
+        return read_some(self, views, y, sample_weight)
+
+    def _read_factor(self, views: Mapping[str, Rows], y: Any, sample_weight: Any, kernel: LabelKernel) -> Data:
+        """Labels or numbers as a factor of their kernel, 0 where they are unknown."""
+        n = sample_count(views)
+        weights = check_row_weights(sample_weight, n)
+        Y, known = check_label_factor(self, y, n, kernel, weights)
+        Y = Y if known is None else np.where(known, Y, 0.0)
+        if self._decodes:
+            labels = ((Y == 0) | (Y == 1)).all()
+            self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
+            if not labels:
+                refuse_for_real(self)
+        # rows without any known label as well: a method that sees all labels at once takes them filled
+        return replace(Data.of(views, Y, weights, known, passive=True), known=known)
 
     @property
     def _learner(self) -> Learner:
@@ -169,23 +184,9 @@ class DecodingProjection(Annotator, Projection):
         assert found is not None  # there are labels
         self.decoder_, self.decoder_offset_ = found
 
-    def _decode_labels(
-        self, views: Mapping[str, Rows], Y: np.ndarray, y: Any, labeled: np.ndarray, weights: np.ndarray | None = None
-    ) -> None:
-        """Learn what coordinates say of labels Y (n x L), which were given as y, from the samples that are `labeled` (n)."""
-        own = 1.0 * labeled if weights is None else weights * labeled
-        self._learn_outputs(Y[labeled], y, own[labeled])
-        self._fit_decoder(*only_view(views), Y, own)
-        self._learn_row_decisions(views, Y, weights, rows=np.flatnonzero(labeled))
-
-    def _learn_factor(
-        self, labels: np.ndarray, known: np.ndarray | None, y: Any, weights: np.ndarray | None
-    ) -> np.ndarray:
-        """What a label factor (n x L) is, which was given as y; the factor with 0 where it is not `known`."""
-        given = labels if known is None else np.where(known, labels, 0.0)
-        self._learn_outputs(given, y, weights)
-        self._learn_rule(np.average(labels, axis=0, weights=weights), self.rule_.n_train)
-        return given
+    def _decide(self, data: Data, left: LeftOut | None) -> None:
+        if data.Y is not None and self._decodes:
+            super()._decide(data, left)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)

@@ -11,7 +11,7 @@ so that A Z + Z C = R with A sparse, C = Q diag(s) Q': (A + s_j I) v_j = R q_j, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,26 +24,24 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
 from dmo.decide.decoders import Scores
-from dmo.decide.out_of_fold import FEW_ROWS, LEAST
+from dmo.decide.out_of_fold import FEW_ROWS, LEAST, LeftOut
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS
-from dmo.fit.ridge_solves import LabelGaps
 from dmo.graphs import adjacency, laplacian, local_scales, nearest, neighbors, weigh
 from dmo.inputs import (
     NOT_NEGATIVE,
     POSITIVE,
+    Data,
     Need,
     Prepare,
     Scales,
-    check_known_labels,
-    check_one_view,
     check_parameters,
     optional,
+    read_some,
 )
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.cg import solve_shifted
-from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import GAUSSIAN, Decoder, Graph, Inputs, Outputs
 from dmo.parameters import Part, parametrized
@@ -264,9 +262,14 @@ class LabelPropagation(Annotator):
         UserError
             For parameters, rows or labels that do not fit together.
         """
-        check_parameters(self)
-        view, source = check_one_view(self, X, reset=True)
-        Y, known = check_known_labels(self, y, source.shape[0])
+        return self._fit(X, y)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        return read_some(self, views, y, sample_weight)
+
+    def _learn(self, data: Data) -> LeftOut:
+        view, source = data.only
+        Y, known = data.Y, data.weights.labels > 0
         self.rows_ = rows(source)
         W, near = self._weigh()
         found = self._propagated(W, Y, known)
@@ -278,41 +281,29 @@ class LabelPropagation(Annotator):
             )
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
-        self._learn_rule(Y[known].mean(axis=0), known.sum())
-        self._left_out = None if near is None else (W, near)
-        self._learn_decisions({view: self.rows_}, Y, rows=np.flatnonzero(known))
-        del self._left_out
-        return self
+        return LeftOut("") if near is None else self._held_out(W, near, Y, data.labeled)
 
     def _propagated(self, W: csr_array, Y: np.ndarray, known: np.ndarray) -> Propagated:
         sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
         return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
 
-    def _held_out_scores(
-        self,
-        views: Mapping[str, Rows],
-        Y: np.ndarray,
-        rows: np.ndarray,
-        gaps: LabelGaps | None,
-        maps: Mapping[str, FeatureMap] | None,
-        whole: bool,
-    ) -> tuple[np.ndarray, Callable[[], np.ndarray]] | None:
-        """Numbers and scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
-        if self._left_out is None or len(rows) < LEAST:
-            return None
-        (W, near), fold = self._left_out, stratified_folds(Y[rows], FOLDS)
-        parts = range(FOLDS if whole or len(rows) <= FEW_ROWS else 1)
+    def _held_out(self, W: csr_array, near: csr_array, Y: np.ndarray, rows: np.ndarray) -> LeftOut:
+        """Scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
+        if not self._decides or len(rows) < LEAST:
+            return LeftOut("")
+        fold = stratified_folds(Y[rows], FOLDS)
+        parts = range(FOLDS if self._decoder is not None or len(rows) <= FEW_ROWS else 1)
 
-        def held() -> np.ndarray:
+        def held() -> list[np.ndarray]:
             scores = np.zeros(Y.shape)
             for number in parts:
                 test, known = rows[fold == number], np.zeros(len(Y), bool)
                 known[rows[fold != number]] = True
                 scores[test] = near[test] @ self._propagated(W, Y, known).scores
-            return scores[found]
+            return [scores[found]]
 
         found = np.sort(rows[np.isin(fold, parts)])
-        return found, held
+        return LeftOut("known", found, held)
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
         """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""

@@ -14,14 +14,12 @@ from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
 from dmo.decide.out_of_fold import (
     PASSED_ROWS,
-    held_out_part,
+    LeftOut,
     learned_columns,
-    out_of_fold_scores,
     rows_in_runs,
     some_rows,
     takes_folds,
 )
-from dmo.decide.probabilities import mean_and_deviation, row_counts
 from dmo.errors import UserError
 from dmo.fit.engine import (
     FOLDS,
@@ -38,22 +36,21 @@ from dmo.fit.exact import Exact, Storage, build, choose_storage, exact_engine, l
 from dmo.fit.fitted_views import EIGENPAIRS, fit_view, view_of
 from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
-from dmo.fit.ridge_solves import LabelGaps, PartialRidge, read_labels, ridge
+from dmo.fit.ridge_solves import PartialRidge, completed, ridge
 from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     POSITIVES,
+    Data,
     Need,
     Prepare,
-    SampleWeights,
     Scales,
     check_parameter,
-    check_parameters,
-    check_views,
     one_of,
     per_view,
+    read_labels,
 )
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear, parse
@@ -98,41 +95,41 @@ _COLUMNS = 512  # whose coefficients are worked out at a time
 
 
 @dataclass
-class _LeftOut:
+class _Summed(LeftOut):
     """Scores of some samples by regressions that have not seen them: sums over the views that a sample has.
 
-    rows (m,); seen (m, 1): the views' weights
+    seen (m,): the views' weights
     """
 
-    how: str  # "left out" by a closed form, "folds", "part" of the samples, or "": no scores are needed
-    rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
-    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
-    statistics: Statistics | None = None  # of all samples' scores, where moments of folds say them
+    seen: np.ndarray = field(default_factory=lambda: np.zeros(0))
     parts: list[tuple[float, np.ndarray, Callable[[], np.ndarray]]] = field(default_factory=list)
 
     def begin(self, rows: np.ndarray) -> None:
-        self.rows, self.seen, self.parts = rows, np.zeros((len(rows), 1)), []
+        """Take the scores of these rows."""
+        self.rows, self.seen, self.parts = rows, np.zeros(len(rows)), []
 
     def add(self, share: float, has: np.ndarray, scores: Callable[[], np.ndarray]) -> None:
         """Scores by a view of weight `share`: of all rows, or of those that it `has`."""
         self.seen[has] += share
         self.parts.append((share, has, scores))
 
-    def scores(self) -> Callable[[], np.ndarray]:
-        """What adds them up, of the rows that some view has."""
-        some, seen, parts = self.seen[:, 0] > 0, self.seen, self.parts
-        self.rows = self.rows[some]
+    def end(self) -> Self:
+        """Add them up, of the rows that some view has, when they are asked for."""
+        if self.how == "known":
+            some, seen, parts = self.seen > 0, self.seen, self.parts
+            self.rows = self.rows[some]
 
-        def added_up() -> np.ndarray:
-            total: Any = 0.0
-            for share, has, find in parts:
-                found = find()
-                own = np.zeros((len(some), found.shape[1]))
-                own[has] = share * (found if len(found) == np.count_nonzero(has) else found[has])
-                total = total + own
-            return np.asarray(total[some] / seen[some])
+            def added_up() -> list[np.ndarray]:
+                total: Any = 0.0
+                for share, has, find in parts:
+                    found = find()
+                    own = np.zeros((len(some), found.shape[1]))
+                    own[has] = share * (found if len(found) == np.count_nonzero(has) else found[has])
+                    total = total + own
+                return [np.asarray(total[some] / seen[some, None])]
 
-        return added_up
+            self.scores = added_up
+        return self
 
 
 def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
@@ -229,6 +226,8 @@ class MultiViewRidge(Incremental, Annotator):
     """
 
     _centers = True
+    _lacks_rows = True
+    _most_held_out = PASSED_ROWS
     _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
@@ -282,43 +281,30 @@ class MultiViewRidge(Incremental, Annotator):
         UserError
             For parameters, views, labels or weights that do not fit together.
         """
-        check_parameters(self)
-        views = check_views(self, X, reset=True, partial=True)
-        Y, gaps = self._read(views, y, sample_weight)
-        self._learn_weights(views, Y)
-        self.approximation_ = self._choose_engine(views, Y)
-        fit = self._engine(views, Y, gaps)
-        Y = np.asarray(Y) if fit == self._fit_exact else Y
-        left_out = fit(views, Y, gaps)
-        self._conclude(views, Y, gaps, left_out)
-        return self
+        return self._fit(X, y, sample_weight)
 
-    def _read(
-        self, views: Mapping[str, Rows], y: Outputs, sample_weight: RowWeights
-    ) -> tuple[np.ndarray | scipy.sparse.csr_array, LabelGaps]:
-        """Labels (n x L), and what of them and of the views is known."""
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
         learned = learns(self.weights) or self._by_target
         dense = {
             "learning weights": learned,
             "a ridge per label": self._ridge_by_label,
             "a product of kernels": self.kernel == "product" or self.combine == "product",
         }
-        Y, gaps = read_labels(self, views, y, sample_weight, dense)
+        data = read_labels(self, views, y, sample_weight, dense)
         self.__dict__.pop("pass_", None)
-        self._check_label_ridges(gaps)
-        if learned and not gaps.complete:
+        self._check_label_ridges(data)
+        if learned and not data.complete:
             raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
-        return Y, gaps
+        return data
 
-    def _engine(
-        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
-    ) -> Callable[..., _LeftOut]:
-        """The way to the regressions of the chosen approximation."""
+    def _learn(self, data: Data) -> LeftOut:
+        self._learn_weights(data.views, data.Y)
+        self.approximation_ = self._choose_engine(data.views, data.Y)
         if self.is_exact:
-            return self._fit_exact
+            return self._learn_exact(replace(data, Y=np.asarray(data.Y)))
         if self.kernel == "product":
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        return self._fit_gradients if self._takes_gradients(list(views), Y, gaps) else self._fit_moments
+        return self._learn_gradients(data) if self._takes_gradients(data) else self._learn_moments(data)
 
     def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
         names = list(views)
@@ -336,42 +322,35 @@ class MultiViewRidge(Incremental, Annotator):
             )
         return engine
 
-    def _fit_moments(
-        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
-    ) -> _LeftOut:
+    def _learn_moments(self, data: Data) -> LeftOut:
         """From moments of factor rows: of one pass where samples count alike, else of the rows that a regression has."""
-        left = _LeftOut("" if scipy.sparse.issparse(Y) else self._held_out(gaps))
+        views, Y = data.views, data.Y
+        left = _Summed("" if scipy.sparse.issparse(Y) else self._held_out(data))
         with single_blas():
-            if gaps.complete and not scipy.sparse.issparse(Y):
-                folds = FOLDS if self._by_scores.standardize and left.how == "left out" else 1
+            if data.complete and not scipy.sparse.issparse(Y):
+                folds = FOLDS if self._by_scores.standardize and left.how == "known" else 1
                 how = self.random_state, self.center
                 done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
                 self._learn_by_target(done.total)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
-                fitted = self._of_rows(views, Y, gaps)
-            if left.how == "left out":
+                fitted = self._of_rows(data)
+            if left.how == "known":
                 whole = self._decoder is not None or (self._by_scores.standardize and left.statistics is None)
                 some = None if whole else rows_in_runs(Y.shape[0])
                 left.begin(np.arange(Y.shape[0]) if some is None else some)
-            self._learn_functions(fitted, left, views, Y, gaps)
-        return left
+            self._learn_functions(fitted, left, data)
+        return left.end()
 
-    def _learn_functions(
-        self,
-        fitted: Iterable[tuple[PartialRidge, float]],
-        left: _LeftOut,
-        views: Mapping[str, Rows],
-        Y: np.ndarray | scipy.sparse.csr_array,
-        gaps: LabelGaps,
-    ) -> None:
+    def _learn_functions(self, fitted: Iterable[tuple[PartialRidge, float]], left: _Summed, data: Data) -> None:
         """The functions of regressions and their shares, and the scores of the rows that `left` asks for."""
         self.expansions_ = {}
-        wanted = left.how == "left out" and (left.statistics is None or self._decides)
+        views, Y = data.views, data.Y
+        wanted = left.how == "known" and (left.statistics is None or self._decides)
         for regression, share in fitted:
             if wanted:
                 names = list(regression.shares)
-                weights, part = gaps.weights.of_views(names)[left.rows], gaps.weights.share_left_out(names)
+                weights, part = data.weights.of_views(names)[left.rows], data.weights.share_left_out(names)
                 has = weights > 0
                 own, out = left.rows[has], weights[has] if part is None else weights[has] * part[left.rows[has]]
                 sources, labels = views, Y
@@ -393,22 +372,20 @@ class MultiViewRidge(Incremental, Annotator):
                 self._tell_by_target(list(done.maps), self.target_weights_, self.target_ridges_, products)
             yield found, share
 
-    def _of_rows(
-        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps
-    ) -> Iterator[tuple[PartialRidge, float]]:
+    def _of_rows(self, data: Data) -> Iterator[tuple[PartialRidge, float]]:
         """Regressions of passes over the rows that every view, or all views of one kernel, have, and their shares."""
+        views = data.views
         kernels, engines = (per_view(name, getattr(self, name), list(views)) for name in ("kernel", "approximation_"))
-        frequency = gaps.frequency(Y)
         for shares, c, share in self._regressions(list(views)):
-            weights = gaps.weights.of_views(list(shares))
+            weights = data.weights.of_views(list(shares))
             index = np.flatnonzero(weights)
             sources = {view: Subset(views[view], index) for view in shares}
             own = {view: engines[view] for view in shares}, {view: kernels[view] for view in shares}
             often = dict.fromkeys(shares, weights[index])
             maps = fit_maps(*own, sources, self.random_state, self.center, often)
-            counts = None if gaps.counts is None else gaps.counts[index]
-            given = counts, weights[index], shares, c, self.center, frequency
-            yield PartialRidge.fit(maps, sources, Y[index], *given), share
+            counts = None if data.counts is None else data.counts[index]
+            given = counts, weights[index], shares, c, self.center, data.frequency
+            yield PartialRidge.fit(maps, sources, data.Y[index], *given), share
 
     def _regressions(self, names: list[str]) -> list[tuple[Mapping[str, Any], Any, float]]:
         """Of every regression the weights of its views' kernels, its ridge, and its own weight."""
@@ -434,32 +411,33 @@ class MultiViewRidge(Incremental, Annotator):
             raise UserError("views have approximations with solver='cg' and without; give all of them the same")
         return True in asked
 
-    def _takes_gradients(self, names: list[str], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps) -> bool:
+    def _takes_gradients(self, data: Data) -> bool:
         """Whether solver="cg" is asked for, or solver="auto" and nothing that moments of factor rows are for."""
+        names = list(data.views)
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
-        return not scipy.sparse.issparse(Y) and (
+        return not scipy.sparse.issparse(data.Y) and (
             self._by_gradients(names)
             or (
                 all(chooses_solver(own) for own in engines.values())
                 and not self._by_target
                 and not any(isinstance(parse(own), Linear) for own in kernels.values())
                 and (self.combine == "predictions" or len(names) == 1)
-                and gaps.complete
+                and data.complete
                 and self._skips_sets
                 and not (self._ridge_by_label or self._by_scores.standardize or self._decoder is not None)
                 and current_client() is None
             )
         )
 
-    def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> _LeftOut:
+    def _learn_gradients(self, data: Data) -> LeftOut:
         """A regression per view on kernel values at its landmarks."""
-        names = list(views)
+        views, names = data.views, list(data.views)
         if self._by_target:
             raise UserError(
                 "weights='per-target' takes factor rows, which solver='cg' goes without; take Nystrom(solver='direct')"
             )
-        if not gaps.complete or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
+        if not data.complete or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
             raise UserError(
                 "solver='cg' takes all labels and views of all samples, each once, one ridge for all labels, and "
                 "combine='predictions'; take Nystrom(solver='direct') for others"
@@ -470,14 +448,13 @@ class MultiViewRidge(Incremental, Annotator):
         for view, c in self._ridges(names, names).items():
             values = engines[view].landmark_map(kernels[view], views[view], self.random_state)
             choose = chooses_solver(engines[view])
-            found, B, offset = landmark_regression(values, views[view], Y, c, self.center, choose)
+            found, B, offset = landmark_regression(values, views[view], data.Y, c, self.center, choose)
             share = self.view_weights_[view]
             self.expansions_[view] = FactorExpansion.of(view, found, share * B, share * offset)
-        return _LeftOut(self._held_out(gaps))
+        return LeftOut(self._held_out(data))
 
-    def _held_out(self, gaps: LabelGaps, takes_folds: bool = False) -> str:
-        """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none; all of them
-        by folds where `takes_folds`."""
+    def _held_out(self, data: Data, takes_folds: bool = False) -> Literal["known", "folds", "part", ""]:
+        """How scores of samples that the fit has not seen are made (see `LeftOut`); all by folds where `takes_folds`."""
         needed = self._by_scores.standardize or self._decoder is not None
         if not (needed or self._decides):
             return ""
@@ -487,64 +464,34 @@ class MultiViewRidge(Incremental, Annotator):
             return "folds"
         # the leverage of a row takes a factor for every weights and ridge, which are as many as targets
         dear = not self.is_exact and (self._by_target or self._by_gradients(list(self.view_weights_)))
-        if gaps.counts is None and not dear and not learned_columns(self):
-            return "left out"
+        if data.counts is None and not dear and not learned_columns(self):
+            return "known"
         return "folds" if needed else "part"
 
-    @property
-    def _decides(self) -> bool:
-        """Whether label sets, probabilities or what a decoder says are learned."""
-        return self._decoder is not None or not self._skips_sets
-
-    def _conclude(
-        self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array, gaps: LabelGaps, left: _LeftOut
-    ) -> None:
-        """Rule and decisions, from scores of samples that the fit has not seen."""
-        scores, counts = None, None
-        if left.how == "part":
-            found = held_out_part(self, views, Y, np.flatnonzero(gaps.any_weight), PASSED_ROWS, gaps)
-            left.rows, scores = found or (left.rows[:0], lambda: np.zeros((0, Y.shape[1])))
-        elif left.how == "folds":
-            left.rows = np.flatnonzero(gaps.any_weight)
-            loo = out_of_fold_scores(self, views, Y, gaps)[0][left.rows]
-            scores = partial(np.asarray, loo)
-        elif left.how:
-            scores = left.scores()
-        if scores is not None:
-            counts = gaps.decided(left.rows, Y.shape[1])
-        if self._by_scores.standardize and left.statistics is None:
-            assert scores is not None
-            loo = scores()
-            left.statistics, scores = mean_and_deviation(loo, row_counts(counts)), partial(np.asarray, loo)
-        self._learn_rule(gaps.frequency(Y), gaps.n_labeled, left.statistics)
-        self.decoding_ = None
-        if scores is not None and self._decides:
-            self._learn_decoder(self._decoder, lambda: [scores()], Y[left.rows], counts)
-
-    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None = None) -> _LeftOut:
-        """From kernels; `how`: see `_LeftOut`, None for what decisions need."""
+    def _learn_exact(self, data: Data, how: Literal["known", ""] | None = None) -> LeftOut:
+        """From kernels; `how`: see `LeftOut`, None for what decisions need."""
         if self._by_target:
-            return self._fit_by_target(views, Y, gaps, how)
-        n, frequency = len(Y), gaps.frequency(Y)
-        targets = Y - frequency if self.center else Y.astype(np.float64)
+            return self._learn_each_target(data, how)
+        views, n = data.views, data.n
+        targets = data.Y - data.frequency if self.center else data.Y.astype(np.float64)
         engine = exact_engine(self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
-        left = _LeftOut(self._held_out(gaps, takes_folds(n, storage, kernels.values())) if how is None else how)
-        whole = how is not None or left.how != "left out" or self._by_scores.standardize or self._decoder is not None
+        left = _Summed(self._held_out(data, takes_folds(n, storage, kernels.values())) if how is None else how)
+        whole = how is not None or left.how != "known" or self._by_scores.standardize or self._decoder is not None
         some = None if whole else some_rows(n, storage == "memory")
-        if left.how == "left out":
+        if left.how == "known":
             left.begin(np.arange(n) if some is None else some)
-        columns = targets.shape[1] if gaps.complete and (some is not None or not left.how) else None
+        columns = targets.shape[1] if data.complete and (some is not None or not left.how) else None
         self.expansions_ = {}
         scores: Callable[[], np.ndarray]
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
-                weights, share = gaps.weights.of_views(list(kernel.kernels)), self._share(name)
-                part = gaps.weights.share_left_out(list(kernel.kernels))
+                weights, share = data.weights.of_views(list(kernel.kernels)), self._share(name)
+                part = data.weights.share_left_out(list(kernel.kernels))
                 if isinstance(ridges[name], np.ndarray):
-                    rows = some if left.how == "left out" else left.rows
+                    rows = some if left.how == "known" else np.zeros(0, np.intp)
                     found, values = self._fit_by_label(
                         engine, name, kernel, views, targets, ridges[name], storage, rows
                     )
@@ -554,27 +501,27 @@ class MultiViewRidge(Incremental, Annotator):
                     own = engine, name, kernel, views, ridges[name], self.center, storage
                     tol = SCORES if self._only_scores else COEFFICIENTS
                     view = fit_view(*own, "auto", self.random_state, columns, weights, tol, some)
-                    full, mean = gaps.completed(view.smoother, targets, weights, self.center)
+                    full, mean = completed(data, view.smoother, targets, weights, self.center)
                     dual = view.coefficients(full)
                     self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
-                    if left.how == "left out":
+                    if left.how == "known":
                         scores = _raised(mean, view.left_out(full, dual, some, part))
                     del view  # its kernel goes before the next one is made
-                if left.how == "left out":
+                if left.how == "known":
                     left.add(share, weights[left.rows] > 0, scores)
                 advance(1)
-        return left
+        return left.end()
 
-    def _fit_by_target(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps, how: str | None) -> _LeftOut:
-        """Every target by its own weights of the views' kernels and its own ridge; see `_fit_exact`."""
-        self._check_by_target(gaps.complete)
-        n, engine = len(Y), replace(exact_engine(self.approximation_), precision="float64")
+    def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
+        """Every target by its own weights of the views' kernels and its own ridge; see `_learn_exact`."""
+        self._check_by_target(data.complete)
+        views, n, engine = data.views, data.n, replace(exact_engine(self.approximation_), precision="float64")
         if choose_storage(engine, n, len(views), 8) != "memory":
             raise UserError(
                 f"weights='per-target' needs exact kernels of {n} rows in memory; take Exact(storage='memory') where they "
                 "fit, or Nystrom()"
             )
-        targets = Y - gaps.frequency(Y) if self.center else Y.astype(np.float64)
+        targets = data.Y - data.frequency if self.center else data.Y.astype(np.float64)
         kernels = {
             view: MultiKernel.of(view, parse(own)) for view, own in per_view("kernel", self.kernel, list(views)).items()
         }
@@ -582,7 +529,7 @@ class MultiViewRidge(Incremental, Annotator):
         placed = {view: own.placed(self.center) for view, own in built.items()}
         matrices = np.stack([operator.dense() for operator in placed.values()])
         weights, ridges = self._search_by_target(matrices, targets)
-        left = _LeftOut(self._held_out(gaps) if how is None else how)
+        left = LeftOut(self._held_out(data) if how is None else how)
         dual, loo = np.empty(targets.shape), np.empty(targets.shape)
         candidates, which = np.unique(weights, axis=0, return_inverse=True)
         for i, own_weights in enumerate(candidates):
@@ -593,7 +540,7 @@ class MultiViewRidge(Incremental, Annotator):
                 columns = own[part]
                 solver = CholeskySolver(A, c) if pairs is None else SpectralSolver(A, c, pairs)
                 dual[:, columns] = solver.solve(targets[:, columns], check=False).value
-                if left.how == "left out":
+                if left.how == "known":
                     unfitted = c * solver.inverse_diagonal() - (1 / n if self.center else 0.0)
                     loo[:, columns] = leave_one_out(targets[:, columns], c * dual[:, columns], unfitted)
         self.expansions_, parts = {}, []
@@ -607,10 +554,7 @@ class MultiViewRidge(Incremental, Annotator):
                 self.expansions_[view] = built[view].expansion({view: views[view]}, operator, own_dual)
         whole = np.sum(parts, axis=0)
         self._tell_by_target(list(views), weights, ridges, np.array([(part * whole).sum(axis=0) for part in parts]))
-        if left.how == "left out":
-            left.begin(np.arange(n))
-            left.add(1.0, np.ones(n, bool), lambda: loo)
-        return left
+        return LeftOut("known", np.arange(n), lambda: [loo]) if left.how == "known" else left
 
     def _search_by_target(self, matrices: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (L, V) and ridges (L,) of the targets, from all samples or some."""
@@ -684,9 +628,7 @@ class MultiViewRidge(Incremental, Annotator):
         """Of every fold's scores by regressions on the others."""
         return pooled([part.of_scores(*self._solve(done.total - part)) for part in done.folds])
 
-    def _learn_from_pass(
-        self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray | None = None
-    ) -> None:
+    def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:
         if not self._decides:
             return
         if self._by_target:
@@ -694,14 +636,14 @@ class MultiViewRidge(Incremental, Annotator):
                 "label sets with weights='per-target' take fits on parts of all samples; take fit, or "
                 "decoder=Scores(label_sets=False)"
             )
-        given = None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
-        gaps, some = LabelGaps.of(None, given, list(views), len(Y)), rows_in_runs(len(Y))
-        rows = np.arange(len(Y)) if some is None else some
-        left = _LeftOut("left out")
-        left.begin(rows[gaps.weights.labels[rows] > 0])
-        self._learn_functions(self._of_pass(done), left, views, Y, gaps)
-        scores = left.scores()
-        self._learn_decoder(None, lambda: [scores()], Y[left.rows], gaps.decided(left.rows, Y.shape[1]))
+        some = rows_in_runs(data.n)
+        rows = np.arange(data.n) if some is None else some
+        left = _Summed("known")
+        left.begin(rows[data.weights.labels[rows] > 0])
+        self._learn_functions(self._of_pass(done), left, data)
+        left.end()
+        if left.scores is not None:
+            self._learn_decoder(None, left.scores, data.Y[left.rows], data.decided(left.rows))
 
     def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Coefficients (rank of the view, L) and offset (L) of all regressions together, from moments."""
@@ -721,29 +663,26 @@ class MultiViewRidge(Incremental, Annotator):
             model._learn_by_target(moments)
             yield SharedFit(*model._solve(moments), [(j, None, None)])
 
-    def _complete_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+    def _complete_labels(self, data: Data) -> Data:
         """Labels of which some are unknown as they are: each fit of a sweep solves for them itself."""
-        return Y
+        return data
 
     def _held_out_fit(
         self,
-        old: Mapping[str, Rows],
+        data: Data,
         new: Mapping[str, Rows],
-        Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
-        gaps: LabelGaps,
     ) -> HeldOut:
         """Fit on some rows and score others.
 
-        old (n, d); new (m, d); Y (n, L)
+        new (m, d)
         """
-        self._check_label_ridges(gaps)
-        left = self._fit_exact(old, Y, gaps, "left out" if needs_loo else "")
-        loo = left.scores()() if needs_loo else None
-        return HeldOut(
-            components, gaps.frequency(Y), self._raw_scores(new), None, loo, Y if loo is None else Y[left.rows]
-        )
+        self._check_label_ridges(data)
+        left = self._learn_exact(data, "known" if needs_loo else "")
+        loo = left.scores()[0] if left.scores else None
+        labels = data.Y if loo is None else data.Y[left.rows]
+        return HeldOut(components, data.frequency, self._raw_scores(new), None, loo, labels)
 
     @property
     def coef_(self) -> np.ndarray:
@@ -821,8 +760,8 @@ class MultiViewRidge(Incremental, Annotator):
         )
         return any(np.ndim(c) for c in own)
 
-    def _check_label_ridges(self, gaps: LabelGaps) -> None:
-        if not gaps.complete and self._ridge_by_label:
+    def _check_label_ridges(self, data: Data) -> None:
+        if not data.complete and self._ridge_by_label:
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:

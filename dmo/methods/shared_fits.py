@@ -19,9 +19,8 @@ from dmo.fit.engine import fit_maps
 from dmo.fit.exact import exact_engine
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
-from dmo.fit.ridge_solves import LabelGaps
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import label_rank, per_view, prepare_views
+from dmo.inputs import Data, label_rank, per_view, prepare_views
 from dmo.inputs.outputs import RealOutputs
 from dmo.inputs.preparation import PreparedRows, learn_preparations, scalable
 from dmo.kernels import Linear, parse, rescaled
@@ -119,7 +118,7 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
     (n, n_labels), rank = labels.shape, label_rank(labels)
-    return {value: _with(model, {"n_components": value})._count_components(n_labels, rank, n) for value in wanted}
+    return {value: _with(model, {"n_components": value})._components(n_labels, rank, n) for value in wanted}
 
 
 _DECODED = ("prepare", "decoder", "intercept", "n_components")
@@ -280,12 +279,13 @@ class ExactFolds(_Folds):
         model, known = clone(self.model), ~np.isnan(labels)
         model.approximation_ = replace(exact_engine(self.model.approximation), storage="memory")
         model._only_scores = True
-        gaps = LabelGaps.of(None if known.all() else known, None, list(old), len(labels))
-        labels = labels if gaps.known is None else np.where(known, labels, 0.0)
+        labels = labels if known.all() else np.where(known, labels, 0.0)
+        data = Data.of(old, labels, known=None if known.all() else known)
         taken = factorizations(self.algebra, self.needs_loo)
         with remembering() as memory:
             model._learn_weights(old, labels)
-            labels = model._complete_labels(old, labels, gaps)
+            data = model._complete_labels(data)
+            labels = data.Y
             components = components_of(model, self.decoders, labels)
             k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
             what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
@@ -296,7 +296,7 @@ class ExactFolds(_Folds):
 
                 def fit(own: Any = own) -> HeldOut:
                     with remembering(taken):
-                        found = own._held_out_fit(old, new, labels, components, self.needs_loo, gaps)
+                        found = own._held_out_fit(data, new, components, self.needs_loo)
                         return replace(found, key=object())  # type: ignore[no-any-return]
 
                 found = memory.get(fit, 8.0 * n_rows * max(k, labels.shape[1]), key)

@@ -20,6 +20,7 @@ from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, lin
 from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_expansions, store_expansions
 from dmo.inputs import (
     POSITIVE,
+    Data,
     Need,
     Prepare,
     Scales,
@@ -29,14 +30,13 @@ from dmo.inputs import (
     check_parameter,
     check_parameters,
     check_row_weights,
-    check_views,
     is_label_sets,
     one_of,
     per_view,
     sample_count,
     warn_of_outputs,
 )
-from dmo.inputs.outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
@@ -210,10 +210,7 @@ class OutputSVR(Annotator):
         UserError
             For parameters, rows or outputs that do not fit together.
         """
-        problem, factors, fitted, (views, Y, weights) = self._pose(X, y, sample_weight)
-        self._solve(problem, factors, fitted, None)
-        self._learn_row_decisions(views, Y, weights)
-        return self
+        return self._fit(X, y, sample_weight)
 
     def path(
         self,
@@ -255,7 +252,10 @@ class OutputSVR(Annotator):
         >>> [model.C for model in models]
         [0.1, 1.0]
         """
-        problem, factors, fitted, _ = self._pose(X, y, sample_weight)
+        check_parameters(self)
+        data = self._read(self._checked(X, reset=True), y, sample_weight)
+        self._learn_rule(data.frequency, data.n_labeled)
+        problem, factors, fitted = self._pose(data)
         models: list[Self] = []
         first: tuple[float, State] | None = None  # the start of the next epsilon's row
         for tube in [self.epsilon] if epsilon is None else epsilon:
@@ -285,30 +285,30 @@ class OutputSVR(Annotator):
         check_parameters(self)
         return replace(problem, loss=loss_named(self.loss, self.epsilon), C=float(self.C))
 
-    def _read(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Outputs as they are learned (n x q), and labels of 0 and 1 (n x L); of two classes q is 1."""
-        self.outputs_, self.decoding_ = None, None
-        labels = _labels_of(y)
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        """Labels of 0 and 1, or real outputs."""
+        n = sample_count(views)
+        self.outputs_, labels = None, _labels_of(y)
+        weights = check_row_weights(sample_weight, n)
         if labels is not None:
-            Y = check_labels(self, labels, n, dtype=np.uint8)
-            return 2.0 * (Y[:, 1:] if self._is_binary else Y) - 1.0, Y
+            return Data.of(views, check_labels(self, labels, n, dtype=np.uint8), weights)
         for name in ("classes_", "label_names_", "label_dtype_"):
             self.__dict__.pop(name, None)
         outputs, flat, names = check_outputs(y, n)
         self.outputs_, self.multilabel_ = RealOutputs.plain(outputs.shape[1], flat), True
         if names is not None:
             self.label_names_ = names
-        return outputs, outputs
+        refuse_for_real(self)
+        return Data.of(views, outputs, weights)
 
-    def _pose(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Problem, Factors, Fitted, tuple[Mapping[str, Rows], np.ndarray, np.ndarray | None]]:
-        check_parameters(self)
-        given = views = check_views(self, X, reset=True)
-        Y, labels = self._read(y, sample_count(views))
-        counts = weights = check_row_weights(sample_weight, len(Y))
-        n_labeled = float(len(Y) if weights is None else weights.sum())
-        self._learn_rule(np.average(labels > 0, axis=0, weights=weights), n_labeled)
+    def _learn(self, data: Data) -> None:
+        self._solve(*self._pose(data), None)
+
+    def _pose(self, data: Data) -> tuple[Problem, Factors, Fitted]:
+        """The problem of the outputs as they are learned, labels as -1 and +1, of two classes one; and its kernel."""
+        views, Y, weights = data.views, data.Y, data.often
+        if self.outputs_ is None:
+            Y = 2.0 * (Y[:, 1:] if self._is_binary else Y) - 1.0
         if weights is not None and not weights.all():
             rows = np.flatnonzero(weights)
             views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
@@ -320,7 +320,7 @@ class OutputSVR(Annotator):
         fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state, weights)
         problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling, weights)
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
-        return self._with_loss(problem), factors, fitted, (given, labels, counts)
+        return self._with_loss(problem), factors, fitted
 
     def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> AdmmFit:
         fit = admm(problem, factors, start, self.tol, self.max_iter)

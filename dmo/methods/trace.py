@@ -14,17 +14,14 @@ from dmo.errors import UserError
 from dmo.graphs.distances import read
 from dmo.inputs import (
     COUNT,
+    Data,
     Need,
     Prepare,
     Scales,
-    check_known_labels,
-    check_label_factor,
-    check_parameters,
     check_row_weights,
-    check_views,
     count_components,
     one_of,
-    only_view,
+    sample_count,
     unused,
 )
 from dmo.labels.label_kernels import LabelKernel
@@ -195,71 +192,58 @@ class TraceEmbedding(DecodingProjection):
         UserError
             For a parameter that the method does not use, and for rows and outputs that do not fit together.
         """
-        check_parameters(self)
+        return self._fit(X, y, sample_weight)
+
+    def _begin(self) -> None:
         entry = METHODS[self.method]
         unused(self, _OPTIONS, entry.parameters)
-        chosen = Options.of(self)
-        views = check_views(self, X, reset=True)
-        _, source = only_view(views)
-        k = count_components(self.n_components, 1, source.shape[0], source.shape[0])
-        weights = check_row_weights(sample_weight, source.shape[0])
-        if weights is not None and entry.family != "global" and self.method not in SCATTERS:
-            known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
-            raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
         if entry.family != "global" and self.method not in SCATTERS:
             check_has_features(self.kernel, f"method {self.method!r}")
-        learn = self._fit_global if entry.family == "global" else self._fit_rows
+
+    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+        entry = METHODS[self.method]
+        if entry.labels and entry.family == "global":
+            kernel = "linear" if self.label_kernel is None else self.label_kernel
+            data = self._read_factor(views, y, sample_weight, kernel)
+        elif entry.labels:
+            data = super()._read(views, y, sample_weight)
+        else:
+            data = Data.of(views, weights=check_row_weights(sample_weight, sample_count(views)), passive=True)
+        if data.often is not None and entry.family != "global" and self.method not in SCATTERS:
+            known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
+            raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
+        return data
+
+    def _learn(self, data: Data) -> None:
+        entry, chosen = METHODS[self.method], Options.of(self)
+        learn = self._learn_global if entry.family == "global" else self._learn_rows
+        k = count_components(self.n_components, 1, data.n, data.n)
         try:
-            learn(entry, chosen, views, y, k, weights)
+            learn(entry, chosen, data, k)
         except TooFewDirections as found:
             if getattr(self, "multilabel_", True):
                 raise
             # classes have one direction less than there are classes, whatever else a method asks of them
-            learn(entry, chosen, views, y, self._fewer("n_components", k, found.rank), weights)
-        return self
+            learn(entry, chosen, data, self._fewer("n_components", k, found.rank))
 
-    def _fit_global(
-        self,
-        entry: CatalogEntry,
-        chosen: Options,
-        views: Mapping[str, Rows],
-        y: Any,
-        k: int,
-        weights: np.ndarray | None,
-    ) -> None:
+    def _learn_global(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
         """The methods that know the samples by their kernel and their labels alone."""
-        view, source = only_view(views)
-        kernel = "linear" if self.label_kernel is None else self.label_kernel
-        labels, known = None, None
-        if entry.labels:
-            labels, known = check_label_factor(self, y, source.shape[0], kernel, weights)
+        (view, source), labels, weights = data.only, data.Y, data.often
+        if data.known is not None:
+            labels = np.where(data.known, labels, data.frequency)
         options = ProjectionOptions(
             self.kernel, self.approximation, self._solver.tol, self._solver.max_iter, self.random_state
         )
         decodes = labels is not None and self._decodes
-        if labels is not None and decodes:
-            given = self._learn_factor(labels, known, y, weights)
         learn = self._learner if decodes else None
-        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights, learn))
-        if labels is not None and decodes:
-            if not hasattr(self, "decoder_"):
-                self._fit_decoder(view, source, labels, weights)
-            self._learn_row_decisions(views, given, weights, known)
+        self._keep(project(MethodTask(entry, chosen), view, source, labels, k, options, weights, learn))
+        if decodes and not hasattr(self, "decoder_"):
+            self._fit_decoder(view, source, labels, weights)
 
-    def _fit_rows(
-        self,
-        entry: CatalogEntry,
-        chosen: Options,
-        views: Mapping[str, Rows],
-        y: Any,
-        k: int,
-        weights: np.ndarray | None,
-    ) -> None:
+    def _learn_rows(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
         """The methods that look at the rows: neighbor graphs, classes of samples (which alone have weights)."""
-        view, source = only_view(views)
-        carried = None
+        (view, source), Y, weights, carried = data.only, data.Y, data.often, None
         if entry.labels:
-            Y, labeled = check_known_labels(self, y, source.shape[0])
             carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
@@ -273,9 +257,9 @@ class TraceEmbedding(DecodingProjection):
             self._learn_direct(solve_direct(problem_of(read(source))[0], k))
         else:
             options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-            self._learn(embed(problem_of, view, source, k, *options, weights=weights))
+            self._keep(embed(problem_of, view, source, k, *options, weights=weights))
             if entry.labels:
-                self._decode_labels(views, Y, y, labeled, weights)
+                self._fit_decoder(view, source, Y, data.weights.labels)
 
     @property
     def _takes_unknown_classes(self) -> bool:

@@ -45,7 +45,7 @@ def suggestions(
     # labeled samples and from those that were suggested before them. Samples that people have answered for are
     # labeled as they said, and not listed again.
     from dmo.decide.out_of_fold import out_of_fold_scores  # these here: `dmo suggest --help` needs no estimators
-    from dmo.fit.ridge_solves import LabelGaps
+    from dmo.inputs import Data
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
@@ -80,8 +80,7 @@ def suggestions(
             rows = np.flatnonzero(labeled)
             own = model._checked(applied.some(rows))
             known = ~unknown[rows] if unknown[rows].any() else None
-            gaps = LabelGaps.of(known, None, list(own), len(rows))
-            scores = model._calibrated(out_of_fold_scores(model, own, Y[rows], gaps=gaps))
+            scores = model._calibrated(out_of_fold_scores(model, Data.of(own, Y[rows], known=known)))
             held = model._shared(model.decoding_.probabilities(scores))
             off = np.where(unknown[rows], 0.0, np.abs(Y[rows] - held))
             rows, off = rows[~looked_at[rows]], off[~looked_at[rows]]
