@@ -46,6 +46,7 @@ from dmo.inputs import (
     check_views,
     check_weights,
     one_of,
+    only_view,
     optional,
 )
 from dmo.inputs import ClassWeight as ClassWeight
@@ -652,7 +653,10 @@ class Estimator(Named, Persistent, Parametrized):
 
     def _checked(self, X: Any, reset: bool = False) -> Mapping[str, Rows]:
         """Views, checked and prepared; with `reset` they are those of a fit."""
-        return check_views(self, X, reset, self._lacks_rows if reset else self._takes_partial_views)
+        views = check_views(self, X, reset, self._lacks_rows if reset else self._takes_partial_views)
+        if self.one_view:
+            only_view(views)
+        return views
 
     def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
         """What the method learns from: without labels the views, and how often their samples count."""

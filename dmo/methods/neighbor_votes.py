@@ -240,6 +240,11 @@ class NeighborVotes(OnBase):
             advance(1)
         return parts, voters
 
+    @property
+    def _decides(self) -> bool:
+        """Always: votes and scores are one ranking by the decoder alone."""
+        return True
+
     def _learn_decoder(
         self,
         decoder: Decoder,

@@ -18,7 +18,7 @@ from dmo.decide.out_of_fold import LeftOut
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Data, Prepare, check_label_factor, check_one_view, check_row_weights, read_some, sample_count
+from dmo.inputs import Data, Prepare, check_label_factor, check_row_weights, read_some, sample_count
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.annotator import Annotator
@@ -80,8 +80,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             Coordinates.
         """
         check_is_fitted(self)
-        view, source = check_one_view(self, X, reset=False)
-        return self.expansion_({view: source})
+        return self.expansion_(self._checked(X))
 
     def fit_transform(self, X: Inputs, y: Outputs | None = None) -> np.ndarray:
         """Learn from samples and return their coordinates.

@@ -157,8 +157,9 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
         how["solver"] = Solver(tol=1e-6)
     wanted = outputs(made(name, KERNEL, **how).fit(X[:n], y), X[n:])
     found = outputs(made(name, "precomputed", **how).fit(_store(K, tmp_path), y), K_new)
-    # iterations of the regression end at a duality gap of 1e-3, wherever within it
-    tolerance = 1e-2 if name.endswith("SVR") else 1e-6
+    # iterations of the regression end at a duality gap of 1e-3, wherever within it; eigenvectors of float32 sums, which a
+    # processor adds in its own order, at a residual of 1e-6 over the gap of their eigenvalues
+    tolerance = 1e-2 if name.endswith("SVR") else 1e-5 if name == "MultiSetCCA" else 1e-6
     np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=tolerance * np.abs(wanted).max())
 
 
