@@ -20,7 +20,6 @@ from .inputs.preparation import Prepare
 from .kernels.multikernel import ProductKernel
 from .labels.proximities import Proximity
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
-from .methods.base import Combine, Graph, MethodOptions, Solver
 from .methods.fasttag import FastTag
 from .methods.filling import impute_views
 from .methods.homogeneity import HomogeneityAnalysis
@@ -32,6 +31,7 @@ from .methods.mope import MOPE
 from .methods.morp import MLSI, MORP
 from .methods.multiset import MultiSetCCA
 from .methods.neighbor_votes import NeighborVotes
+from .methods.options import Combine, Graph, MethodOptions, Solver
 from .methods.propagation import LabelPropagation
 from .methods.ridge import MultiViewRidge
 from .methods.svr import CoupledSVR

@@ -21,9 +21,8 @@ from dmo.blocks import row_blocks, rows
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Views, as_views, check_labels, check_views, preparing, sample_count
+from dmo.inputs import Inputs, Outputs, Views, as_views, check_labels, check_views, preparing, sample_count
 from dmo.inputs.containers import split_columns
-from dmo.methods.base import Inputs, Outputs
 
 __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted_components", "view_importances"]
 

@@ -286,7 +286,7 @@ OTHERS = {
         stores.checkpoints.SHARE stores.checkpoints._SPEED
     """,
     "exit codes, versions and positions": """
-        methods.base._COLUMN methods.base._ROW workflows.program.DAMAGED workflows.program.FAILED
+        methods.lazy_rows._COLUMN methods.lazy_rows._ROW workflows.program.DAMAGED workflows.program.FAILED
         workflows.program.INTERRUPTED workflows.program.TERMINATED workflows.program.WRONG
     """,
     "estimates of memory and of work": """

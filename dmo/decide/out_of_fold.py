@@ -34,12 +34,10 @@ Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class LeftOut:
-    """What a fit says of training samples that it has not seen, or how `Annotator._decide` is to find their scores.
+    """What a fit says of training samples that it has not seen, or how `Annotator._decide` is to find their scores."""
 
-    "known": as `scores` says; "folds": by fits on folds; "part": by one on a part of the samples; "": none are needed; None:
-    by folds for a decoder, else by a part.
-    """
-
+    # "known": as `scores` says; "folds": by fits on folds; "part": by one on a part of the samples; "": none are needed; None:
+    # by folds for a decoder, else by a part
     how: Literal["known", "folds", "part", ""] | None = None
     rows: np.ndarray = field(
         default_factory=lambda: np.zeros(0, np.intp)

@@ -1,7 +1,16 @@
 """Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
 
 from dmo.inputs.containers import ClassWeight, Columns, Inputs, Outputs, RowWeights, Views, as_views
-from dmo.inputs.data import Data, directions, read_complete, read_labels, read_some
+from dmo.inputs.data import (
+    Data,
+    SampleWeights,
+    check_row_weights,
+    check_weights,
+    directions,
+    read_complete,
+    read_labels,
+    read_some,
+)
 from dmo.inputs.needs import (
     CLASS_WEIGHT,
     COUNT,
@@ -46,7 +55,6 @@ from dmo.inputs.preparation import Gaps, Preparation, Prepare, Scales, preparing
 from dmo.inputs.views import (
     SINGLE,
     PreparedViews,
-    check_one_view,
     check_raw_views,
     check_view_names,
     check_views,
@@ -54,4 +62,3 @@ from dmo.inputs.views import (
     prepare_views,
     sample_count,
 )
-from dmo.inputs.weights import SampleWeights, check_row_weights, check_weights

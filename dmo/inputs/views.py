@@ -120,14 +120,6 @@ def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False)
     return _compare(widths, given)
 
 
-def check_one_view(estimator: BaseEstimator, X: Inputs, reset: bool) -> tuple[str, Rows]:
-    """Read the only view of X.
-
-    -> view (n, d)
-    """
-    return only_view(check_views(estimator, X, reset))
-
-
 def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
     """Give the only view of those that `check_views` read.
 

@@ -34,6 +34,8 @@ from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
     Data,
+    Inputs,
+    Outputs,
     Prepare,
     are_many,
     check_partial_labels,
@@ -44,7 +46,9 @@ from dmo.inputs import (
     read_complete,
 )
 from dmo.inputs.outputs import RealOutputs
-from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
+from dmo.methods.base import Estimator
+from dmo.methods.lazy_rows import row_by_row
+from dmo.methods.options import Decoder
 from dmo.metrics import rated, top_label_sets, with_ancestors
 from dmo.parameters import Part
 from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
@@ -122,7 +126,6 @@ class Annotator(Estimator):
     _only_scores = False  # of a fit inside another: nobody will ask for more
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
-    _most_held_out = HELD_OUT_ROWS  # samples that a further fit on a part of them learns from
     outputs_: RealOutputs | None = None
     _by_scores: Any = Scores()  # how scores rank and decide where no decoder does; a Part of those that take such
 
@@ -160,6 +163,11 @@ class Annotator(Estimator):
     def _decides(self) -> bool:
         """Whether label sets, probabilities or what a decoder says are learned."""
         return self._decoder is not None or not self._skips_sets
+
+    @property
+    def _most_held_out(self) -> int:
+        """Samples that a further fit on a part of them learns from, at most."""
+        return HELD_OUT_ROWS
 
     def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
         return read_complete(self, views, y)

@@ -28,9 +28,9 @@ import scipy.linalg
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.fit.functions import Expansion
-from dmo.inputs import COUNT, POSITIVE, Data, Need
+from dmo.inputs import COUNT, POSITIVE, Data, Inputs, Need, Outputs
 from dmo.methods.annotator import OnBase
-from dmo.methods.base import Decoder, Inputs, Outputs
+from dmo.methods.options import Decoder
 from dmo.methods.ridge import MultiViewRidge
 from dmo.parameters import parametrized
 

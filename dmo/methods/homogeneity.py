@@ -29,7 +29,10 @@ from dmo.inputs import (
     POSITIVE,
     SINGLE,
     Data,
+    Inputs,
     Need,
+    Outputs,
+    RowWeights,
     SampleWeights,
     missing_entries,
     per_view,
@@ -41,9 +44,11 @@ from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
 from dmo.lowrank import FeatureMap
-from dmo.methods.base import Estimator, Inputs, Outputs, RowWeights, Solver, row_by_row
+from dmo.methods.base import Estimator
 from dmo.methods.homogeneity_maps import HomogeneityMap, alternating_least_squares, krylov
 from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, RotatedRows
+from dmo.methods.lazy_rows import row_by_row
+from dmo.methods.options import Solver
 from dmo.parameters import Part, parametrized
 from dmo.progress import stage
 from dmo.threads import in_threads

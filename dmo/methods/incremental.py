@@ -15,6 +15,9 @@ from dmo.fit.engine import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.fit.passes import FoldMoments
 from dmo.inputs import (
     Data,
+    Inputs,
+    Outputs,
+    RowWeights,
     check_labels,
     check_parameters,
     check_row_weights,
@@ -24,7 +27,6 @@ from dmo.inputs import (
     sample_count,
 )
 from dmo.inputs.outputs import Targets, read_real
-from dmo.methods.base import Inputs, Outputs, RowWeights
 from dmo.parameters import Part
 from dmo.persistence import with_prefix, without_prefix
 

@@ -12,9 +12,9 @@ import scipy.sparse
 from dmo.blocks import Rows, row_blocks
 from dmo.decide.out_of_fold import LeftOut, learned_columns
 from dmo.fit.view_neighbors import ViewDistances, named_distances
-from dmo.inputs import COUNT, Data, Need, Prepare, Scales
+from dmo.inputs import COUNT, Data, Inputs, Need, Outputs, Prepare, Scales
 from dmo.methods.annotator import Annotator
-from dmo.methods.base import Decoder, Inputs, Outputs
+from dmo.methods.options import Decoder
 from dmo.parameters import parametrized
 
 

@@ -24,10 +24,14 @@ from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
+    ClassWeight,
     Data,
+    Inputs,
     LabelRows,
     Need,
+    Outputs,
     Prepare,
+    RowWeights,
     Scales,
     count_components,
     directions,
@@ -43,7 +47,6 @@ from dmo.linalg.eigen import fix_signs
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.memory import memory
 from dmo.methods.annotator import Annotator, Statistics
-from dmo.methods.base import ClassWeight, Decoder, Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.filling import filled_labels
 from dmo.methods.homogeneity import FactorRows, HomogeneityEmbedding
 from dmo.methods.homogeneity_maps import SharedKrylov, decoder
@@ -57,6 +60,7 @@ from dmo.methods.homogeneity_moments import (
     turned,
 )
 from dmo.methods.incremental import Incremental
+from dmo.methods.options import Decoder, Engine, KernelSpecs, Ridges, Solver
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights

@@ -12,7 +12,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs import Need, Prepare, Scales, at_least, check_parameter, one_of
 from dmo.memory import free_memory
-from dmo.methods.base import Decoder, GivenEngine, KernelSpecs
+from dmo.methods.options import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr import OutputSVR
 from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
 from dmo.parameters import parametrized

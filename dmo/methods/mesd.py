@@ -13,16 +13,18 @@ from dmo.inputs import (
     COUNT,
     FLAG,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
     Scales,
     count_components,
     one_of,
     unused,
 )
-from dmo.methods.base import Decoder, Engine, Graph, Inputs, KernelSpec, MethodOptions, Outputs
 from dmo.methods.catalog import METHODS, parameters
 from dmo.methods.discriminant import DISCRIMINANTS, SCATTERS, duplicated
+from dmo.methods.options import Decoder, Engine, Graph, KernelSpec, MethodOptions
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import check_has_features, embed
 from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem

@@ -23,7 +23,9 @@ from dmo.inputs import (
     NOT_NEGATIVE,
     SHARE,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
     Scales,
     count_components,
@@ -34,19 +36,8 @@ from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.labels.proximities import Combination, Proximity, Scheme, all_pairs, combine, strongest
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
-from dmo.methods.base import (
-    GAUSSIAN,
-    PAIRS_TOO,
-    Combine,
-    Decoder,
-    Graph,
-    Inputs,
-    KernelSpec,
-    MethodOptions,
-    Outputs,
-    Solver,
-)
 from dmo.methods.catalog import METHODS, UNSUPERVISED
+from dmo.methods.options import GAUSSIAN, PAIRS_TOO, Combine, Decoder, Graph, KernelSpec, MethodOptions, Solver
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import Projected, check_has_features
 from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem, mix

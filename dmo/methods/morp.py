@@ -16,8 +16,11 @@ from dmo.inputs import (
     NOT_NEGATIVE,
     SHARE,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
+    RowWeights,
     Scales,
     check_many_labels,
     check_row_weights,
@@ -27,8 +30,8 @@ from dmo.inputs import (
     sample_count,
 )
 from dmo.labels.label_kernels import LabelKernel
-from dmo.methods.base import Decoder, Engine, Inputs, KernelSpec, LinearEngine, Outputs, RowWeights
 from dmo.methods.filling import filled_labels
+from dmo.methods.options import Decoder, Engine, KernelSpec, LinearEngine
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import ProjectionOptions, project
 from dmo.methods.quadratic_forms import Options

@@ -8,13 +8,16 @@ from typing import Literal, Self
 from dmo.fit.engine import choose_engine
 from dmo.inputs import (
     Data,
+    Inputs,
+    Outputs,
     Prepare,
+    RowWeights,
     Scales,
     count_components,
 )
-from dmo.methods.base import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights, Solver
 from dmo.methods.homogeneity import HomogeneityEmbedding
 from dmo.methods.homogeneity_moments import homogeneity
+from dmo.methods.options import Engine, KernelSpecs, Ridges, Solver
 from dmo.parameters import parametrized
 
 

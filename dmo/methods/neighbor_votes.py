@@ -28,13 +28,15 @@ from dmo.fit.functions import KernelDistances
 from dmo.inputs import (
     NOT_NEGATIVE,
     Data,
+    Inputs,
     Need,
+    Outputs,
     prepare_views,
 )
 from dmo.labels.stratification import stratified_folds
 from dmo.memory import Memory, remembered
 from dmo.methods.annotator import OnBase
-from dmo.methods.base import Decoder, Inputs, Outputs
+from dmo.methods.options import Decoder
 from dmo.methods.ridge import MultiViewRidge
 from dmo.metrics import metric_of
 from dmo.parameters import parametrized

@@ -18,11 +18,13 @@ from dmo.decide.out_of_fold import LeftOut
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Data, Prepare, check_label_factor, check_row_weights, read_some, sample_count
+from dmo.inputs import Data, Inputs, Outputs, Prepare, check_label_factor, check_row_weights, read_some, sample_count
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.annotator import Annotator
-from dmo.methods.base import Decoder, Estimator, Inputs, Outputs, row_by_row
+from dmo.methods.base import Estimator
+from dmo.methods.lazy_rows import row_by_row
+from dmo.methods.options import Decoder
 from dmo.methods.projector import Projected
 from dmo.methods.tasks import Learner, decode, discriminants
 from dmo.parameters import Part

@@ -32,7 +32,9 @@ from dmo.inputs import (
     NOT_NEGATIVE,
     POSITIVE,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
     Scales,
     check_parameters,
@@ -43,7 +45,7 @@ from dmo.labels.proximities import Proximity, class_similarities
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.cg import solve_shifted
 from dmo.methods.annotator import Annotator
-from dmo.methods.base import GAUSSIAN, Decoder, Graph, Inputs, Outputs
+from dmo.methods.options import GAUSSIAN, Decoder, Graph
 from dmo.parameters import Part, parametrized
 
 Propagation = Literal["smse1", "smse2", "ml-grf", "ml-lgc"]

@@ -43,9 +43,13 @@ from dmo.inputs import (
     FLAG,
     POSITIVE,
     POSITIVES,
+    ClassWeight,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
+    RowWeights,
     Scales,
     check_parameter,
     one_of,
@@ -61,19 +65,9 @@ from dmo.linalg.smoothers import leave_one_out
 from dmo.linalg.solve import COEFFICIENTS, SCORES, CholeskySolver, SpectralSolver, Spectrum
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.annotator import Annotator, Statistics
-from dmo.methods.base import (
-    ClassWeight,
-    Decoder,
-    Engine,
-    Inputs,
-    KernelSpecs,
-    LabelRidges,
-    Outputs,
-    RowWeights,
-    Weights,
-)
 from dmo.methods.incremental import Incremental
 from dmo.methods.landmark_ridge import landmark_regression
+from dmo.methods.options import Decoder, Engine, KernelSpecs, LabelRidges, Weights
 from dmo.methods.shared_fits import HeldOut, SharedFit
 from dmo.methods.view_weights import (
     PER_TARGET,
@@ -227,7 +221,6 @@ class MultiViewRidge(Incremental, Annotator):
 
     _centers = True
     _lacks_rows = True
-    _most_held_out = PASSED_ROWS
     _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
@@ -282,6 +275,10 @@ class MultiViewRidge(Incremental, Annotator):
             For parameters, views, labels or weights that do not fit together.
         """
         return self._fit(X, y, sample_weight)
+
+    @property
+    def _most_held_out(self) -> int:
+        return PASSED_ROWS
 
     def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
         learned = learns(self.weights) or self._by_target

@@ -21,7 +21,9 @@ from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_e
 from dmo.inputs import (
     POSITIVE,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
     Scales,
     as_views,
@@ -45,7 +47,7 @@ from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
-from dmo.methods.base import Decoder, GivenEngine, Inputs, KernelSpecs, Outputs
+from dmo.methods.options import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr_admm import EPSILON_INSENSITIVE, AdmmFit, Factors, LossName, Problem, State, admm, loss_named
 from dmo.parameters import Part, parametrized
 from dmo.persistence import without_prefix

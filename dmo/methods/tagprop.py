@@ -24,8 +24,8 @@ from scipy.special import expit
 
 from dmo.blocks import Rows
 from dmo.inputs import FLAG, Need, Prepare, Scales, one_of
-from dmo.methods.base import Decoder
 from dmo.methods.jec import DistanceAnnotator
+from dmo.methods.options import Decoder
 from dmo.parameters import parametrized
 
 _EPSILON = 1e-4  # a label that no neighbor carries has this probability: its logarithm stays finite

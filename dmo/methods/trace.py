@@ -15,8 +15,11 @@ from dmo.graphs.distances import read
 from dmo.inputs import (
     COUNT,
     Data,
+    Inputs,
     Need,
+    Outputs,
     Prepare,
+    RowWeights,
     Scales,
     check_row_weights,
     count_components,
@@ -27,19 +30,9 @@ from dmo.inputs import (
 from dmo.labels.label_kernels import LabelKernel
 from dmo.linalg.eigen import TooFewDirections, TracePairs
 from dmo.methods import catalog
-from dmo.methods.base import (
-    AnyEngine,
-    Decoder,
-    Graph,
-    Inputs,
-    KernelSpec,
-    MethodOptions,
-    Outputs,
-    RowWeights,
-    Solver,
-)
 from dmo.methods.catalog import METHODS, CatalogEntry
 from dmo.methods.discriminant import SCATTERS
+from dmo.methods.options import AnyEngine, Decoder, Graph, KernelSpec, MethodOptions, Solver
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import ProjectionOptions, check_has_features, embed, project
 from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem

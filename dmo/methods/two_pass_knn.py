@@ -18,8 +18,8 @@ import numpy as np
 
 from dmo.blocks import Rows
 from dmo.inputs import NOT_NEGATIVE, Need, Prepare, Scales
-from dmo.methods.base import Decoder, Weights
 from dmo.methods.jec import DistanceAnnotator
+from dmo.methods.options import Decoder, Weights
 from dmo.methods.view_weights import view_weights
 from dmo.parameters import parametrized
 

@@ -1,0 +1,151 @@
+"""Methods of rows in memory as methods of dask arrays and of xarray.
+
+Nothing is computed until the result is, chunks of rows stay what they are, and the fitted model is one node of the graph,
+not a part of every task.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import scipy.sparse
+from dask.base import tokenize
+from dask.delayed import delayed
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.errors import UserError
+from dmo.inputs import ClassWeight as ClassWeight
+from dmo.inputs import Inputs as Inputs
+from dmo.inputs import Outputs as Outputs
+from dmo.inputs import RowWeights as RowWeights
+from dmo.inputs import (
+    as_views,
+    check_view_names,
+)
+
+if TYPE_CHECKING:
+    import dask.array as da
+_ROW, _COLUMN = 0, 1
+"""Dimensions of the result; the columns of every view have a further one."""
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def row_by_row(method: Method) -> Method:
+    """Let a method of m rows take dask and xarray too, and return what it is given."""
+    # Its estimator says in `_row_shape(name)` what a row of the result is: its columns (None: a number) by name, and
+    # its type.
+    name = method.__name__
+
+    @functools.wraps(method)
+    def wrapper(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        labeled = _labeled_rows(X)
+        if labeled is not None:
+            check_is_fitted(self)
+            return _labeled(self, name, wrapper(self, _unlabeled(X), *args, **kwargs), *labeled)
+        if not _is_dask(X):
+            return method(self, X, *args, **kwargs)
+        check_is_fitted(self)
+        if kwargs.get("as_names") or len(args) > 1:
+            raise UserError("a dask array holds no names; leave as_names out, and look the columns up in classes_")
+        if args:
+            kwargs |= {"top": args[0]}
+        partial = self._takes_partial_views
+        return _blocks(self, name, check_view_names(self, _arrays(X), partial), kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _is_dask(X: Any) -> bool:
+    """A dask array or DataFrame, or views of which one is."""
+    views = as_views(X)
+    return any(hasattr(part, "__dask_graph__") for part in ([X] if views is None else views.values()))
+
+
+def _arrays(X: Any) -> Any:
+    """dask DataFrames as arrays; their rows stay uncounted."""
+    views = as_views(X)
+    if views is None:
+        return X.to_dask_array() if hasattr(X, "to_dask_array") else X
+    return {name: _arrays(view) if as_views(view) is None else view for name, view in views.items()}
+
+
+def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str, Any]) -> da.Array:
+    """The method on every chunk of rows of the views; those in memory are cut like the others."""
+    import dask.array as da
+
+    chunks = next(view.chunks[0] for view in views.values() if hasattr(view, "__dask_graph__"))
+    parts = []
+    for number, view in enumerate(views.values()):
+        parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
+    columns, dtype = model._row_shape(method, **kwargs)
+    frozen = copy.copy(model)  # a later fit of the model does not change what was asked of this one
+    token = tokenize(model, method, sorted(kwargs.items()), *views.values())
+    node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
+    sparse = method == "predict" and getattr(model, "_predicts_sparse", False)
+    empty = scipy.sparse.csr_array((0, 0), dtype=dtype) if sparse else None
+    out = (_ROW,) if columns is None else (_ROW, _COLUMN)
+    return da.blockwise(
+        _apply,
+        out,
+        node,
+        None,
+        *parts,
+        method=method,
+        names=list(views),
+        options=kwargs,
+        name=f"{method}-{token}",
+        new_axes={} if columns is None else {_COLUMN: len(columns)},
+        dtype=dtype,
+        meta=np.empty((0,) * len(out), dtype) if empty is None else empty,
+        concatenate=False,
+    )
+
+
+def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
+    """A view in these chunks of whole rows; rows that nobody has counted are left in theirs."""
+    import dask.array as da
+
+    if not hasattr(view, "__dask_graph__"):
+        return da.from_array(view, chunks=(chunks, -1))
+    wanted: dict[int, Any] = {} if view.chunks[0] == chunks or np.isnan(chunks).any() else {0: chunks}
+    wanted |= {1: -1} if view.numblocks[1] > 1 else {}
+    return view.rechunk(wanted) if wanted else view
+
+
+def _apply(model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any]) -> Any:
+    """One chunk of rows; a block comes as the list of its chunks of columns, of which there is one."""
+    views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
+    found = getattr(model, method)(views, **options)
+    return found if scipy.sparse.issparse(found) else np.asarray(found)
+
+
+def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
+    """Name of the samples' dimension and the coordinates that belong to samples alone; None where X is not xarray's."""
+    views = as_views(X)
+    first: Any = X if views is None else next((view for view in views.values() if view is not None), None)
+    if not (hasattr(first, "dims") and hasattr(first, "coords")):
+        return None
+    samples = first.dims[0]
+    return samples, {name: part for name, part in first.coords.items() if part.dims == (samples,)}
+
+
+def _unlabeled(X: Any) -> Any:
+    views = as_views(X)
+    return X.data if views is None else {name: getattr(view, "data", view) for name, view in views.items()}
+
+
+def _labeled(model: Any, name: str, values: Any, samples: str, coordinates: dict[str, Any]) -> Any:
+    import xarray as xr  # whoever passes its arrays has it
+
+    if not hasattr(values, "shape"):
+        return values
+    known = dict(coordinates)
+    dims = [samples]
+    if values.ndim == 2:
+        dims.append("component" if name == "transform" else "label")
+        known[dims[1]] = np.asarray(model._row_shape(name)[0])
+    return xr.DataArray(values, dims=dims, coords=known, name=name)
