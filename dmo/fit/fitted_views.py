@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -13,6 +13,8 @@ from dmo.blocks import Rows, Subset, rows
 from dmo.errors import UserError
 from dmo.fit.exact import Exact, FittedKernel, Storage, build, choose_storage, linear_expansions
 from dmo.fit.functions import Expansion, LinearExpansion
+from dmo.fit.moments import label_groups
+from dmo.inputs import Data
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
@@ -31,6 +33,8 @@ from dmo.linalg.solve import (
 )
 from dmo.linalg.tiles import Tiles
 from dmo.memory import compared, memory, remembered
+from dmo.progress import stage
+from dmo.threads import in_threads
 
 SOLVED_ROWS = 2048
 """Rows up to which entries of the inverse are solved for one by one where there is no factor; above, scores of rows that a fit
@@ -306,108 +310,127 @@ FittedView: TypeAlias = KernelView | LinearView | WeightedView
 """One view of the exact engine under its ridge."""
 
 
-def fit_view(
-    engine: Exact,
-    name: str,
-    kernel: MultiKernel,
-    views: Mapping[str, Rows],
-    ridge: float,
-    center: bool,
-    storage: Storage,
-    method: SolveMethod,
-    random_state: int | None,
-    columns: int | None = None,
-    weights: np.ndarray | None = None,
-    tol: float = EXACT,
-    last: np.ndarray | None = None,
-) -> FittedView:
-    """Build a kernel's operator over the rows of its views and factorize it with a ridge, rows `last` after the others.
-
-    views (n, d); weights (n,)
-    """
-    sources = {view: views[view] for view in kernel.kernels}
-    if weights is None or (weights == 1).all():
-        built = build(engine, kernel, sources, ridge, storage, random_state)
-        return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol, last=last)
-    index = np.flatnonzero(weights)
-    if len(index) < len(weights):
-        sources = {view: Subset(source, index) for view, source in sources.items()}
-    built = build(engine, kernel, sources, ridge, storage, random_state, weights[index])
-    last = None if last is None else np.flatnonzero(np.isin(index, last))
-    own = name, built, sources, ridge, center, method, random_state, columns, weights[index]
-    inner = view_of(*own, tol=tol, last=last)
-    assert isinstance(inner, (KernelView, LinearView))
-    return WeightedView(inner, index, weights[index], len(weights), center)
-
-
-def view_of(
-    name: str,
-    built: FittedKernel,
-    sources: Mapping[str, Rows],
-    ridge: float,
-    center: bool,
-    method: SolveMethod,
-    random_state: int | None,
-    columns: int | None = None,
-    weights: np.ndarray | None = None,
-    tol: float = EXACT,
-    last: np.ndarray | None = None,
-) -> FittedView:
-    """Put a built kernel under a ridge.
-
-    sources (n, d); weights (n,)
-    """
-    if built.dtype == np.float64:
-        tol = min(tol, EXACT)
-    if method == "auto" and isinstance(built.operator, Tiles):
-        method, tol = "cg", COEFFICIENTS
-    if compared() is not None and method == "auto":  # a factor serves what comes later too
-        method = "direct"
-    how = partial(_solver, built, ridge, center, method, random_state, columns, weights, tol, last)
-    own, counts = memory(), None if weights is None else weights.tobytes()
-    try:
-        if own is None or built.key is None:
-            operator, solver = how()
-        else:  # settings of one ridge come one after the other
-            rows = None if last is None else last.tobytes()
-            operator, solver = own.latest(how, name, (built.key, ridge, center, method, columns, counts, tol, rows))
-    except UserError as error:
-        raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
-    if isinstance(solver, LinearSmoother):
-        return LinearView(built.kernel, sources, operator.factor, solver)
-    return KernelView(name, built, sources, operator, Smoother(solver, ridge))
-
-
 EIGENPAIRS = 15
 """Float64 Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
 
 
-def _solver(
-    built: FittedKernel,
-    ridge: float,
-    center: bool,
-    method: SolveMethod,
-    random_state: int | None,
-    columns: int | None,
-    weights: np.ndarray | None,
-    tol: float,
-    last: np.ndarray | None,
-) -> tuple[Any, Solver | LinearSmoother]:
-    """The operator, centered where that is wanted, and what solves with it under a ridge."""
-    own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
+@dataclass(frozen=True)
+class Groups:
+    """Views under the exact engine: of every group its kernel, over one or several views, and its ridge."""
 
-    def placed() -> Operator:
-        return built.placed(center, weights)
+    engine: Exact
+    kernels: Mapping[str, MultiKernel]  # by group
+    ridges: Mapping[str, Any]  # by group: c, or (L,): one per label
+    data: Data
+    center: bool
+    random_state: int | None
+    method: SolveMethod = "auto"  # by which systems are solved
+    tol: float = EXACT  # relative residual of their solutions
+    columns: int | None = None  # right-hand sides in all, where that is known
+    last: np.ndarray | None = None  # rows that stand after the others in a factor
 
-    n = built.operator.n
-    size = 8.0 * n * (built.operator.factor.shape[1] if isinstance(built.operator, RowGram) else 1)
-    operator = placed() if built.key is None else remembered(placed, size, lambda _: (built.key, center, counts))
-    if isinstance(operator, RowGram) and small_side_fits(operator.factor):
-        return operator, LinearSmoother(operator.factor, ridge)
-    if own is not None and taken is not None and isinstance(built.operator, Dense):
-        # a factor may be float32 where solutions need not be exact, which takes half the time; eigenpairs may not
-        price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
-        if price < taken and 32.0 * n * n <= own.room:
-            pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (built.key, center, counts, "pairs"))
-            return operator, SpectralSolver(operator, ridge, pairs)
-    return operator, factorize(operator, ridge, method, tol, random_state=random_state, columns=columns, last=last)
+    @cached_property
+    def storage(self) -> Storage:
+        """Where the kernels live."""
+        return choose_storage(self.engine, self.data.n, len(self.kernels))
+
+    def weights(self, name: str) -> np.ndarray:
+        """How often samples count in a group (n)."""
+        return self.data.weights.of_views(list(self.kernels[name].kernels))
+
+    def fitted(self, name: str, n_labels: int = 0) -> Iterator[tuple[slice | np.ndarray, FittedView]]:
+        """A group under each of its ridges, and the labels that have it."""
+        weights, last = self.weights(name), self.last
+        sources = {view: self.data.views[view] for view in self.kernels[name].kernels}
+        index = None if (weights == 1).all() else np.flatnonzero(weights)
+        if index is not None:
+            if len(index) < len(weights):
+                sources = {view: Subset(source, index) for view, source in sources.items()}
+            last = None if last is None else np.flatnonzero(np.isin(index, last))
+        counts, least = None if index is None else weights[index], float(np.min(self.ridges[name]))
+        built = build(self.engine, self.kernels[name], sources, least, self.storage, self.random_state, counts)
+        for ridge, labels in label_groups(self.ridges[name], n_labels):
+            inner = self.under(ridge, name, built, sources, counts, last)
+            if index is None or counts is None:
+                yield labels, inner
+            else:
+                yield labels, WeightedView(inner, index, counts, len(weights), self.center)
+
+    def __getitem__(self, name: str) -> FittedView:
+        return next(self.fitted(name))[1]
+
+    def all(self) -> dict[str, FittedView]:
+        """Every group, those in memory side by side; tiles have threads, or workers, of their own."""
+        with stage("kernels and factors", len(self.kernels)) as advance:
+
+            def fit(name: str) -> FittedView:
+                found = self[name]
+                advance(1)
+                return found
+
+            names = list(self.kernels)
+            found = in_threads(fit, names) if self.storage == "memory" else [fit(name) for name in names]
+        return dict(zip(names, found, strict=True))
+
+    def under(
+        self,
+        ridge: float,
+        name: str,
+        built: FittedKernel,
+        sources: Mapping[str, Rows],
+        weights: np.ndarray | None,
+        last: np.ndarray | None,
+    ) -> KernelView | LinearView:
+        """Put a built kernel of some rows under a ridge.
+
+        sources (n, d); weights (n,)
+        """
+        method, tol = self.method, min(self.tol, EXACT) if built.dtype == np.float64 else self.tol
+        if method == "auto" and isinstance(built.operator, Tiles):
+            method, tol = "cg", COEFFICIENTS
+        if compared() is not None and method == "auto":  # a factor serves what comes later too
+            method = "direct"
+        how = partial(self._solver, ridge, built, method, tol, weights, last)
+        own, counts = memory(), None if weights is None else weights.tobytes()
+        try:
+            if own is None or built.key is None:
+                operator, solver = how()
+            else:  # settings of one ridge come one after the other
+                rows = None if last is None else last.tobytes()
+                given = built.key, ridge, self.center, method, self.columns, counts, tol, rows
+                operator, solver = own.latest(how, name, given)
+        except UserError as error:
+            raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
+        if isinstance(solver, LinearSmoother):
+            return LinearView(built.kernel, sources, operator.factor, solver)
+        return KernelView(name, built, sources, operator, Smoother(solver, ridge))
+
+    def _solver(
+        self,
+        ridge: float,
+        built: FittedKernel,
+        method: SolveMethod,
+        tol: float,
+        weights: np.ndarray | None,
+        last: np.ndarray | None,
+    ) -> tuple[Any, Solver | LinearSmoother]:
+        """The operator, centered where that is wanted, and what solves with it under a ridge."""
+        own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
+
+        def placed() -> Operator:
+            return built.placed(self.center, weights)
+
+        n = built.operator.n
+        size = 8.0 * n * (built.operator.factor.shape[1] if isinstance(built.operator, RowGram) else 1)
+        key = built.key, self.center, counts
+        operator = placed() if built.key is None else remembered(placed, size, lambda _: key)
+        if isinstance(operator, RowGram) and small_side_fits(operator.factor):
+            return operator, LinearSmoother(operator.factor, ridge)
+        if own is not None and taken is not None and isinstance(built.operator, Dense):
+            # a factor may be float32 where solutions need not be exact, which takes half the time; eigenpairs may not
+            price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
+            if price < taken and 32.0 * n * n <= own.room:
+                pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (*key, "pairs"))
+                return operator, SpectralSolver(operator, ridge, pairs)
+        seed, columns = self.random_state, self.columns
+        return operator, factorize(operator, ridge, method, tol, random_state=seed, columns=columns, last=last)

@@ -38,7 +38,7 @@ from dmo.persistence import Persistent, decode, encode, with_prefix, without_pre
 
 
 class Estimator(Named, Persistent, Parametrized):
-    """What every estimator is: a fit of five steps, parameters that are what `_needs` says, errors that begin with its name."""
+    """What every estimator is: a fit of five steps, parameters as `_needs` says, errors that begin with its name."""
 
     # A method says what it reads (`_read`) and what it learns (`_learn`). What is asked of all methods is written once: in
     # `Data`, which a fit reads, in the groups that an engine makes of views, or in `Annotator._decide`.

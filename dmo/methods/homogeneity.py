@@ -17,8 +17,8 @@ from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
-from dmo.fit.exact import choose_storage, exact_engine
-from dmo.fit.fitted_views import FittedView, fit_view
+from dmo.fit.exact import exact_engine
+from dmo.fit.fitted_views import FittedView, Groups
 from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ScoreSums
 from dmo.fit.passes import FeatureRows, passive_moments
@@ -116,38 +116,13 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _takes_partial_views(self) -> bool:
         return not is_product(self.kernel)
 
-    def _fit_views(self, views: Mapping[str, Rows], weights: SampleWeights | None = None) -> dict[str, FittedView]:
-        n = sample_count(views)
-        kernels = self._kernels(list(views))
-        ridges = self._ridges(list(kernels))
-        engine = exact_engine(self._engine)
-        storage = choose_storage(engine, n, len(kernels))
-        method: SolveMethod = "cg" if self._solver.method == "als" else "auto"
+    def _groups(self, data: Data) -> Groups:
+        """The kernels that smooth under their ridges, by the exact engine."""
+        kernels = self._kernels(list(data.views))
+        ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
         # the search asks for what its eigenpairs need; an iteration that does not has to have exact solutions
-        tol = EXACT if self._solver.method == "als" else COEFFICIENTS
-        with stage("kernels and factors", len(kernels)) as advance:
-
-            def fit(name: str) -> FittedView:
-                own = None if weights is None else weights.of_views(list(kernels[name].kernels))
-                found = fit_view(
-                    engine,
-                    name,
-                    kernels[name],
-                    views,
-                    ridges[name],
-                    self.center,
-                    storage,
-                    method,
-                    self.random_state,
-                    weights=own,
-                    tol=tol,
-                )
-                advance(1)
-                return found
-
-            # tiles have threads, or workers, of their own
-            fitted = in_threads(fit, list(kernels)) if storage == "memory" else [fit(name) for name in kernels]
-        return dict(zip(kernels, fitted, strict=True))
+        how: tuple[SolveMethod, float] = ("cg", EXACT) if self._solver.method == "als" else ("auto", COEFFICIENTS)
+        return Groups(engine, kernels, ridges, data, self.center, self.random_state, *how)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
         """The kernels that smooth, by name: one of every view."""

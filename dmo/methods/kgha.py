@@ -16,7 +16,7 @@ from dmo.decide.probabilities import mean_and_deviation
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
 from dmo.fit.exact import Exact
-from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, fit_view
+from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, Groups
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.fit.view_neighbors import ViewDistances, named_distances
@@ -269,15 +269,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _learn_exact(self, data: Data) -> Statistics | None:
         """Learn the space and its decoder; of the left-out scores what standardizes, where they have a closed form."""
-        views, k = data.views, self._count_components(data)
-        Y, weights, counts = data.Y.astype(np.float64), data.weights, data.weights.labels
-        fitted = self._fit_views(views, weights)
-        own = [weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
-        ridge, linear = self._label_ridge(self._ridges(list(fitted))), MultiKernel.of(LABELS, Linear())
-        seed = self.random_state
-        labels = fit_view(
-            Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
-        )
+        k = self._count_components(data)
+        Y, counts, groups = data.Y.astype(np.float64), data.weights.labels, self._groups(data)
+        fitted, own = groups.all(), [groups.weights(name) for name in groups.kernels]
+        alone = Data.of({LABELS: Y}, weights=counts)
+        linear, ridge = {LABELS: MultiKernel.of(LABELS, Linear())}, {LABELS: self._label_ridge(groups.ridges)}
+        labels = Groups(Exact("memory"), linear, ridge, alone, self.center, self.random_state)[LABELS]
         start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
         # without a factor a solve per row is dear
         solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
@@ -364,7 +361,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         new (m, d)
         """
         old, Y = data.views, data.Y
-        views, ridges = self._fit_views(old), self._ridges(list(self._kernels(list(old))))
+        groups = self._groups(data)
+        views, ridges = groups.all(), groups.ridges
         own = self._label_ridge(ridges)
         labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, own)
 

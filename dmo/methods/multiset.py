@@ -115,7 +115,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
         shares = [1.0] * len(views)
         if self.is_exact:
-            fitted = self._fit_views(views, weights)
+            fitted = self._groups(data).all()
             own = [weights.views[view] for view in fitted]
             self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
             return

@@ -32,9 +32,9 @@ from dmo.fit.engine import (
     is_exact,
     low_rank_pass,
 )
-from dmo.fit.exact import Exact, Storage, build, choose_storage, exact_engine, linear_expansions
-from dmo.fit.fitted_views import EIGENPAIRS, fit_view, view_of
-from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
+from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
+from dmo.fit.fitted_views import EIGENPAIRS, Groups
+from dmo.fit.functions import FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
 from dmo.fit.ridge_solves import PartialRidge, completed, ridge
 from dmo.fit.view_neighbors import ViewDistances, named_distances
@@ -124,6 +124,16 @@ class _Summed(LeftOut):
 
             self.scores = added_up
         return self
+
+
+def _side_by_side(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Callable[[], np.ndarray]:
+    """What finds the values of all labels: what does so for all at once, or those of some labels in their places."""
+    if isinstance(parts[0][0], slice):
+        return parts[0][1]  # type: ignore[no-any-return]
+    out = np.empty((len(parts[0][1]), n_labels))
+    for labels, values in parts:
+        out[:, labels] = values
+    return lambda: out
 
 
 def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
@@ -469,45 +479,45 @@ class MultiViewRidge(Incremental, Annotator):
         """From kernels; `how`: see `LeftOut`, None for what decisions need."""
         if self._by_target:
             return self._learn_each_target(data, how)
-        views, n = data.views, data.n
+        n, names = data.n, list(data.views)
         targets = data.Y - data.frequency if self.center else data.Y.astype(np.float64)
-        engine = exact_engine(self.approximation_)
-        kernels = self._kernels(list(views))
-        ridges = self._ridges(list(views), list(kernels))
-        storage = choose_storage(engine, n, len(kernels))
-        left = _Summed(self._held_out(data, takes_folds(n, storage, kernels.values())) if how is None else how)
+        kernels = self._kernels(names)
+        ridges, engine = self._ridges(names, list(kernels)), exact_engine(self.approximation_)
+        groups = Groups(engine, kernels, ridges, data, self.center, self.random_state)
+        left = _Summed(self._held_out(data, takes_folds(n, groups.storage, kernels.values())) if how is None else how)
         whole = how is not None or left.how != "known" or self._by_scores.standardize or self._decoder is not None
-        some = None if whole else some_rows(n, storage == "memory")
+        some = None if whole else some_rows(n, groups.storage == "memory")
         if left.how == "known":
             left.begin(np.arange(n) if some is None else some)
-        columns = targets.shape[1] if data.complete and (some is not None or not left.how) else None
+        counted = data.complete and not self._ridge_by_label and (some is not None or not left.how)
+        columns = targets.shape[1] if counted else None
+        tol = SCORES if self._only_scores else COEFFICIENTS
+        groups = replace(groups, tol=tol, columns=columns, last=some)
         self.expansions_ = {}
-        scores: Callable[[], np.ndarray]
         with stage("kernels and solves", len(kernels)) as advance:
-            for name, kernel in kernels.items():
-                weights, share = data.weights.of_views(list(kernel.kernels)), self._share(name)
-                part = data.weights.share_left_out(list(kernel.kernels))
-                if isinstance(ridges[name], np.ndarray):
-                    rows = some if left.how == "known" else np.zeros(0, np.intp)
-                    found, values = self._fit_by_label(
-                        engine, name, kernel, views, targets, ridges[name], storage, rows
-                    )
-                    self.expansions_ |= found
-                    scores = partial(np.asarray, values)
-                else:
-                    own = engine, name, kernel, views, ridges[name], self.center, storage
-                    tol = SCORES if self._only_scores else COEFFICIENTS
-                    view = fit_view(*own, "auto", self.random_state, columns, weights, tol, some)
-                    full, mean = completed(data, view.smoother, targets, weights, self.center)
-                    dual = view.coefficients(full)
-                    self.expansions_ |= shifted(view.expansions(share * dual), None if mean is None else share * mean)
-                    if left.how == "known":
-                        scores = _raised(mean, view.left_out(full, dual, some, part))
-                    del view  # its kernel goes before the next one is made
-                if left.how == "known":
-                    left.add(share, weights[left.rows] > 0, scores)
+            for name in kernels:
+                self._learn_group(groups, name, targets, left)
                 advance(1)
         return left.end()
+
+    def _learn_group(self, groups: Groups, name: str, targets: np.ndarray, left: _Summed) -> None:
+        """The functions of one kernel under its ridges, and what they say of rows that they have not seen."""
+        views, weights, share = list(groups.kernels[name].kernels), groups.weights(name), self._share(name)
+        part, wanted = groups.data.weights.share_left_out(views), left.how == "known"
+        dual, scores, mean = np.zeros((0, 0)), [], None
+        for labels, view in groups.fitted(name, targets.shape[1]):
+            full, mean = completed(groups.data, view.smoother, targets[:, labels], weights, self.center)
+            own = view.coefficients(full)
+            dual = dual if dual.size else np.empty((len(own), targets.shape[1]))
+            dual[:, labels] = own
+            if wanted:
+                find = view.left_out(full, own, groups.last, part)
+                scores.append((labels, find if isinstance(labels, slice) else find()))  # of one of several factors now
+        # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
+        found = view.expansions(share * dual)
+        self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
+        if wanted:
+            left.add(share, weights[left.rows] > 0, _raised(mean, _side_by_side(scores, targets.shape[1])))
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
         """Every target by its own weights of the views' kernels and its own ridge; see `_learn_exact`."""
@@ -586,33 +596,6 @@ class MultiViewRidge(Incremental, Annotator):
         shares = np.divide(products, length, where=length > 0, out=weights.T.copy())
         self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, shares.T
         self.view_weights_ = dict(zip(views, weights.mean(axis=0).tolist(), strict=True))
-
-    def _fit_by_label(
-        self,
-        engine: Exact,
-        name: str,
-        kernel: MultiKernel,
-        views: Mapping[str, Rows],
-        targets: np.ndarray,
-        ridges: np.ndarray,
-        storage: Storage,
-        some: np.ndarray | None,
-    ) -> tuple[dict[str, Expansion], np.ndarray]:
-        """One kernel, factorized for every ridge in turn; the functions' shares, and left-out values of rows `some`."""
-        groups = label_groups(ridges, targets.shape[1])
-        sources = {view: views[view] for view in kernel.kernels}
-        built = build(engine, kernel, sources, float(ridges.min()), storage, self.random_state)
-        found, left = np.zeros((0, 0)), np.empty((len(targets) if some is None else len(some), targets.shape[1]))
-        for c, columns in groups:
-            view = view_of(name, built, sources, c, self.center, "auto", self.random_state, tol=COEFFICIENTS, last=some)
-            own = targets[:, columns]
-            part = view.coefficients(own)
-            found = found if found.size else np.empty((len(part), targets.shape[1]))
-            found[:, columns] = part
-            if len(left):
-                left[:, columns] = view.left_out(own, part, some, None)()
-        # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
-        return view.expansions(self._share(name) * found), left
 
     def _fit_pass(self, done: LowRankPass) -> None:
         self._learn_by_target(done.total)

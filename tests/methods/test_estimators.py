@@ -50,11 +50,11 @@ from dmo import (
 )
 from dmo.cluster import connect
 from dmo.decoders import Scores
+from dmo.fit.fitted_views import Groups
 from dmo.fit.moments import Moments
 from dmo.inputs import needs_of
 from dmo.kernels import RBF
 from dmo.linalg.linear import InaccurateSolve
-from dmo.methods.ridge import fit_view
 from dmo.methods.view_weights import KernelSearch, MomentSearch
 from dmo.parameters import places
 from dmo.selection import sweep
@@ -992,15 +992,15 @@ def test_a_search_with_weights_per_target_searches_kernels_first(approximation, 
 
 
 def test_a_ridge_holds_the_tiles_of_one_view_at_a_time(client, monkeypatch):
-    made = []
+    made, under = [], Groups.under
 
-    def fitted(*given, **named):
+    def fitted(self, *given):
         assert not any(operator() for operator in made)
-        view = fit_view(*given, **named)
+        view = under(self, *given)
         made.append(weakref.ref(view.built.operator))
         return view
 
-    monkeypatch.setattr("dmo.methods.ridge.fit_view", fitted)
+    monkeypatch.setattr(Groups, "under", fitted)
     with connect(client):
         MultiViewRidge(approximation=Exact("resident", block=20)).fit(VIEWS | {"edge": VIEWS["hue"] ** 2}, LABELS)
     assert len(made) == 3

@@ -47,10 +47,11 @@ from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS
-from dmo.fit.fitted_views import fit_view
+from dmo.fit.fitted_views import Groups
 from dmo.fit.view_neighbors import named_distances
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.hashing import fingerprint
+from dmo.inputs import Data
 from dmo.inputs.views import KeptRows
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.kernels.base import RowKernel
@@ -297,8 +298,8 @@ def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monke
         ("float64", 16.0, 1e-5, 1),
     ):
         with remembering(factorizations):
-            engine, kernel = Exact(precision=precision), MultiKernel.of("a", RBF())
-            fit_view(engine, "a", kernel, X, 0.1, True, "memory", "auto", 0, tol=tol)
+            engine, kernel = Exact("memory", precision), MultiKernel.of("a", RBF())
+            Groups(engine, {"a": kernel}, {"a": 0.1}, Data.of(X), True, 0, tol=tol)["a"]
         assert len(made) == wanted
         made.clear()
 
