@@ -247,7 +247,7 @@ OTHERS = {
         kernels.loops._B8 kernels.loops._B9 kernels.loops._ROUND64 lowrank.meka._LOCAL
         lowrank.meka._SAMPLES lowrank.meka._SHARED lowrank.meka._SMOOTH lowrank.meka._SPAN
         decide.probabilities._SLOPE_PRIOR decide.probabilities._SLOPE decide.probabilities._SMALLEST
-        decide.score_rule._LOWEST methods.spectral.NEIGHBORS methods.tasks._SHRINKAGE
+        decide.score_rule._LOWEST methods.spectral.NEIGHBORS methods.projector._SHRINKAGE
         decide.rules._DAMPING decide.rules._NODES methods.svr_admm._BALANCE methods.svr_admm._REBALANCE
         methods.svr_admm._RELAXATION methods.svr_admm._STEP methods.tagprop.NEIGHBORS methods.tagprop._EPSILON
         decide.probabilities._THRESHOLD_PRIOR

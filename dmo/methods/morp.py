@@ -33,10 +33,9 @@ from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.filling import filled_labels
 from dmo.methods.options import Decoder, Engine, KernelSpec, LinearEngine
 from dmo.methods.projection import DecodingProjection
-from dmo.methods.projector import ProjectionOptions, project
+from dmo.methods.projector import FORMS, Form, FormTask, ProjectionOptions, project
 from dmo.methods.quadratic_forms import Options
 from dmo.methods.ridge import MultiViewRidge
-from dmo.methods.tasks import FORMS, Form, FormTask
 from dmo.parameters import Part, parametrized
 
 
@@ -120,7 +119,7 @@ class MORP(RegularizedProjection):
     form : {"simplified", "regularized", "direct"}, default="simplified"
         Eigenvectors of C and then a ridge regression of them; the paper's regularized problem, which needs a kernel of
         full rank and refuses another; or the direct one, X'CXw = lambda (X'X + ridge I)w. See
-        `dmo.methods.tasks`.
+        `dmo.methods.projector`.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Similarity of the outputs: vectors ("linear", or a kernel or its name), sets, sequences, or with "precomputed" the
         n x n matrix itself as y.

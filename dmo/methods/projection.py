@@ -25,8 +25,7 @@ from dmo.methods.annotator import Annotator
 from dmo.methods.base import Estimator
 from dmo.methods.lazy_rows import row_by_row
 from dmo.methods.options import Decoder
-from dmo.methods.projector import Projected
-from dmo.methods.tasks import Learner, decode, discriminants
+from dmo.methods.projector import Learner, Projected, decode, discriminants
 from dmo.parameters import Part
 
 

@@ -34,9 +34,8 @@ from dmo.methods.catalog import METHODS, CatalogEntry
 from dmo.methods.discriminant import SCATTERS
 from dmo.methods.options import AnyEngine, Decoder, Graph, KernelSpec, MethodOptions, Solver
 from dmo.methods.projection import DecodingProjection
-from dmo.methods.projector import ProjectionOptions, check_has_features, embed, project
+from dmo.methods.projector import MethodTask, ProjectionOptions, check_has_features, embed, project
 from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem
-from dmo.methods.tasks import MethodTask
 from dmo.methods.trace_solvers import solve_direct
 from dmo.parameters import Part, parametrized
 
