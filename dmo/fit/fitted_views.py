@@ -18,7 +18,7 @@ from dmo.inputs import Data
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
-from dmo.linalg.linear import Solver
+from dmo.linalg.linear import LinearSolver
 from dmo.linalg.operators import Centered, Congruent, Dense, Operator
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
 from dmo.linalg.solve import (
@@ -413,7 +413,7 @@ class Groups:
         tol: float,
         weights: np.ndarray | None,
         last: np.ndarray | None,
-    ) -> tuple[Any, Solver | LinearSmoother]:
+    ) -> tuple[Any, LinearSolver | LinearSmoother]:
         """The operator, centered where that is wanted, and what solves with it under a ridge."""
         own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import double, row_blocks
-from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, Sum
+from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, SumOperator
 from dmo.linalg.tall import BlockRows, Factor, gram
 
 _STRIP, _FIRST = 512, 64  # rows at a time; rows that a column which is not constant shows itself in
@@ -465,7 +465,7 @@ def low_rank_factor(A: Operator) -> Factor | None:
     if isinstance(A, Scaled) and A.factor >= 0:
         F = low_rank_factor(A.inner)
         return None if F is None else F.scaled(float(np.sqrt(A.factor)))
-    if isinstance(A, Sum):
+    if isinstance(A, SumOperator):
         F, G = low_rank_factor(A.left), low_rank_factor(A.right)
         return None if F is None or G is None else StackedFactor([F, G])
     return None

@@ -89,7 +89,7 @@ class Solution:
     method: str  # its name
 
 
-class Solver(Protocol):
+class LinearSolver(Protocol):
     """What solves (A + c I) X = B for many B."""
 
     method: str

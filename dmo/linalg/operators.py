@@ -1,7 +1,7 @@
 """Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
 
 `Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank` is F F'.
-`Sum`, `Scaled`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
+`SumOperator`, `Scaled`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
 NumPy blocks (n x k), or rows on the workers that hold the entries; building an operator computes nothing.
 """
 
@@ -147,8 +147,8 @@ class Operator:
             raise UserError(f"operator is {self.n} x {self.n}, the block has shape {B.shape}; pass one row per sample")
         return B if np.issubdtype(B.dtype, np.floating) else B.astype(np.float64)
 
-    def __add__(self, other: Operator) -> Sum:
-        return Sum(self, other) if isinstance(other, Operator) else NotImplemented
+    def __add__(self, other: Operator) -> SumOperator:
+        return SumOperator(self, other) if isinstance(other, Operator) else NotImplemented
 
     def __rmul__(self, factor: float) -> Scaled:
         return Scaled(self, factor) if isinstance(factor, (int, float, np.number)) else NotImplemented
@@ -312,7 +312,7 @@ class LowRank(Operator):
         return F @ F.T
 
 
-class Sum(Operator):
+class SumOperator(Operator):
     """A + B."""
 
     def __init__(self, left: Operator, right: Operator):

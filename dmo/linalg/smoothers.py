@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.linalg.factors import DenseFactor
-from dmo.linalg.linear import FactorSystem, Solver, warn_of_leverage
+from dmo.linalg.linear import FactorSystem, LinearSolver, warn_of_leverage
 from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
 from dmo.memory import free_memory
@@ -30,7 +30,7 @@ class Smoother:
     # and need no solve of their own. Two n x k arrays a block are the memory, of the last five blocks where they are
     # little of what is free, else of the last one.
 
-    solver: Solver  # of K + c I
+    solver: LinearSolver  # of K + c I
     ridge: float  # c > 0
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)

@@ -31,8 +31,8 @@ from dmo.linalg.linear import (
     CheckedSolver,
     FactorSystem,
     IllConditioned,
+    LinearSolver,
     Solution,
-    Solver,
     cholesky_in_place,
     relative_error,
     warn_of_error,
@@ -453,7 +453,7 @@ def factorize(
     random_state: int | None = None,
     columns: int | None = None,
     last: np.ndarray | None = None,
-) -> Solver:
+) -> LinearSolver:
     """Make a solver of (A + ridge I) X = B, to use many times; `last`: rows whose part of the inverse a factor tells."""
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")

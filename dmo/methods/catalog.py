@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dmo.methods import discriminant, spectral
 from dmo.methods.discriminant import DISCRIMINANTS
-from dmo.methods.quadratic_forms import MixedConstraint, Options, Samples, TraceProblem, mix
+from dmo.methods.quadratic_forms import MixedConstraint, Options, TraceProblem, TraceSamples, mix
 from dmo.methods.trace_solvers import row_factor
 
 Family = Literal["global", "unsupervised", "supervised", "semi-supervised"]
@@ -26,7 +26,7 @@ class CatalogEntry:
     title: str  # its name in words
     family: Family  # what it learns from
     source: str  # paper
-    problem: Callable[[Samples, Options], TraceProblem]
+    problem: Callable[[TraceSamples, Options], TraceProblem]
     parameters: tuple[str, ...] = ()  # parameters of the estimator that it uses
     oracle: str = "explicit n x n matrices"  # what it is tested against
     labels: bool = True  # whether it learns from labels
@@ -78,7 +78,7 @@ def _global(
     return CatalogEntry(title, "global", source, problem, parameters, oracle, **more)
 
 
-def mixed(samples: Samples, options: Options) -> TraceProblem:
+def mixed(samples: TraceSamples, options: Options) -> TraceProblem:
     """beta A_sup + (1 - beta) A_un | the same mix of the constraints, that of A_sup alone, or I, beta = mixing."""
     known, index = samples.labeled()
     supervised = _part(options.supervised, known, options).spread(index, samples.n)
@@ -86,7 +86,7 @@ def mixed(samples: Samples, options: Options) -> TraceProblem:
     return mix(supervised, _part(options.unsupervised, samples, options), options.mixing, constraint)
 
 
-def _part(name: str, samples: Samples, options: Options) -> TraceProblem:
+def _part(name: str, samples: TraceSamples, options: Options) -> TraceProblem:
     """The problem of a method as a projection that can be added to another's [MOPE 44, 45]."""
     method = METHODS[name]
     problem = method.problem(replace(samples, center=method.center), options).projection(options.ridge)

@@ -19,36 +19,36 @@ from scipy.sparse import csr_array
 
 from dmo.errors import UserError
 from dmo.graphs import Neighbors, adjacency, laplacian, nearest, neighbors, reconstruction_weights, weigh
-from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem
+from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, TraceSamples
 from dmo.methods.spectral import reach, smooth
 
 PAIRS = 10_000_000
 """Most pairs of samples of one class that are taken where no number of neighbors is given."""
 
 
-def scatter_within(samples: Samples) -> QuadraticForm:
+def scatter_within(samples: TraceSamples) -> QuadraticForm:
     """M - Y Nc^-1 Y'."""
     return QuadraticForm(samples.n, None, samples.Y, np.diag(-1 / samples.sizes), samples.counts)
 
 
-def scatter_between(samples: Samples) -> QuadraticForm:
+def scatter_between(samples: TraceSamples) -> QuadraticForm:
     """Y Nc^-1 Y' - mm'/N."""
     m = samples.counts
     core = np.diag(np.append(1 / samples.sizes, -1 / m.sum()))
     return QuadraticForm(samples.n, None, np.column_stack([samples.Y, m]), core)
 
 
-def fda(samples: Samples, options: Options) -> TraceProblem:
+def fda(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'(Y Nc^-1 Y' - mm'/N)X | X'(M - Y Nc^-1 Y')X + c I."""
     return TraceProblem(scatter_between(samples), scatter_within(samples), options.ridge)
 
 
-def mmc(samples: Samples, options: Options) -> TraceProblem:
+def mmc(samples: TraceSamples, options: Options) -> TraceProblem:
     """S_b - mu S_w | I."""
     return TraceProblem(scatter_between(samples) - scatter_within(samples).times(options.penalty))
 
 
-def lfda(samples: Samples, options: Options) -> TraceProblem:
+def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w = A/n_c in class, W^b = A(1/N - 1/n_c) in class and 1/N outside."""
     n, m, total = samples.n, samples.counts, samples.counts.sum()
     within, between = csr_array((n, n)), csr_array((n, n))
@@ -108,7 +108,7 @@ def _centered_gram(X: Any) -> np.ndarray:
     return (G + G.T) / 2
 
 
-def mfa(samples: Samples, options: Options) -> TraceProblem:
+def mfa(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w: k1 neighbors in class, W^b: the k2 closest pairs (in, out) of every class."""
     n, m = samples.n, samples.counts
     within = csr_array((n, n))
@@ -122,7 +122,7 @@ def mfa(samples: Samples, options: Options) -> TraceProblem:
     )
 
 
-def _closest_pairs(samples: Samples, k: int) -> csr_array:
+def _closest_pairs(samples: TraceSamples, k: int) -> csr_array:
     """How many labels of i have (i, j), j without the label, among their k closest pairs."""
     total = csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
@@ -132,21 +132,21 @@ def _closest_pairs(samples: Samples, k: int) -> csr_array:
     return csr_array(total)
 
 
-def dla(samples: Samples, options: Options) -> TraceProblem:
+def dla(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, A^w: k1 neighbors in class, A^b: k2 outside."""
     W, R = _attracted(samples, options), repelled(samples, reach(options.n_repelled, samples.n))
     L = laplacian(W) - options.repulsion * laplacian(R)
     return TraceProblem(QuadraticForm(samples.n, csr_array(-L)))
 
 
-def _attracted(samples: Samples, options: Options) -> csr_array:
+def _attracted(samples: TraceSamples, options: Options) -> csr_array:
     total = csr_array((samples.n, samples.n))
     for label, graph in in_class(samples, reach(options.n_neighbors, samples.n)):
         total = total + _placed(csr_array(graph + graph.T), np.flatnonzero(samples.Y[:, label]), samples.n)
     return csr_array(total)
 
 
-def repelled(samples: Samples, k: int) -> csr_array:
+def repelled(samples: TraceSamples, k: int) -> csr_array:
     """A + A', A_ij: pairs of duplicates of i and j of which j is among the k samples nearest to i without i's label."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
@@ -156,39 +156,39 @@ def repelled(samples: Samples, k: int) -> csr_array:
     return csr_array(total + total.T)
 
 
-def dne(samples: Samples, options: Options) -> TraceProblem:
+def dne(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'Lap(F)X | I, F = +1, -1 on pairs of neighbors in, between classes; positive eigenvalues are kept."""
     R = _neighbor_graph(samples, options.n_neighbors, options)
     F = _on_pattern(R, samples, 2.0, 1.0)
     return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(F))), positive=True)
 
 
-def olpp_r(samples: Samples, options: Options) -> TraceProblem:
+def olpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'(Lap(W^s) - beta Lap(W^r))X | I, W^s = 1/n_c in class, W^r: neighbors of different classes."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     return TraceProblem(QuadraticForm(samples.n, csr_array(options.repulsion * laplacian(R))) - scatter_within(samples))
 
 
-def sonpp(samples: Samples, options: Options) -> TraceProblem:
+def sonpp(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'(I - S)'(I - S)X | I, S reconstructs every sample from the others of its class."""
     return TraceProblem(QuadraticForm(samples.n, _class_residual(samples, options).tocsr()))
 
 
-def donpp(samples: Samples, options: Options) -> TraceProblem:
+def donpp(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, S as SONPP, A^b: k2 neighbors outside the class."""
     R = repelled(samples, reach(options.n_repelled, samples.n))
     residual = _class_residual(samples, options)
     return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
-def onpp_r(samples: Samples, options: Options) -> TraceProblem:
+def onpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, S as SONPP, W^r as OLPP-R."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     residual = _class_residual(samples, options)
     return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
-def _class_residual(samples: Samples, options: Options) -> csr_array:
+def _class_residual(samples: TraceSamples, options: Options) -> csr_array:
     """-(I - S)'(I - S) of every label on its samples, added up."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own in samples.members():
@@ -232,7 +232,7 @@ def _from_all_others(X: Any, reg: float) -> np.ndarray:
     return W / W.sum(axis=1, keepdims=True)
 
 
-def in_class(samples: Samples, k: int | None) -> Iterator[tuple[int, csr_array]]:
+def in_class(samples: TraceSamples, k: int | None) -> Iterator[tuple[int, csr_array]]:
     """Every label with the directed graph of k neighbors (None: all) among its samples, or of fewer where it has fewer."""
     pairs = float((samples.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
@@ -250,7 +250,7 @@ def in_class(samples: Samples, k: int | None) -> Iterator[tuple[int, csr_array]]
             yield label, graph
 
 
-def _outside(samples: Samples, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
+def _outside(samples: TraceSamples, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
     """Every label, its samples, the others, and the k others (or all) that are nearest to each of its samples."""
     for label, own in samples.members():
         others = np.flatnonzero(samples.Y[:, label] == 0)
@@ -258,11 +258,11 @@ def _outside(samples: Samples, k: int) -> Iterator[tuple[int, np.ndarray, np.nda
             yield label, own, others, nearest(samples.rows[own], samples.rows[others], min(k, len(others)))
 
 
-def _neighbor_graph(samples: Samples, k: int | None, options: Options) -> csr_array:
+def _neighbor_graph(samples: TraceSamples, k: int | None, options: Options) -> csr_array:
     return adjacency(neighbors(samples.rows, reach(k, samples.n), options.metric), options.adjacency)
 
 
-def _on_pattern(R: csr_array, samples: Samples, same: float, all_pairs: float) -> csr_array:
+def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: float) -> csr_array:
     """R o (same YY' - all_pairs mm') on R's pattern alone; the pairs of different classes for (-1, -1)."""
     R = csr_array(R)
     left = np.repeat(np.arange(samples.n), np.diff(R.indptr))
@@ -281,7 +281,7 @@ def _placed(W: csr_array, own: np.ndarray, n: int) -> csr_array:
     return csr_array((W.data, (own[rows], own[columns])), shape=(n, n))
 
 
-DISCRIMINANTS: dict[str, Callable[[Samples, Options], TraceProblem]] = {
+DISCRIMINANTS: dict[str, Callable[[TraceSamples, Options], TraceProblem]] = {
     "fda": fda,
     "lfda": lfda,
     "mfa": mfa,
@@ -300,7 +300,7 @@ SCATTERS = ("fda", "mmc")
 Y, m and n_c alike."""
 
 
-def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> TraceProblem:
+def duplicated(name: str, samples: TraceSamples, options: Options, weighted: bool = False) -> TraceProblem:
     """Pose the problem of a method on duplicates, one per label of a sample: E'A_dup E.
 
     [MOPE 32, 33].
@@ -309,7 +309,7 @@ def duplicated(name: str, samples: Samples, options: Options, weighted: bool = F
     return problem.weighted(1 / samples.counts) if weighted else problem
 
 
-def self_(samples: Samples, options: Options) -> TraceProblem:
+def self_(samples: TraceSamples, options: Options) -> TraceProblem:
     """(1 - beta) S_b^l + beta X'HX | (1 - beta) S_w^l + beta I, the local scatters of LFDA, beta = 1 - mixing."""
     (known, index), n, share = samples.labeled(), samples.n, options.mixing
     local = lfda(known, options).spread(index, n)
@@ -318,14 +318,14 @@ def self_(samples: Samples, options: Options) -> TraceProblem:
     return TraceProblem(A, local.B.times(share), 1 - share)
 
 
-def ssfda(samples: Samples, options: Options) -> TraceProblem:
+def ssfda(samples: TraceSamples, options: Options) -> TraceProblem:
     """S_b^l | S_w^l + b1 X'Lap(W)X + b2 I."""
     (known, index), n = samples.labeled(), samples.n
     B = scatter_within(known).spread(index, n) + smooth(samples.rows, options).times(options.smoothness)
     return TraceProblem(scatter_between(known).spread(index, n), B, options.ridge)
 
 
-def ssmmc(samples: Samples, options: Options) -> TraceProblem:
+def ssmmc(samples: TraceSamples, options: Options) -> TraceProblem:
     """S_b^l - b1 S_w^l - b2 X'Lap(W)X | I."""
     (known, index), n = samples.labeled(), samples.n
     gain = scatter_between(known) - scatter_within(known).times(options.penalty)

@@ -27,7 +27,7 @@ from dmo.methods.discriminant import DISCRIMINANTS, SCATTERS, duplicated
 from dmo.methods.options import Decoder, Engine, Graph, KernelSpec, MethodOptions
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import check_has_features, embed
-from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem
+from dmo.methods.quadratic_forms import NEEDS, Options, TraceProblem, TraceSamples
 from dmo.parameters import Part, parametrized
 
 _OPTIONS = parameters("supervised")
@@ -164,7 +164,7 @@ class MESD(DecodingProjection):
         carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:
-            known, index = Samples(n, rows, carried).labeled()
+            known, index = TraceSamples(n, rows, carried).labeled()
             return duplicated(self.method, known, chosen, self.weighted), index
 
         options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)

@@ -40,7 +40,7 @@ from dmo.methods.catalog import METHODS, UNSUPERVISED
 from dmo.methods.options import GAUSSIAN, PAIRS_TOO, Combine, Decoder, Graph, KernelSpec, MethodOptions, Solver
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import Projected, check_has_features
-from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem, mix
+from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, TraceSamples, mix
 from dmo.methods.trace_solvers import EmbeddingFit, LinearFit, solve_direct, solve_projected
 from dmo.parameters import Part, parametrized
 
@@ -98,7 +98,7 @@ def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | N
     labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
     rows = Y[labeled].astype(np.float64)
     k = int(np.linalg.matrix_rank(rows - rows.mean(axis=0))) if rank is None else rank
-    problem = entry.problem(Samples(len(rows), rows, center=entry.center), Options())
+    problem = entry.problem(TraceSamples(len(rows), rows, center=entry.center), Options())
     found = solve_direct(problem, k).vectors if entry.direct else rows @ solve_projected(problem, rows, k).coefficients
     Z = np.zeros((len(Y), found.shape[1]))
     Z[labeled] = found

@@ -47,7 +47,7 @@ from dmo.kernels.composite import is_pairwise
 from dmo.linalg.eigen import CUTOFF, fix_signs, power_of
 from dmo.linalg.operators import Operator
 from dmo.methods.catalog import CatalogEntry
-from dmo.methods.quadratic_forms import Options, Samples, TraceProblem
+from dmo.methods.quadratic_forms import Options, TraceProblem, TraceSamples
 from dmo.methods.spectral import morp_direct, morp_simplified
 from dmo.methods.trace_solvers import EmbeddingFit, FullRank, fit_moments, fit_operator, solve_projected
 
@@ -58,7 +58,7 @@ Form = Literal["simplified", "regularized", "direct"]
 FORMS = ("simplified", "regularized", "direct")
 
 
-def morp_moments(form: Form, samples: Samples, options: Options, moments: Moments, k: int) -> EmbeddingFit:
+def morp_moments(form: Form, samples: TraceSamples, options: Options, moments: Moments, k: int) -> EmbeddingFit:
     """A form from the moments of groups ROWS (factor rows F of K = F F') and LABELS (the label factor, unscaled)."""
     if form != "regularized":
         problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options)
@@ -81,7 +81,7 @@ def morp_moments(form: Form, samples: Samples, options: Options, moments: Moment
 
 def morp_operator(
     form: Form,
-    samples: Samples,
+    samples: TraceSamples,
     options: Options,
     K: Operator,
     k: int,
@@ -107,7 +107,7 @@ def morp_operator(
     return fit_operator(problem, K, k, tol, max_steps, random_state)
 
 
-def regularized(samples: Samples, options: Options, smoothness: np.ndarray) -> TraceProblem:
+def regularized(samples: TraceSamples, options: Options, smoothness: np.ndarray) -> TraceProblem:
     """The regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
     plain = morp_simplified(samples, options)
     kappa, gamma = plain.A.kernel, options.ridge
@@ -141,16 +141,16 @@ class MethodTask:
         """The smallest ridge that is solved with; infinite where nothing is."""
         return self.options.ridge if "ridge" in self.entry.parameters else np.inf
 
-    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Say what a pass over the rows needs: labels (n, q), a diagonal (n,)."""
         form = self.entry.problem(samples, self.options).A
         return form.factor, form.diagonal
 
-    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
+    def moments(self, samples: TraceSamples, moments: Moments, k: int) -> EmbeddingFit:
         return fit_moments(self.entry.problem(samples, self.options), moments, k, samples.weights)
 
     def operator(
-        self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
+        self, samples: TraceSamples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
         problem = self.entry.problem(samples, self.options).rooted(samples.weights)
         return fit_operator(problem, K, k, tol, max_steps, random_state)
@@ -182,15 +182,15 @@ class FormTask:
             return self
         return replace(self, options=replace(options, ridge=ridge))
 
-    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
         return samples.factor, None  # without mixing for the decoder alone
 
-    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
+    def moments(self, samples: TraceSamples, moments: Moments, k: int) -> EmbeddingFit:
         fit = morp_moments(self.form, samples, self.options, moments, k)
         return fit if self.scaled else fit.unscaled()
 
     def operator(
-        self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
+        self, samples: TraceSamples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
         fit = morp_operator(self.form, samples, self.options, K, k, tol, max_steps, random_state)
         return fit if self.scaled else fit.unscaled()
@@ -242,7 +242,9 @@ Learner: TypeAlias = Callable[[Moments], Decoder | None]
 """`decode` or `discriminants`."""
 
 
-def decode_rows(task: Task, samples: Samples, embedding: np.ndarray, learn: Learner | None = None) -> Decoder | None:
+def decode_rows(
+    task: Task, samples: TraceSamples, embedding: np.ndarray, learn: Learner | None = None
+) -> Decoder | None:
     """Decode the labels from coordinates in memory.
 
     embedding (n, k) -> (k, q) or (q,)
@@ -256,7 +258,7 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray, learn: Lear
 
 
 def solve_moments(
-    task: Task, samples: Samples, moments: Moments, k: int, trace: float | None = None
+    task: Task, samples: TraceSamples, moments: Moments, k: int, trace: float | None = None
 ) -> tuple[EmbeddingFit, np.ndarray, Decoder | None]:
     """Solve a task from moments.
 
@@ -318,7 +320,7 @@ def project(
         some = None if labels is None else labels[index]
         found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
         return replace(found, embedding=None)  # which lacks samples
-    samples = Samples(X.shape[0], None, labels, 1.0, task.center, weights)
+    samples = TraceSamples(X.shape[0], None, labels, 1.0, task.center, weights)
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
     if isinstance(options.approximation, str) and options.approximation == "auto":
@@ -335,7 +337,7 @@ def project(
 
 
 def _by_kernel(
-    task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+    task: Task, view: str, X: Rows, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
     """Through a subspace of linear functions, factor rows of a low-rank kernel, or the n x n kernel."""
     seed = options.random_state
@@ -354,7 +356,7 @@ def _by_kernel(
 
 
 def _by_subspace(
-    task: Task, view: str, X: Rows, samples: Samples, k: int, method: Krylov, random_state: int | None
+    task: Task, view: str, X: Rows, samples: TraceSamples, k: int, method: Krylov, random_state: int | None
 ) -> Projected:
     """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
     rows each time, until the eigenvalues stay."""
@@ -377,7 +379,7 @@ def _by_subspace(
 
 
 def _by_dual(
-    task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+    task: Task, view: str, X: Rows, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
     """Through products with the rows of a linear kernel."""
     built = DualView.build(view, X, task.center, samples.weights)
@@ -387,7 +389,7 @@ def _by_dual(
 
 
 def _by_products(
-    task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+    task: Task, built: ViewOperator, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
     seen = replace(samples, trace=float(built.operator.diagonal().sum()))
     fit = task.operator(seen, built.operator, k, options.tol, options.max_iter, options.random_state)
@@ -400,7 +402,7 @@ def _by_products(
 
 
 def _by_moments(
-    task: Task, columns: ViewColumns, X: Rows, samples: Samples, k: int, learn: Learner | None
+    task: Task, columns: ViewColumns, X: Rows, samples: TraceSamples, k: int, learn: Learner | None
 ) -> Projected:
     labels, diagonal = task.columns(samples)
     if learn is None or samples.labels is None:
@@ -425,7 +427,7 @@ def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
     return replace(moments, widths=widths)
 
 
-def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: Samples, k: int) -> Projected:
+def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: TraceSamples, k: int) -> Projected:
     fit, offset, decoder = solve_moments(task, samples, moments, k, columns.trace)
     return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
 

@@ -80,7 +80,7 @@ NEEDS: dict[str, Need] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class TraceSamples:
     """What is known of n samples.
 
     rows (n, d); labels (n, q); weights (n,)
@@ -166,7 +166,7 @@ class Samples:
             if len(own):
                 yield label, own
 
-    def labeled(self) -> tuple[Samples, np.ndarray]:
+    def labeled(self) -> tuple[TraceSamples, np.ndarray]:
         """Select the samples that have labels."""
         index = np.flatnonzero(self.Y.any(axis=1))
         return replace(self, n=len(index), rows=self.rows[index], labels=self.Y[index]), index

@@ -21,32 +21,32 @@ from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
 from dmo.graphs.edges import check_symmetric
 from dmo.linalg.eigen import power_of
-from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem
+from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, TraceSamples
 
 
-def pca(samples: Samples, options: Options) -> TraceProblem:
+def pca(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'X | I (with a kernel: kernel PCA; without centering: latent semantic indexing)."""
     return TraceProblem(QuadraticForm(samples.n, identity=1.0), center=samples.center)
 
 
-def pls(samples: Samples, options: Options) -> TraceProblem:
+def pls(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'K_Y X | I, K_Y = Y Y' or any label kernel."""
     return TraceProblem(_labels(samples), center=samples.center)
 
 
-def opls(samples: Samples, options: Options) -> TraceProblem:
+def opls(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'Y Y'X | X'X + c I."""
     return _correlated(samples, _labels(samples), options.ridge)
 
 
-def cca(samples: Samples, options: Options) -> TraceProblem:
+def cca(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'Y (Y'Y)^-1 Y'X | X'X + c I; the ridge stands on X alone, and dependent labels take the pseudo-inverse."""
     Y, rooted = samples.factor, samples.rooted(samples.factor)
     form = QuadraticForm(samples.n, factor=Y @ power_of(rooted.T @ rooted, -0.5))
     return _correlated(samples, form, options.ridge)
 
 
-def mddm(samples: Samples, options: Options) -> TraceProblem:
+def mddm(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'H K_Y H X | (1 - s) X'X + s I, s the shrinkage; the paper's mu is 1 - s."""
     s = options.shrinkage
     if s == 1:
@@ -54,13 +54,13 @@ def mddm(samples: Samples, options: Options) -> TraceProblem:
     return TraceProblem(_labels(samples), QuadraticForm(samples.n, identity=1 - s), s, samples.center)
 
 
-def hsic_biased(samples: Samples, options: Options) -> TraceProblem:
+def hsic_biased(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'H K_Y H X / (n - 1)^2 | I: the eigenvalues are estimates HSIC_0."""
     factor = samples.factor / max(samples.size - 1, 1)
     return TraceProblem(QuadraticForm(samples.n, factor=factor), center=samples.center)
 
 
-def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
+def hsic_unbiased(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'Q X | I with the unbiased estimate HSIC_1 = tr(K Q); Q is indefinite and Q1 = 0.
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
@@ -83,10 +83,10 @@ def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
     return TraceProblem(form, center=samples.center)
 
 
-def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Samples, Options], TraceProblem]:
+def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[TraceSamples, Options], TraceProblem]:
     """X'S X | X'X + c I with S = Dv^-1/2 Y W Y' Dv^-1/2 of the hypergraph whose edges are the labels."""
 
-    def problem(samples: Samples, options: Options) -> TraceProblem:
+    def problem(samples: TraceSamples, options: Options) -> TraceProblem:
         Y = samples.Y
         if ((Y != 0) & (Y != 1)).any():
             raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
@@ -103,19 +103,19 @@ def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Sample
     return problem
 
 
-def slvm(samples: Samples, options: Options) -> TraceProblem:
+def slvm(samples: TraceSamples, options: Options) -> TraceProblem:
     """(1 - beta) X X' + beta Y Y' | Z'Z = I, new rows by regression."""
     beta = options.mixing
     form = QuadraticForm(samples.n, factor=np.sqrt(beta) * samples.factor, kernel=1 - beta)
     return TraceProblem(form, None, options.ridge, samples.center, direct=True)
 
 
-def kde(samples: Samples, options: Options) -> TraceProblem:
+def kde(samples: TraceSamples, options: Options) -> TraceProblem:
     """K_Y | Z'Z = I, coordinates scaled by sqrt(eigenvalue): kernel PCA of the outputs, regressed on X."""
     return TraceProblem(_labels(samples), None, options.ridge, samples.center, scaled=True, direct=True)
 
 
-def morp_direct(samples: Samples, options: Options) -> TraceProblem:
+def morp_direct(samples: TraceSamples, options: Options) -> TraceProblem:
     """X'C X | X'X + c I, C = (1 - beta) K + beta (tr K / tr K_Y) K_Y [MORP 6]."""
     beta = options.mixing
     form = QuadraticForm(samples.n, kernel=1 - beta)
@@ -124,17 +124,17 @@ def morp_direct(samples: Samples, options: Options) -> TraceProblem:
     return replace(_correlated(samples, form, options.ridge), scaled=True)
 
 
-def morp_simplified(samples: Samples, options: Options) -> TraceProblem:
+def morp_simplified(samples: TraceSamples, options: Options) -> TraceProblem:
     """Z'CZ | Z'Z = I, coefficients K^-1 Z by ridge c, scaled by sqrt(lambda) [MORP 14 approximated, 15, 16]."""
     return replace(morp_direct(samples, options), B=None, direct=True)
 
 
-def _labels(samples: Samples) -> QuadraticForm:
+def _labels(samples: TraceSamples) -> QuadraticForm:
     """K_Y, centered where the samples are."""
     return QuadraticForm(samples.n, factor=samples.factor)
 
 
-def _correlated(samples: Samples, A: QuadraticForm, ridge: float) -> TraceProblem:
+def _correlated(samples: TraceSamples, A: QuadraticForm, ridge: float) -> TraceProblem:
     """A | X'X + c I."""
     return TraceProblem(A, QuadraticForm(samples.n, identity=1.0), ridge, samples.center)
 
@@ -186,59 +186,59 @@ def smooth(X: Any, options: Options) -> QuadraticForm:
     return QuadraticForm(X.shape[0], laplacian(weight_graph(X, options)))
 
 
-def lpp(samples: Samples, options: Options) -> TraceProblem:
+def lpp(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'Lap(W)X | X'DX + c I."""
     W = weight_graph(samples.rows, options)
     D = QuadraticForm(samples.n, diagonal=degrees(W))
     return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, options.ridge, center=False)
 
 
-def olpp(samples: Samples, options: Options) -> TraceProblem:
+def olpp(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'Lap(W)X | I."""
     return TraceProblem(smooth(samples.rows, options).times(-1.0))
 
 
-def npp(samples: Samples, options: Options) -> TraceProblem:
+def npp(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'(I - S)'(I - S)X | X'X + c I."""
     constraint = QuadraticForm(samples.n, identity=1.0)
     return TraceProblem(residual(samples.rows, options), constraint, options.ridge, center=False)
 
 
-def onpp(samples: Samples, options: Options) -> TraceProblem:
+def onpp(samples: TraceSamples, options: Options) -> TraceProblem:
     """-X'(I - S)'(I - S)X | I."""
     return TraceProblem(residual(samples.rows, options))
 
 
-def usc(samples: Samples, options: Options) -> TraceProblem:
+def usc(samples: TraceSamples, options: Options) -> TraceProblem:
     """-Lap(W) | I on Z itself, without the constant."""
     return _embedding(smooth(samples.rows, options).times(-1.0), constant=True)
 
 
-def eigenmaps(samples: Samples, options: Options) -> TraceProblem:
+def eigenmaps(samples: TraceSamples, options: Options) -> TraceProblem:
     """-Lap(W) | D on Z itself, without the constant."""
     W = weight_graph(samples.rows, options)
     D = QuadraticForm(samples.n, diagonal=degrees(W))
     return _embedding(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, constant=True)
 
 
-def nsc(samples: Samples, options: Options) -> TraceProblem:
+def nsc(samples: TraceSamples, options: Options) -> TraceProblem:
     """D^-1/2 W D^-1/2 | I on Z itself, rows of length 1."""
     W = weight_graph(samples.rows, options)
     return _embedding(QuadraticForm(samples.n, W).weighted(1 / np.sqrt(degrees(W))), unit_rows=True)
 
 
-def lle(samples: Samples, options: Options) -> TraceProblem:
+def lle(samples: TraceSamples, options: Options) -> TraceProblem:
     """-(I - S)'(I - S) | I on Z itself, without the constant."""
     return _embedding(residual(samples.rows, options), constant=True)
 
 
-def mds(samples: Samples, options: Options) -> TraceProblem:
+def mds(samples: TraceSamples, options: Options) -> TraceProblem:
     """-1/2 H D2 H | I on Z itself, columns scaled by sqrt(lambda); of Euclidean distances: Xc Xc'."""
     X = samples.rows.toarray() if scipy.sparse.issparse(samples.rows) else samples.rows
     return _embedding(QuadraticForm(samples.n, factor=X - X.mean(axis=0)), scaled=True)
 
 
-def isomap(samples: Samples, options: Options) -> TraceProblem:
+def isomap(samples: TraceSamples, options: Options) -> TraceProblem:
     """-1/2 H D2 H | I on Z itself with geodesic distances D, columns scaled by sqrt(lambda)."""
     found = neighbors(samples.rows, reach(options.n_neighbors, samples.n), options.metric)
     squared = geodesics(weigh(adjacency(found, options.adjacency), samples.rows, "distance")) ** 2

@@ -57,7 +57,7 @@ _RIDGE = 1.0 / 64  # the smallest 1 / rho to expect, times C
 
 
 @dataclass(frozen=True)
-class Fitted:
+class KernelSystem:
     """A kernel operator over the training rows, and how to use it."""
 
     operator: Operator  # the n x n kernel
@@ -72,7 +72,7 @@ def prepare_kernel(
     C: float,
     random_state: int | None,
     weights: np.ndarray | None = None,
-) -> Fitted:
+) -> KernelSystem:
     """Make the operator of a kernel over the rows of views: the mean of the views' kernels.
 
     views (n, d); weights (n,)
@@ -94,10 +94,10 @@ def prepare_kernel(
     def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
         return KernelFunction({"all": built.expansion(views, built.operator, coefficients, offset)})
 
-    return Fitted(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
+    return KernelSystem(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
 
 
-def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> Fitted:
+def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> KernelSystem:
     """Linear kernels, of rows less their mean: the dual coefficients of a regression with a bias sum to 0, so the bias alone
     sees the difference, and features far from the origin keep their digits."""
     factor = CenteredRows.of(linear_rows(built.kernel, views), center=True)
@@ -106,10 +106,10 @@ def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> Fitted:
         W = factor.t_dot(coefficients)
         return KernelFunction(linear_expansions(built.kernel, views, factor, W, offset))
 
-    return Fitted(RowGram(factor), "auto", function)
+    return KernelSystem(RowGram(factor), "auto", function)
 
 
-def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitted:
+def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> KernelSystem:
     share = 1.0 / len(maps)
     operators = {view: _double(feature_map.operator(views[view])) for view, feature_map in maps.items()}
     total: Operator | None = None
@@ -126,7 +126,7 @@ def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitt
             expansions[view] = FactorExpansion.of(view, feature_map, weights, share * offset)
         return KernelFunction(expansions)
 
-    return Fitted(total, "auto", function)
+    return KernelSystem(total, "auto", function)
 
 
 def _double(operator: Operator) -> Operator:
@@ -306,7 +306,7 @@ class OutputSVR(Annotator):
     def _learn(self, data: Data) -> None:
         self._solve(*self._pose(data), None)
 
-    def _pose(self, data: Data) -> tuple[Problem, Factors, Fitted]:
+    def _pose(self, data: Data) -> tuple[Problem, Factors, KernelSystem]:
         """The problem of the outputs as they are learned, labels as -1 and +1, of two classes one; and its kernel."""
         views, Y, weights = data.views, data.Y, data.often
         if self.outputs_ is None:
@@ -324,7 +324,7 @@ class OutputSVR(Annotator):
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
         return self._with_loss(problem), factors, fitted
 
-    def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> AdmmFit:
+    def _solve(self, problem: Problem, factors: Factors, fitted: KernelSystem, start: State | None) -> AdmmFit:
         fit = admm(problem, factors, start, self.tol, self.max_iter)
         if not fit.converged:
             self._warn(

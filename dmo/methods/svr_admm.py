@@ -35,7 +35,7 @@ import numpy as np
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.linalg.cg import NystromPreconditioner, default_rank, operator_digest
-from dmo.linalg.linear import Solver
+from dmo.linalg.linear import LinearSolver
 from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.solve import SolveMethod, factorize
 from dmo.progress import stage
@@ -169,7 +169,7 @@ class Factors:
     def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
         self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
         self.made = 0
-        self._solvers: dict[float, tuple[Solver, np.ndarray]] = {}
+        self._solvers: dict[float, tuple[LinearSolver, np.ndarray]] = {}
         self._preconditioner: NystromPreconditioner | None = None
 
     @property
@@ -181,7 +181,7 @@ class Factors:
         low_rank = isinstance(self.kernel, LowRank)
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
 
-    def at(self, c: float) -> tuple[Solver, np.ndarray]:
+    def at(self, c: float) -> tuple[LinearSolver, np.ndarray]:
         """Find or make a solver.
 
         -> ones (n, 1)
@@ -209,7 +209,7 @@ class _QuadraticStep:
 
     def __init__(self, problem: Problem, factors: Factors, rho: float):
         self.problem, self.rho = problem, rho
-        self.parts: list[tuple[np.ndarray, float, Solver, np.ndarray]] = []
+        self.parts: list[tuple[np.ndarray, float, LinearSolver, np.ndarray]] = []
         for scale in np.unique(problem.scales[problem.scales > 0]):
             columns = np.flatnonzero(problem.scales == scale)
             self.parts.append((columns, float(scale), *factors.at(1.0 / (rho * float(scale)))))

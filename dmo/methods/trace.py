@@ -35,7 +35,7 @@ from dmo.methods.discriminant import SCATTERS
 from dmo.methods.options import AnyEngine, Decoder, Graph, KernelSpec, MethodOptions, Solver
 from dmo.methods.projection import DecodingProjection
 from dmo.methods.projector import MethodTask, ProjectionOptions, check_has_features, embed, project
-from dmo.methods.quadratic_forms import NEEDS, Options, Samples, TraceProblem
+from dmo.methods.quadratic_forms import NEEDS, Options, TraceProblem, TraceSamples
 from dmo.methods.trace_solvers import solve_direct
 from dmo.parameters import Part, parametrized
 
@@ -240,7 +240,7 @@ class TraceEmbedding(DecodingProjection):
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
             """The problem, and the samples that it is about (None: all)."""
-            samples, index = Samples(rows.shape[0], rows, carried, center=entry.center), None
+            samples, index = TraceSamples(rows.shape[0], rows, carried, center=entry.center), None
             if entry.family == "supervised":
                 samples, index = samples.labeled()
             return entry.problem(samples, chosen), index

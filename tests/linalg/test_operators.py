@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.preprocessing import KernelCenterer
 
 from dmo.linalg.factors import BlockFactor, CenteredRows, DenseFactor, StackedFactor
-from dmo.linalg.operators import Centered, Dense, LowRank, Operator, Sum
+from dmo.linalg.operators import Centered, Dense, LowRank, Operator, SumOperator
 from dmo.linalg.tall import BlockRows
 
 B = np.random.default_rng(7).standard_normal((N, 4))
@@ -176,7 +176,7 @@ def test_shapes_that_are_no_operator_are_refused() -> None:
     with pytest.raises(ValueError, match=r"needs a factor of n rows and r columns, got shape \(83,\)"):
         LowRank(F[:, 0])
     with pytest.raises(ValueError, match="operators of 83 and 3 samples cannot be added; use the same samples"):
-        Sum(Dense(K), Dense(np.eye(3)))
+        SumOperator(Dense(K), Dense(np.eye(3)))
 
 
 def test_arithmetic_with_what_is_no_operator_or_number_is_a_type_error() -> None:

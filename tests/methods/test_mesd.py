@@ -19,7 +19,7 @@ from dmo.fit.functions import FactorExpansion, KernelExpansion
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods import discriminant
 from dmo.methods.discriminant import DISCRIMINANTS, duplicated
-from dmo.methods.quadratic_forms import Options, Samples
+from dmo.methods.quadratic_forms import Options, TraceSamples
 from dmo.methods.trace_solvers import solve_projected
 
 RNG = np.random.default_rng(0)
@@ -151,7 +151,7 @@ CASES += [(name, replace(NEAR, n_neighbors=None)) for name in ("lfda", "sonpp", 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_matrices_are_those_of_real_duplicates(name, options, weighted):
-    given = Samples(N, X, Y)
+    given = TraceSamples(N, X, Y)
     pencil, real = duplicated(name, given, options, weighted), Duplicates(X, Y)
     E = real.E / Y.sum(axis=1) if weighted else real.E
     A, B = real.problem(name, options)

@@ -14,7 +14,7 @@ from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles
 from dmo.methods import trace_solvers
 from dmo.methods.catalog import METHODS as CATALOG
-from dmo.methods.quadratic_forms import Options, QuadraticForm, Samples, TraceProblem
+from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, TraceSamples
 from dmo.methods.trace_solvers import fit_moments, fit_operator
 
 METHODS = {name: entry for name, entry in CATALOG.items() if entry.family == "global"}
@@ -40,7 +40,7 @@ def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
     """Coordinates of the training samples by moments and by operators, and the eigenvalues of both."""
     method = METHODS[name]
     centered = XC if method.center else X
-    samples = Samples(N, None, labels if method.labels else None, float((centered**2).sum()), method.center)
+    samples = TraceSamples(N, None, labels if method.labels else None, float((centered**2).sum()), method.center)
     problem = method.problem(samples, Options(**settings))
     small = fit_moments(problem, moments_of(problem, X), k)
     exact = fit_operator(problem, Dense(centered @ centered.T), k, tol=1e-13)
@@ -56,7 +56,7 @@ def angle(A: np.ndarray, B: np.ndarray) -> float:
 def moments_only(name: str, k: int = K, **settings: float) -> np.ndarray:
     """Coordinates by moments; for covariance constraints without a ridge, where K of rank D has no inverse."""
     method = METHODS[name]
-    problem = method.problem(Samples(N, None, Y, float((XC**2).sum()), method.center), Options(**settings))
+    problem = method.problem(TraceSamples(N, None, Y, float((XC**2).sum()), method.center), Options(**settings))
     return XC @ fit_moments(problem, moments_of(problem, X), k).coefficients
 
 
@@ -124,7 +124,7 @@ def test_mddm_in_both_constraints(shrinkage):
 def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
     """alpha'((1 - s) K K + s K)alpha = I: a share of the constraint that is lost leaves the angles, and changes the scale."""
     operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
-    problem = METHODS["mddm"].problem(Samples(N, None, Y), Options(shrinkage=shrinkage))
+    problem = METHODS["mddm"].problem(TraceSamples(N, None, Y), Options(shrinkage=shrinkage))
     fit = fit_operator(problem, operator, K)
     a = fit.coefficients
     inner = (1 - shrinkage) * kernel @ kernel + shrinkage * kernel
@@ -207,7 +207,7 @@ def test_engines_agree_on_a_kernel_of_full_rank(name):
     method = METHODS[name]
     kernel = H @ KERNEL @ H if method.center else KERNEL
     rows = np.linalg.cholesky(KERNEL + 1e-13 * np.eye(N))
-    problem = method.problem(Samples(N, None, Y, float(np.trace(kernel)), method.center), Options(ridge=0.1))
+    problem = method.problem(TraceSamples(N, None, Y, float(np.trace(kernel)), method.center), Options(ridge=0.1))
     small = fit_moments(problem, moments_of(problem, rows), K)
     operator: Operator = Dense(KERNEL).centered() if method.center else Dense(KERNEL)
     exact = fit_operator(problem, operator, K, tol=1e-13)
@@ -222,7 +222,7 @@ def test_kernel_cca_predicts_its_own_correlations():
     inverse = np.linalg.inv(kernel + ridge * np.eye(N))
     labels = YC @ np.linalg.inv(YC.T @ YC) @ YC.T
     wanted = np.sort(np.linalg.eigvals(inverse @ kernel @ labels).real)[::-1][:K]
-    problem = METHODS["cca"].problem(Samples(N, None, Y), Options(ridge=ridge))
+    problem = METHODS["cca"].problem(TraceSamples(N, None, Y), Options(ridge=ridge))
     fit = fit_operator(problem, Dense(KERNEL).centered(), K)
     np.testing.assert_allclose(fit.values, wanted, rtol=1e-8)
 
@@ -255,13 +255,13 @@ def test_pencil_restarts_and_still_converges():
 
 
 def test_a_ridge_of_zero_is_refused_where_the_kernel_has_no_inverse():
-    problem = METHODS["cca"].problem(Samples(N, None, Y), Options(ridge=0.0))
+    problem = METHODS["cca"].problem(TraceSamples(N, None, Y), Options(ridge=0.0))
     with pytest.raises(ValueError, match="the kernel of 120 samples does not have full rank"):
         fit_operator(problem, Dense(XC @ XC.T), 2)
     with pytest.raises(ValueError, match="hsic-1 needs at least 4 samples"):
-        METHODS["hsic-1"].problem(Samples(3, None, Y[:3]), Options())
+        METHODS["hsic-1"].problem(TraceSamples(3, None, Y[:3]), Options())
     with pytest.raises(ValueError, match="need labels of 0 and 1"):
-        METHODS["hsl-1"].problem(Samples(N, None, Y * 2), Options())
+        METHODS["hsl-1"].problem(TraceSamples(N, None, Y * 2), Options())
 
 
 def test_the_table_names_paper_and_formula():
