@@ -110,17 +110,10 @@ class KernelView(KernelProducts):
         """
         return self.smoother.dual(B)
 
-    def leave_one_out(
-        self,
-        B: np.ndarray,
-        coefficients: np.ndarray,
-        where: np.ndarray | None = None,
-        part: np.ndarray | None = None,
+    def _without(
+        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
     ) -> np.ndarray:
-        """Work out the function's values at training rows, had each of them been left out.
-
-        B, coefficients (n, k); where (m,); part (n,) -> (n, k)
-        """
+        """The function's values at training rows, had each of them been left out: of all, or of rows `where` (m)."""
         c, intercept, part = self.smoother.ridge, self._intercept_leverage(), np.ones(1) if part is None else part
         if where is None and self.smoother.solver.method == "cg" and len(B) <= SOLVED_ROWS:
             where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
@@ -131,11 +124,18 @@ class KernelView(KernelProducts):
         return leave_one_out(B[where], c * coefficients[where], c * np.concatenate(inverse) - intercept, part)
 
     def left_out(
-        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
+        self,
+        B: np.ndarray,
+        coefficients: np.ndarray,
+        where: np.ndarray | None = None,
+        part: np.ndarray | None = None,
     ) -> Callable[[], np.ndarray]:
-        """Make what finds `leave_one_out` later, where there is a factor."""
+        """Make what finds the function's values at training rows, had each been left out; later, where there is a factor.
+
+        B, coefficients (n, k); where (m,); part (n,) -> (n, k)
+        """
         solver, c = self.smoother.solver, self.smoother.ridge
-        later = partial(self.leave_one_out, B, coefficients, where, part)
+        later = partial(self._without, B, coefficients, where, part)
         if not isinstance(solver, CholeskySolver) or (where is not None and not np.array_equal(where, solver.last)):
             found = later()
             return lambda: found
@@ -183,19 +183,14 @@ class LinearView:
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
         return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
 
-    def leave_one_out(
+    def left_out(
         self,
         B: np.ndarray,
         coefficients: np.ndarray,
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
-    ) -> np.ndarray:
-        return self.left_out(B, coefficients, where, part)()
-
-    def left_out(
-        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
     ) -> Callable[[], np.ndarray]:
-        """Make what finds them later."""
+        """Make what finds left-out values."""
         return self.smoother.left_out(B, coefficients, 1.0 if part is None else part, where)
 
 
@@ -271,20 +266,14 @@ class WeightedView:
         """Make the function of new rows."""
         return self.inner.expansions(coefficients)
 
-    def leave_one_out(
+    def left_out(
         self,
         B: np.ndarray,
         coefficients: np.ndarray,
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Work out left-out values at the samples of positive weight; zeros elsewhere."""
-        return self.left_out(B, coefficients, where, part)()
-
-    def left_out(
-        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
     ) -> Callable[[], np.ndarray]:
-        """Make what finds them later."""
+        """Make what finds left-out values."""
         part = None if part is None else part[self.index]
         if where is None:
             inner = self.inner.left_out(self._scaled(B), coefficients, None, part)
