@@ -403,7 +403,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self._kernel_of_all = product_kernel(chosen, self.view_weights_, given.gamma)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
-        return {"all": self._kernel_of_all} if is_product(self.kernel) else HomogeneityEmbedding._kernels(self, views)
+        return {"all": self._kernel_of_all} if is_product(self.kernel) else super()._kernels(views)
 
     def _weights(self, n_views: int) -> list[float]:
         return [self.balance] * n_views + [1.0]
@@ -436,13 +436,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return self._project(views) @ self.decoder_
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = HomogeneityEmbedding._arrays(self)
+        arrays, meta = super()._arrays()
         kept, kept_meta = self._pass_arrays()
         meta |= {"view_weights": self.view_weights_} if is_product(self.kernel) else {}
         return arrays | {"decoder": self.decoder_} | kept, meta | kept_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        HomogeneityEmbedding._restore(self, arrays, meta)
+        super()._restore(arrays, meta)
         self.decoder_ = arrays["decoder"]
         if "view_weights" in meta:
             self.view_weights_ = dict(meta["view_weights"])

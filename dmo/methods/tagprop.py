@@ -250,12 +250,12 @@ class TagProp(DistanceAnnotator):
         return self._predictions(self._around(views, same))
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = DistanceAnnotator._arrays(self)
+        arrays, meta = super()._arrays()
         arrays["weights"] = self.fit_.weights
         if self.fit_.slope is not None:
             arrays |= {"slope": self.fit_.slope, "intercept": self.fit_.intercept}
         return arrays, meta | {"loss": self.fit_.loss}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        DistanceAnnotator._restore(self, arrays, meta)
+        super()._restore(arrays, meta)
         self.fit_ = TagPropFit(arrays["weights"], arrays.get("slope"), arrays.get("intercept"), meta["loss"])

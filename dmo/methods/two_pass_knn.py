@@ -103,7 +103,7 @@ class TwoPassKNN(DistanceAnnotator):
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         self.view_weights_ = view_weights(self.weights, self.distances_, self.labels_)
-        return DistanceAnnotator._learn_neighbors(self, views)
+        return super()._learn_neighbors(views)
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
         weights = np.array([self.view_weights_[view] for view in self.distances_.kernels], np.float32)
@@ -117,9 +117,9 @@ class TwoPassKNN(DistanceAnnotator):
         return scores
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = DistanceAnnotator._arrays(self)
+        arrays, meta = super()._arrays()
         return arrays, meta | {"view_weights": self.view_weights_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        DistanceAnnotator._restore(self, arrays, meta)
+        super()._restore(arrays, meta)
         self.view_weights_ = dict(meta["view_weights"])
