@@ -672,7 +672,7 @@ def read_real(
     if not real:
         return None
     refuse_for_real(estimator)
-    if getattr(estimator, "weights", None) == "tagprop":
+    if getattr(getattr(estimator, "_product", None), "weights", None) == "tagprop":
         raise UserError("weights = 'tagprop' learns from labels, and y has real values; take 'alignment', or give them")
     Y, flat, names = check_outputs(y, n, unknown=True)
     if reset:

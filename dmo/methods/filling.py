@@ -21,6 +21,7 @@ from dmo.blocks import Rows, Subset, dense, presence, rows
 from dmo.errors import UserError
 from dmo.inputs import check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
+from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
 
 _SOME = 256  # samples whose kernel tells its scale
@@ -36,7 +37,7 @@ def filled_labels(
     # The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did
     # best, on yeast and on drawn ratings.
     model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
-    if model.kernel != "product":  # of which the diagonal is 1
+    if not is_product(model.kernel):  # of which the diagonal is 1
         kernels = per_view("kernel", model.kernel, list(views))
         model.set_params(ridge={view: _mean_diagonal(kernels[view], source) for view, source in views.items()})
     full, some = np.where(known, labels, 0.0), known.any(axis=0)

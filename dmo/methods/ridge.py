@@ -58,7 +58,7 @@ from dmo.inputs import (
 )
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear, parse
-from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.linalg.factors import RowGram
 from dmo.linalg.operators import Dense
 from dmo.linalg.smoothers import leave_one_out
@@ -149,10 +149,10 @@ class MultiViewRidge(Incremental, Annotator):
 
     Parameters
     ----------
-    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. "product": exp(-gamma sum_v
-        w_v d_v)
-        of the views' `distances` d_v, each divided by its mean over the training samples.
+    kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. `ProductKernel`, or "product" with
+        the `distances`, `gamma` and `weights` below: exp(-gamma sum_v w_v d_v) of the views' distances d_v, each divided by
+        its mean over the training samples.
     ridge : float, mapping of view to float, or list, default=0.01
         c of every view, above 0. With one combined kernel the ridge is one number. In place of a number an array of
         shape (L,): one per label, where all labels and views of all samples are known; labels of one ridge share its
@@ -173,7 +173,7 @@ class MultiViewRidge(Incremental, Annotator):
         Add the label means to the scores, which `center` took off.
     %(distances)s
     gamma : float, default=2.0
-        Sharpness of kernel "product", above 0.
+        Sharpness of kernel "product", above 0. `ProductKernel` has its own, as of distances and weights.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
         Learned from leave-one-out scores of all training samples, of columns that are filled or scaled, and of kernels in
         tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels. None: the scores do, as `Scores`
@@ -241,7 +241,7 @@ class MultiViewRidge(Incremental, Annotator):
         "class_weight": CLASS_WEIGHT,
     }
 
-    kernel: KernelSpecs | Literal["product"] = "rbf"
+    kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
     _: KW_ONLY
     ridge: LabelRidges = 1e-2
     combine: Literal["predictions", "kernels", "product"] = "predictions"
@@ -290,18 +290,35 @@ class MultiViewRidge(Incremental, Annotator):
     def _most_held_out(self) -> int:
         return PASSED_ROWS
 
+    @property
+    def _product(self) -> ProductKernel:
+        """Distances of the views, their weights and their sharpness: those of the kernel, where it is such an object."""
+        given = self.kernel
+        return given if isinstance(given, ProductKernel) else ProductKernel(self.distances, self.gamma, self.weights)  # type: ignore[arg-type]
+
+    def _begin(self) -> None:
+        if isinstance(self.kernel, ProductKernel):
+            check_parameter("gamma", self.kernel.gamma, POSITIVE)
+            for name, default in (("distances", "auto"), ("gamma", 2.0), ("weights", None)):
+                if (value := getattr(self, name)) is not default and value != default:
+                    raise UserError(
+                        f"{name} = {value!r} beside kernel=ProductKernel(...); give it as that kernel's {name}"
+                    )
+
     def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
-        learned = learns(self.weights) or self._by_target
+        learned = learns(self._product.weights) or self._by_target
         dense = {
             "learning weights": learned,
             "a ridge per label": self._ridge_by_label,
-            "a product of kernels": self.kernel == "product" or self.combine == "product",
+            "a product of kernels": is_product(self.kernel) or self.combine == "product",
         }
         data = read_labels(self, views, y, sample_weight, dense)
         self.__dict__.pop("pass_", None)
         self._check_label_ridges(data)
         if learned and not data.complete:
-            raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
+            raise UserError(
+                f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give them"
+            )
         return data
 
     def _learn(self, data: Data) -> LeftOut:
@@ -309,7 +326,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.approximation_ = self._choose_engine(data.views, data.Y)
         if self.is_exact:
             return self._learn_exact(replace(data, Y=np.asarray(data.Y)))
-        if self.kernel == "product":
+        if is_product(self.kernel):
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         return self._learn_gradients(data) if self._takes_gradients(data) else self._learn_moments(data)
 
@@ -396,16 +413,18 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _regressions(self, names: list[str]) -> list[tuple[Mapping[str, Any], Any, float]]:
         """Of every regression the weights of its views' kernels, its ridge, and its own weight."""
-        if self.combine == "product" or self.kernel == "product":
+        if self.combine == "product" or is_product(self.kernel):
             raise UserError(
                 "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
             )
         if self._by_target:
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
-        if not learns(self.weights):
-            self.view_weights_ = given_weights(self.weights, names)
+        if not learns(self._product.weights):
+            self.view_weights_ = given_weights(self._product.weights, names)
         elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
-            raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
+            raise UserError(
+                f"weights = {self._product.weights!r} are not learned from moments; give numbers, or exact kernels"
+            )
         ridges = self._ridges(names, list(self._kernels(names)))
         if self.combine == "kernels":
             return [(self.view_weights_, next(iter(ridges.values())), 1.0)]
@@ -584,7 +603,7 @@ class MultiViewRidge(Incremental, Annotator):
             self.target_weights_, self.target_ridges_ = found
 
     def _check_by_target(self, complete: bool = True) -> None:
-        if not complete or self.kernel == "product" or self.combine == "product":
+        if not complete or is_product(self.kernel) or self.combine == "product":
             raise UserError(
                 "weights='per-target' takes all labels and views of all samples, each once, and a sum of kernels; give "
                 "them, and combine='kernels'"
@@ -698,28 +717,28 @@ class MultiViewRidge(Incremental, Annotator):
 
     @property
     def _takes_partial_views(self) -> bool:
-        return self.combine == "predictions" and self.kernel != "product" and not self._by_target
+        return self.combine == "predictions" and not is_product(self.kernel) and not self._by_target
 
     @property
     def _by_target(self) -> bool:
         return isinstance(self.weights, str) and self.weights == PER_TARGET
 
     def _share(self, regression: str) -> float:
-        return self.view_weights_[regression] if self.combine == "predictions" and self.kernel != "product" else 1.0
+        return self.view_weights_[regression] if self.combine == "predictions" and not is_product(self.kernel) else 1.0
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """The distances and the weights of the views, for `_kernels`."""
-        self._distances = named_distances(self.distances, views)
-        if learns(self.weights):
+        self._distances = named_distances(self._product.distances, views)
+        if learns(self._product.weights):
             near = ViewDistances.fit(self._distances, views, self.random_state)
-            self.view_weights_ = view_weights(self.weights, near, Y)
+            self.view_weights_ = view_weights(self._product.weights, near, Y)
         else:
-            self.view_weights_ = given_weights(None if self._by_target else self.weights, list(views))
+            self.view_weights_ = given_weights(None if self._by_target else self._product.weights, list(views))
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""
-        if self.kernel == "product":
-            return {"all": product_kernel(self._distances, self.view_weights_, self.gamma)}
+        if is_product(self.kernel):
+            return {"all": product_kernel(self._distances, self.view_weights_, self._product.gamma)}
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
         if self.combine == "predictions":
             return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
@@ -746,7 +765,7 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
         """Of every regression a number, or an array of one per label."""
-        if regressions == views and self.kernel != "product":
+        if regressions == views and not is_product(self.kernel):
             found = per_view("ridge", self.ridge, views, POSITIVES)
         elif isinstance(self.ridge, (Mapping, list, tuple)):
             raise UserError(f"one combined kernel takes one ridge, got {self.ridge!r}; pass a number")

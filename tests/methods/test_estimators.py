@@ -1004,3 +1004,30 @@ def test_a_ridge_holds_the_tiles_of_one_view_at_a_time(client, monkeypatch):
     with connect(client):
         MultiViewRidge(approximation=Exact("resident", block=20)).fit(VIEWS | {"edge": VIEWS["hue"] ** 2}, LABELS)
     assert len(made) == 3
+
+
+def test_a_product_kernel_as_an_object_is_that_of_its_name(tmp_path):
+    views = {"hue": np.abs(VIEWS["hue"]), "edge": np.abs(VIEWS["hue"][:, ::-1]) ** 2}
+    named = MultiViewRidge("product", distances="chi2", gamma=1.5, weights="tagprop").fit(views, LABELS)
+    model = (
+        MultiViewRidge(dmo.ProductKernel("chi2", weights="tagprop")).set_params(kernel__gamma=1.5).fit(views, LABELS)
+    )
+    assert model.view_weights_ == named.view_weights_
+    np.testing.assert_array_equal(model.predict_proba(views), named.predict_proba(views))
+    model.save(str(tmp_path / "model.zarr"))
+    loaded = dmo.load(str(tmp_path / "model.zarr"))
+    assert loaded.kernel == model.kernel
+    np.testing.assert_array_equal(loaded.decision_function(views), model.decision_function(views))
+    with pytest.raises(
+        dmo.UserError, match=r"MultiViewRidge: gamma = 3.0 beside kernel=ProductKernel\(...\); give it as that"
+    ):
+        MultiViewRidge(dmo.ProductKernel(), gamma=3.0).fit(views, LABELS)
+    assert model.set_params(kernel=dmo.ProductKernel(gamma=3.0)).fit(views, LABELS).is_exact  # the cure
+    with pytest.raises(dmo.UserError, match=r"gamma = -1\.0; needs a positive number"):
+        MultiViewRidge(dmo.ProductKernel(gamma=-1.0)).fit(views, LABELS)
+
+
+@pytest.mark.parametrize("model", [KGHA, MultiViewRidge])
+def test_weights_learned_from_labels_are_refused_for_numbers(model):
+    with pytest.raises(dmo.UserError, match="weights = 'tagprop' learns from labels, and y has real values"):
+        model(dmo.ProductKernel(weights="tagprop")).fit(VIEWS, VIEWS["hue"][:, :2])
