@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
+from dmo.cli.commands import Features, Model, Overwrite, Split
 from dmo.cli.evaluate import percent
-from dmo.cli.options import Features, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
@@ -38,7 +38,7 @@ def suggest(
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
     with session() as run:
         applied = open_suggested(model, features, split)
-        found = suggestions(applied, count, kinds, workflows.answers.kept_answers(model))
+        found = suggestions(applied, count, kinds, workflows.suggest.kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.suffix == ".csv" else as_label_studio(found, prefix, model)
             write_csv(out, text, overwrite)
@@ -75,7 +75,7 @@ def update_command(
     """
     free(out, overwrite, "model")
     applied = open_applied(model, features, ALL, ALL, SCORES)
-    from dmo.workflows.answers import names_of, one_answer_each, read_answers, update
+    from dmo.workflows.suggest import names_of, one_answer_each, read_answers, update
 
     known = names_of(applied)
     given = one_answer_each(answer for path in answers for answer in read_answers(path, known).items())

@@ -15,11 +15,9 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import SINGLE, dense, rows
-from dmo.datasets.samples import Samples
-from dmo.datasets.text import Vocabulary
+from dmo.datasets.samples import Samples, Vocabulary
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
-from dmo.formats.delimited import open_csv, read_names
 from dmo.formats.files import DataError, check_memory, existing, sha256, suffix
 from dmo.formats.frames import (
     CLASS_NAMES,
@@ -35,6 +33,7 @@ from dmo.formats.frames import (
 )
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
+from dmo.formats.text import open_csv, read_names
 from dmo.labels.stratification import stratified_folds
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance

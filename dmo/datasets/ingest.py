@@ -22,9 +22,9 @@ from dmo.datasets.samples import Samples
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
-from dmo.formats.delimited import read_names
 from dmo.formats.files import COMPRESSED, DataError, sha256, suffix
 from dmo.formats.tables import Table, open_rows, open_table
+from dmo.formats.text import read_names
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 

@@ -15,11 +15,10 @@ from dmo.blocks import Rows, dense, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.delimited import open_csv
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, suffix
 from dmo.formats.frames import TRUTH
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
-from dmo.formats.svmlight import label_ids, open_svmlight
+from dmo.formats.text import label_ids, open_csv, open_svmlight
 from dmo.progress import stage
 
 T = TypeVar("T")

@@ -59,14 +59,13 @@ class AppliedModel:
         """Digests of what rows of these samples are made from."""
         return {name: fingerprint(view) for name, view in self.views.items()} | {"the model": self.contents}
 
-    def some(self, rows: slice | np.ndarray) -> dict[str, Rows]:
+    def some(self, rows: slice | np.ndarray) -> dict[str, Subset]:
         """The views of some of the samples."""
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
 
     def keep(self, rows: np.ndarray) -> AppliedModel:
         """The same model with some of the samples."""
-        views = {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
-        return replace(self, views=views, index=self.index[rows])
+        return replace(self, views=self.some(rows), index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         """Label scores, or real values (m x L), of some of the samples."""

@@ -17,8 +17,7 @@ from dmo.blocks import row_blocks
 from dmo.demo.digits import DIGITS, digit_image
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
-from dmo.features.images import UnreadableImage, find_images, read_image
-from dmo.features.listing import Listing
+from dmo.features.images import Listing, UnreadableImage, find_images, read_image
 from dmo.hashing import digest
 from dmo.stores.models import read_with_contents
 from dmo.workflows.apply import (

@@ -22,11 +22,10 @@ from dmo import stores
 from dmo.blocks import rows
 from dmo.datasets import Samples, open_npz, open_table
 from dmo.datasets.files import documents
-from dmo.datasets.text import Vocabulary
+from dmo.datasets.samples import Vocabulary
 from dmo.errors import UserError
 from dmo.features.extraction import Extractor
-from dmo.features.images import need_library
-from dmo.features.listing import NAMES
+from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
 from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vectors
 from dmo.formats.tables import SVMLIGHT

@@ -18,10 +18,9 @@ from dmo.metrics import annotation_scores, regression_scores, top_label_sets
 from dmo.selection import sweep
 from dmo.workflows.apply import AppliedModel
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
-from dmo.workflows.fitting import Training
+from dmo.workflows.fitting import Training, learning_curve
 from dmo.workflows.report_figures import learning_figures, sweep_figures
 from dmo.workflows.report_page import annotation_measures, paired_differences, read_sweep, target_measures
-from dmo.workflows.tuning import learning_curve
 
 
 def cells(page, caption):
