@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Subset, dense, rows
-from dmo.datasets.cards import Card, File, Files, ViewCard, by_split, read_card
-from dmo.datasets.files import ALL, check_known, ingest_files, read_description
+from dmo.datasets.cards import ALL, Card, File, Files, ViewCard, by_split, read_card
+from dmo.datasets.files import check_known, ingest_files, read_description
 from dmo.datasets.samples import Samples
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list

@@ -75,11 +75,10 @@ class Extractor:
         dict of str to ViewSpec
             By view.
         """
+        views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
-            view: stores.ViewSpec(
-                self.recipe.dimension(view, self.vocabularies), histogram=self.recipe.descriptor(view).histogram
-            )
-            for view in self.recipe.views
+            view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)
+            for view, histogram in views.items()
         }
 
     def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

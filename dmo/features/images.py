@@ -35,6 +35,9 @@ MAX_PIXELS = 80_000_000
 LONGEST, LARGEST = 65_535, 1 << 30
 """Pixels of a side, and bytes of a file, above which it is not read: no camera makes such, and JPEG ends there."""
 CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
+NAMES = ("file", "image", "picture", "path", "sample")
+"""What the first column of a file of labels is called."""
+FOLDERS = "folders"
 
 
 class UnreadableImage(UserError):
@@ -232,10 +235,6 @@ def need_library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ImportError(CURE) from None
-
-
-NAMES = ("file", "image", "picture", "path", "sample")
-FOLDERS = "folders"
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,15 +106,15 @@ def _view_cells(spec: Any) -> list[str]:
 
 def questions(views: Mapping[str, Any]) -> list[str]:
     """What is asked where no labels were named, and an archive of a view holds a vector beside it."""
-    found = []
+    found: list[str] = []
     for view, files in views.items():
         for spec in files.values() if isinstance(files, Mapping) else [files]:
             path, _, array = str(spec).partition("::") if isinstance(spec, str | Path) else ("", "", "")
-            for name in _vectors(path):
-                if name != array:
-                    found.append(
-                        f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
-                    )
+            found += [
+                f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
+                for name in _vectors(path)
+                if name != array
+            ]
     return list(dict.fromkeys(found))
 
 
