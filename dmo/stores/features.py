@@ -638,16 +638,10 @@ def _small_arrays(
         # whole blocks, some for a chunk: a worker reads the labels of its rows
         rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
         small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
-    n_labels = small["labels"].shape[1] if small else None
-    for name, array, given, length in (
-        ("label_names", "label", label_names, n_labels),
-        ("sample_ids", "sample", sample_ids, n),
-        ("split", "split", split, n),
-    ):
-        if given is not None:
-            dimension = "label" if array == "label" else "sample"
-            small[array] = _writer.strings(folder, array, _writer.check_strings(name, given, length), dimension)
-    return small
+    if label_names is not None:
+        names = _writer.check_strings("label_names", label_names, None if labels is None else labels.shape[1])
+        small["label"] = _writer.strings(folder, "label", names, "label")
+    return small | _writer.of_samples(folder, n, sample_ids, split)
 
 
 def _check_views(views: Mapping[str, ViewSpec]) -> None:

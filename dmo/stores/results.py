@@ -92,12 +92,7 @@ def create_results(
     names = None if isinstance(columns, int | np.integer) else [str(column) for column in columns]
     if names is not None:
         small["column"] = _writer.strings(folder, "column", names, "column")
-    if sample_ids is not None:
-        small["sample"] = _writer.strings(
-            folder, "sample", _writer.check_strings("sample_ids", sample_ids, n), "sample"
-        )
-    if split is not None:
-        small["split"] = _writer.strings(folder, "split", _writer.check_strings("split", split, n), "sample")
+    small |= _writer.of_samples(folder, n, sample_ids, split)
     configuration = {
         "n": n,
         "columns": _writer.check_count("columns", columns if names is None else len(names)),
