@@ -80,10 +80,9 @@ ESTIMATORS = {
     **{"embedding": "TraceEmbedding", "mope": "MOPE", "mesd": "MESD", "homogeneityanalysis": "HomogeneityAnalysis"},
 }
 """Names for the shell: that of the class in lower case, but for two long ones."""
-TUNED = (
-    *("ridge", "kgha", "morp", "mlsi", "mope", "mesd", "embedding", "lltsvr", "coupledsvr"),
-    *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
-)
+TUNED = [
+    name for name in ESTIMATORS if name not in ("multisetcca", "homogeneityanalysis")
+]  # which learn from no labels
 
 
 def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:

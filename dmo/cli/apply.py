@@ -22,7 +22,6 @@ from dmo.workflows.apply import (
     ALL,
     OTHER_CSV,
     SCORES,
-    Columns,
     as_csv,
     chances,
     check_chances,
@@ -155,7 +154,7 @@ def annotate(
                 found = rows_of(applied, row)
             else:
                 found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
-            columns = Columns(names, found) if real or (scores and text) else None
+            columns = (names, found) if real or (scores and text) else None
             if real:
                 words: list[list[str]] = [[] for _ in found]
             elif scores and csv is None:
@@ -164,7 +163,7 @@ def annotate(
                 words = label_words(rows_of(applied, numbers) if scores else found, names)
             if proba:
                 chance = rows_of(applied, lambda views: np.asarray(applied.model.predict_proba(views)), "probabilities")
-                columns = Columns(chances(names), chance)
+                columns = chances(names), chance
             record["examples"] = dict(zip(applied.ids[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
                 write_csv(Path(csv), as_csv(applied.ids, words, "\r\n", columns), overwrite)

@@ -194,7 +194,7 @@ Labels = Annotated[
 OF_TABLE = {"labels": Labels, "label_columns": LabelColumns, "id": Id, "test_share": TestShare, "text": Text}
 """Options of what reads a table or a folder."""
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes and estimated seconds; write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes; write nothing.")]
 Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]
 Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the store, or 'all'.")]
 Block = Annotated[

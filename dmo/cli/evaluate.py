@@ -107,7 +107,7 @@ def report_command(
     """
     with session() as run:
         models, features, out = _places(paths, compare)
-        from dmo.workflows.evaluation import trained_on  # after what is refused, which needs no estimators
+        from dmo.workflows.evaluation import judge_together, trained_on  # after what is refused: it needs no estimators
         from dmo.workflows.report_page import read_sweep, write_page
 
         sweeps = [read_sweep(path) for path in sweep or ()]
@@ -115,10 +115,10 @@ def report_command(
         words = ["dmo", "report", *(["--compare"] if compare else []), *paths]
         words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
         words += [word for path in sweep or () for word in ("--sweep", path)] + (["--jec"] if jec else [])
-        record = write_page(
-            run, models, features, Path(out), top=top, split=split, title=title, sweeps=sweeps, jec=jec,
-            command=shlex.join(words),
-        )  # fmt: skip
+        stores.check_output_file(out)
+        judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
+        command = shlex.join(words)
+        record = write_page(run, judged, features, Path(out), title, sweeps=sweeps, jec=jec, command=command)
         record |= run.costs()
     rows = [
         (name + trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")

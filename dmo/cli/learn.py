@@ -136,9 +136,8 @@ def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureS
     for parameter, option in options.items():
         value = given.get(parameter)
         if parameter == "approximation":
-            chosen[option.place] = engine(
-                name, value, {key: given[key] for key in engine_options(name) if given.get(key) is not None}
-            )
+            own = {key: given[key] for key in engine_options(name) if given.get(key) is not None}
+            chosen[option.place] = engine(name, value, own)
         elif isinstance(value, bool):
             chosen[option.place] = value
         elif value is not None or (option.default == "auto" and option.place == parameter):
@@ -200,9 +199,7 @@ def tune_command(name: str) -> Callable[..., None]:
             made = estimator_of(name, fixed, opened)
             if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
-            elif (
-                (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells
-            ):
+            elif training.lacks_cells and (asked := getattr(made, "_prepare", None)) and asked.impute is None:
                 made.set_params(prepare__impute="mean")
                 run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
             estimator, chosen = workflows.fitting.prepare(made, training)

@@ -48,12 +48,8 @@ def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(
-            buffer,
-            format="svg",
-            facecolor="none",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
+        unsaid = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", facecolor="none", metadata=unsaid)
     root = ElementTree.fromstring(buffer.getvalue())
     _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
     for element in root.iter():
@@ -251,11 +247,10 @@ class Samples:
             if size > IMAGE_BYTES:
                 break
             found[where[int(i)]] = uri
-        if found and len(found) < len(shown):
-            return found, [
-                f"{len(found):,} of {len(shown):,} samples with their images ({amount(IMAGE_BYTES)} at most)."
-            ]
-        return found, []
+        if not found or len(found) == len(shown):
+            return found, []
+        said = f"{len(found):,} of {len(shown):,} samples with their images ({amount(IMAGE_BYTES)} at most)."
+        return found, [said]
 
     def _cuts(self, shown: np.ndarray, searched: np.ndarray) -> list[str]:
         """What was left out, in words."""
@@ -407,20 +402,15 @@ def write_report(
     figures = [part for part in parts if isinstance(part, PageFigure)]
     _check_names([entry.name for entry in figures])
     scripts = _scripts(parts)
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            lead=lead,
-            facts={name: shown(value) for name, value in (facts or {}).items()},
-            groups=[
-                {"kind": kind, "parts": [_KINDS[kind](part) for part in some]} for kind, some in groupby(parts, _kind)
-            ],
-            explored=any(isinstance(part, Samples) for part in parts),
-            scripts=scripts,
-            policy=" ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts),
-        )
+    template = _environment().get_template("page.html")
+    page = template.render(
+        title=title,
+        lead=lead,
+        facts={name: shown(value) for name, value in (facts or {}).items()},
+        groups=[{"kind": kind, "parts": [_KINDS[kind](part) for part in some]} for kind, some in groupby(parts, _kind)],
+        explored=any(isinstance(part, Samples) for part in parts),
+        scripts=scripts,
+        policy=" ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts),
     )
     images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
     replace_files({**images, path: page.encode("utf-8", "replace")})

@@ -197,9 +197,8 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
             said.append(f"kernels {_by_value(by_view, training)}")
         estimator.set_params(kernel=kernels)
     if "approximation" in known and not estimator.one_view:
-        engine, reason = reasoned_engine(
-            estimator.approximation, training.n, kernel_count(estimator, len(training.views))
-        )
+        n_kernels = kernel_count(estimator, len(training.views))
+        engine, reason = reasoned_engine(estimator.approximation, training.n, n_kernels)
         said += [f"engine {reason}"] if reason else []
         estimator.set_params(approximation=engine)
     return estimator, "; ".join(said)

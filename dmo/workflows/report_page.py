@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -20,19 +20,10 @@ from dmo.methods.base import SweepResult
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores, top_label_sets
 from dmo.progress import stage
 from dmo.report import Table
-from dmo.report.canvas import is_number, shown
+from dmo.report.canvas import shown
 from dmo.report.page import Part
-from dmo.stores import check_output_file
 from dmo.workflows.apply import known_labels
-from dmo.workflows.evaluation import (
-    EvaluatedModel,
-    Evaluation,
-    figures,
-    judge_together,
-    label_frequency,
-    nearest_scores,
-    trained_on,
-)
+from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
 from dmo.workflows.program import Session
 from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
 
@@ -89,9 +80,8 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
     given = (top_label_sets(scores, top) == 1) & known
     hits, gave, has = (scipy.sparse.csc_array((each).astype(np.float64)) for each in (given & true, given, true))
     labeled = true.any(axis=1)
-    of_sample = np.where(
-        labeled, 2 * (given & true).sum(axis=1) / np.maximum(given.sum(axis=1) + true.sum(axis=1), 1), 0
-    )
+    counts = np.maximum(given.sum(axis=1) + true.sum(axis=1), 1)
+    of_sample = np.where(labeled, 2 * (given & true).sum(axis=1) / counts, 0)
 
     def measures(taken: np.ndarray) -> np.ndarray:
         found, named, positives = (taken @ each for each in (hits, gave, has))
@@ -132,28 +122,6 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
 
 
 def write_page(
-    run: Session,
-    models: Sequence[str],
-    features: str,
-    out: Path,
-    *,
-    top: int | None = None,
-    split: str | None = None,
-    title: str | None = None,
-    sweeps: Sequence[Mapping[str, Any]] = (),
-    jec: bool = False,
-    command: str = "",
-) -> dict[str, Any]:
-    """Judge models on the samples of a store and write the page.
-
-    Of several models it says how much the others differ from the first, and draws all on the same axes.
-    """
-    check_output_file(out)
-    judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
-    return page_of(run, judged, features, out, title, sweeps=sweeps, jec=jec, command=command)
-
-
-def page_of(
     run: Session,
     judged: Sequence[EvaluatedModel],
     features: str,
@@ -293,7 +261,7 @@ def read_sweep(path: str) -> dict[str, Any]:
     """Read the record that `dmo tune --json` printed."""
     file = existing(path)
     try:
-        found = json_.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
         table, metric = found["table"], found["metric"]
         is_sweep = bool(table) and all("mean" in row and len(row) > 4 for row in table)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -386,15 +354,10 @@ def write_sweep(
     """Write an HTML file with a heat map of two parameters, or the curve of one, the learning curve, and all settings."""
     keys = [*varied(result.table), "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
-    rows = [[_cell(row.get(key)) for key in keys] for row in ranked]
+    rows = [[row.get(key) for key in keys] for row in ranked]
     table = Table("All settings, best first", keys, rows, interactive=True)
     facts = {"metric": result.metric, "settings": result.tried, "best": f"{result.best_score:.4f}"}
     facts |= {"best setting": ", ".join(f"{key} {shown(value)}" for key, value in result.best_params.items())}
     facts |= {"dmo": dmo.__version__, "date": date.today().isoformat()}
     figures = [*sweep_figures(result.table, result.metric), *learning_figures(curve, result.metric)]
     return [str(written) for written in report.write_report(path, title, [*figures, table], facts)]
-
-
-def _cell(value: Any) -> Any:
-    """Numbers as they are, else text."""
-    return value if value is None or is_number(value) else str(value)

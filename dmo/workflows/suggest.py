@@ -40,6 +40,22 @@ KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
 HELD_OUT = ("test", "val", "valid", "validation", "dev")
 """Splits whose samples models are judged by: nobody is asked for their labels, which `dmo update` would learn."""
+_SAMPLE = ("sample", "filepath", "image", "file", "id")
+"""Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
+_LABELS = ("labels", "label", "choice")
+"""Names of the labels of a sample; Label Studio's templates call their tag "choice"."""
+_JSON = ("{", "[{")
+"""How Label Studio begins a cell that holds more than one choice."""
+_TASK = "annotation_id"
+"""What Label Studio adds to a task of JSON-MIN and CSV."""
+_NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
+"""Types of Label Studio's results that say nothing about labels."""
+_SUGGESTED = "suggested"
+"""The column of labels that `dmo suggest` repeats, so that an answer can be told from a suggestion."""
+_OURS = (_SUGGESTED, "doubts")
+"""Columns of `dmo suggest` that are no answers."""
+_ANSWERS = "answers"
+_WHOLE = "whole_split"
 
 
 def open_suggested(model: str, features: str, split: str | None) -> AppliedModel:
@@ -169,24 +185,6 @@ def _cell(labels: Sequence[str]) -> str:
     """Labels in a cell, from which `dmo.workflows.suggest` reads them."""
     plain = not any(set(SEPARATORS) & set(label) or label.startswith(_JSON) for label in labels)
     return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})
-
-
-_SAMPLE = ("sample", "filepath", "image", "file", "id")
-"""Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
-_LABELS = ("labels", "label", "choice")
-"""Names of the labels of a sample; Label Studio's templates call their tag "choice"."""
-_JSON = ("{", "[{")
-"""How Label Studio begins a cell that holds more than one choice."""
-_TASK = "annotation_id"
-"""What Label Studio adds to a task of JSON-MIN and CSV."""
-_NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
-"""Types of Label Studio's results that say nothing about labels."""
-_SUGGESTED = "suggested"
-"""The column of labels that `dmo suggest` repeats, so that an answer can be told from a suggestion."""
-_OURS = (_SUGGESTED, "doubts")
-"""Columns of `dmo suggest` that are no answers."""
-_ANSWERS = "answers"
-_WHOLE = "whole_split"
 
 
 def read_answers(path: str | Path, known: Collection[str] = ()) -> dict[str, list[str]]:

@@ -286,10 +286,8 @@ class Trial:
         table = table.set_axis([str(name) for name in table.columns], axis=1)
         wanted = [upload.view] if upload.view in self.widths and not alone else list(self.widths)
         features = {name for view in wanted for name in self.columns.get(view, ())}
-        known = (
-            self.id,
-            *(name for name in table.columns if name.lower() in IDS and name not in {*features, *self.texts}),
-        )
+        others = {*features, *self.texts}
+        known = [self.id, *(name for name in table.columns if name.lower() in IDS and name not in others)]
         named = next((name for name in known if name in table.columns), None)
         ids = None if named is None else table[named].astype(str).tolist()
         table = table if named is None else table.drop(columns=named)
