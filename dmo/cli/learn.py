@@ -187,6 +187,8 @@ def tune_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
+        if report is not None:
+            dmo.stores.check_output_file(report)
         store = store_of(name, store, given, overwrite)
         opened = dmo.stores.open_features(store)
         title = f"{name} tuned on {store}"

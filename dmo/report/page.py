@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from dmo.errors import UserError, amount, visible
 from dmo.report.canvas import BLUE, GRAY, PALE, VERMILION, decimals_of, is_number, shown
-from dmo.stores import replace_files
+from dmo.stores import check_output_file, replace_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -390,6 +390,8 @@ def write_report(
     UserError
         For a row that does not fit its columns, a `best` column that does not exist, and figure names that repeat or are no
         file names.
+    StoreError
+        For a URL, and a path where no file can be written.
 
     Examples
     --------
@@ -398,6 +400,7 @@ def write_report(
     >>> [path.name for path in write_report("report.html", "Corel5k", [table], facts={"samples": 4999})]
     ['report.html']
     """
+    check_output_file(path)
     path = Path(path)
     figures = [part for part in parts if isinstance(part, PageFigure)]
     _check_names([entry.name for entry in figures])
