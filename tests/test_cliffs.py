@@ -254,14 +254,14 @@ OTHERS = {
     """,
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
-        cli.search.LABELS_SHOWN
+        cli.apply.LABELS_SHOWN
         cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
         report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
-        workflows.tuning._CURVE
+        workflows.fitting._CURVE
     """,
     "limits and parts of files and requests": """
         blocks._REST cli.serve._CONNECTIONS cli.serve._HEAD cli.serve._PATIENCE datasets.files._LARGE
@@ -269,11 +269,11 @@ OTHERS = {
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
-        formats.delimited._CELLS formats.delimited._BYTES datasets.files._ROWS
+        formats.text._CELLS formats.text._BYTES datasets.files._ROWS
         formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
         formats.matlab.HEADER formats.matlab.MATRIX formats.matlab.ROWS_PER_BYTE formats.matlab.USERBLOCK
-        formats.matlab.MOST_VALUES formats.svmlight._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
+        formats.matlab.MOST_VALUES formats.text._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.app.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
     """,

@@ -45,7 +45,7 @@ COMMANDS = {
         "Write the learned representation of samples (default: all) as a result store.",
     ),
     "search": Lazy(
-        "dmo.cli.search:search",
+        "dmo.cli.apply:search",
         "Find the samples of a store (default: all) that are nearest to an image, a sample, or labels.",
     ),
     "serve": Lazy(
@@ -57,7 +57,7 @@ COMMANDS = {
         "Compare a model's annotation with the labels of samples (default: the test split, else all).",
     ),
     "report": Lazy(
-        "dmo.cli.report:report_command",
+        "dmo.cli.evaluate:report_command",
         "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",
     ),
     "suggest": Lazy(
@@ -80,10 +80,9 @@ ESTIMATORS = {
     **{"embedding": "TraceEmbedding", "mope": "MOPE", "mesd": "MESD", "homogeneityanalysis": "HomogeneityAnalysis"},
 }
 """Names for the shell: that of the class in lower case, but for two long ones."""
-TUNED = (
-    *("ridge", "kgha", "morp", "mlsi", "mope", "mesd", "embedding", "lltsvr", "coupledsvr"),
-    *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
-)
+TUNED = [
+    name for name in ESTIMATORS if name not in ("multisetcca", "homogeneityanalysis")
+]  # which learn from no labels
 
 
 def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:

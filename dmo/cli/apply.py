@@ -1,19 +1,20 @@
-"""`dmo transform`, `dmo annotate`: a model and a feature store in, rows out."""
+"""`dmo transform`, `dmo annotate`, `dmo search`: a model and a feature store in, rows or what is nearest to a query out."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from dmo import stores, workflows
 from dmo.blocks import Rows
-from dmo.cli.options import Block, DryRun, Features, Model, Overwrite, Scheduler, Split, Top
+from dmo.cli.commands import Block, DryRun, Features, Model, Overwrite, Scheduler, Split, Threads, Top, Unreadable
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -21,7 +22,6 @@ from dmo.workflows.apply import (
     ALL,
     OTHER_CSV,
     SCORES,
-    Columns,
     as_csv,
     chances,
     check_chances,
@@ -90,12 +90,8 @@ def annotate(
     proba: Annotated[
         bool, typer.Option("--proba", help="Write a column of probabilities for every label into the CSV.")
     ] = False,
-    unreadable: Annotated[
-        Literal["skip", "refuse"], typer.Option(help="Images that cannot be read: skip or refuse.")
-    ] = "skip",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")
-    ] = None,
+    unreadable: Unreadable = "skip",
+    threads: Threads = None,
     block: Block = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
@@ -158,7 +154,7 @@ def annotate(
                 found = rows_of(applied, row)
             else:
                 found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
-            columns = Columns(names, found) if real or (scores and text) else None
+            columns = (names, found) if real or (scores and text) else None
             if real:
                 words: list[list[str]] = [[] for _ in found]
             elif scores and csv is None:
@@ -167,7 +163,7 @@ def annotate(
                 words = label_words(rows_of(applied, numbers) if scores else found, names)
             if proba:
                 chance = rows_of(applied, lambda views: np.asarray(applied.model.predict_proba(views)), "probabilities")
-                columns = Columns(chances(names), chance)
+                columns = chances(names), chance
             record["examples"] = dict(zip(applied.ids[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
                 write_csv(Path(csv), as_csv(applied.ids, words, "\r\n", columns), overwrite)
@@ -178,10 +174,9 @@ def annotate(
 def _show_rows(record: Mapping[str, Any], what: str) -> None:
     split = f" of split {record['split']}" if record["split"] else ""
     rows = [("samples", f"{record['n_samples']}{split}"), ("columns", str(record["columns"]))]
-    rows += [
-        ("size", amount(record["bytes"])),
-        *([("blocks", str(record["plan"]["blocks"]))] if "plan" in record else []),
-    ]
+    rows.append(("size", amount(record["bytes"])))
+    if "plan" in record:
+        rows.append(("blocks", str(record["plan"]["blocks"])))
     out = f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}"
     said = f"{what} of {record['n_samples']} samples{split}, {record['columns']} columns"
     _tell(record, rows, what, f"{what} in {record['out']}", "sample", out, said)
@@ -216,3 +211,99 @@ def _tell(
     show(record, [*rows, *cost_rows(record)], title, in_a_line(record, out, said, example))
     if run_options().verbose and first:
         grid(f"first {one}s", [one, "labels, best first"], first, numbers=False)
+
+
+LABELS_SHOWN = 5
+
+
+def search(
+    model: Model,
+    features: Features,
+    image: Annotated[str | None, typer.Option(help="A file with an image to search with.")] = None,
+    sample: Annotated[str | None, typer.Option(help="The id of a sample of the store to search with.")] = None,
+    labels: Annotated[str | None, typer.Option(help="Labels to search for, comma-separated: 'sky, water'.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Samples to find.")] = 10,
+    split: Split = None,
+    view_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VIEW=NUMBER", help="How much a view counts, times what it does; of --image and --sample."
+        ),
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            help="Result store that keeps where the samples are, for further searches; it is made where it is missing, and "
+            "anew where the model, the samples or the weights of views are others."
+        ),
+    ] = None,
+) -> None:
+    """Find the samples of a store (default: all) that are nearest to an image, a sample, or labels."""
+    if sum(query is not None for query in (image, sample, labels)) != 1:
+        raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
+    weights = dict(_weight(entry) for entry in view_weight or ())
+    if labels is not None and weights:
+        raise UserError("--view-weight: labels are searched by their scores; pass it with --image or --sample")
+    with session() as run:
+        applied = open_applied(model, features, split, ALL, SCORES)
+        among, names, parents = workflows.search, applied.label_names(), (model, features)
+        record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
+        if labels is not None:
+            numbers = _label_numbers(labels, names)
+            scores = among.all_rows(run, applied, "scores", applied.scores, index, parents)
+            values = among.answering(scores, numbers)
+            near = among.best(values, top)
+            values = values[near]
+            record["labels"] = [names[number] for number in numbers]
+        else:
+            query = among.of_sample(applied, str(sample)) if image is None else among.of_image(model, image)
+            record["query"] = sample if image is None else image
+            scores = applied.scores(query)[0]
+            if learned_values(applied.model):
+                record["values"] = dict(zip(names, scores.tolist(), strict=True))
+            else:
+                record["labels"] = [names[j] for j in among.best(scores, LABELS_SHOWN)]
+            applied = among.weighted(applied, weights) if weights else applied
+            kind, place = among.space(applied)
+            places = among.Places(among.all_rows(run, applied, kind, place, index, parents))
+            near, values = places.nearest(place(query)[0], top)
+        record["found"] = among.found_rows(applied, near, values)
+        record |= run.costs()
+    _show_found(record)
+
+
+def _weight(entry: str) -> tuple[str, float]:
+    """A view and its weight."""
+    view, _, number = entry.partition("=")
+    try:
+        return view, float(number)
+    except ValueError:
+        raise UserError(f"--view-weight {entry!r}: write VIEW=NUMBER, such as hue=0.5") from None
+
+
+def _label_numbers(given: str, names: list[str]) -> list[int]:
+    """The numbers of labels by their names; ValueError with the nearest name for one that the model does not know."""
+    wanted = list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
+    if not wanted:
+        raise UserError(f"--labels {given!r} names no label; write them with commas between: 'sky, water'")
+    for name in wanted:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(names[:12])} ..."
+            raise UserError(f"--labels: the model knows no label {name!r}; {hint}")
+    return [names.index(name) for name in wanted]
+
+
+def _show_found(record: dict[str, Any]) -> None:
+    what = "its values" if "values" in record else "its labels, best first"
+    show(record, [(what, _said(record))] if "query" in record else [], str(record.get("query")))
+    title = f"nearest to {record['query']}" if "query" in record else f"samples for {', '.join(record['labels'])}"
+    cells = [[e["sample"], f"{e['value']:.3f}", _said(e)] for e in record["found"]]
+    own = "its own values" if any("values" in e for e in record["found"]) else "its own labels"
+    grid(f"{title} among {record['n_samples']}", ["sample", "nearness", own], cells, numbers=False)
+
+
+def _said(entry: dict[str, Any]) -> str:
+    """Labels, or real targets, in words."""
+    values = [f"{name} {value:.6g}" for name, value in entry.get("values", {}).items()]
+    return ", ".join(values or entry.get("labels", ["-"]))

@@ -1,4 +1,4 @@
-"""Groups of commands whose modules are imported when a command is called (`dmo --help` imports none); options of every run."""
+"""Groups of commands whose modules are imported when a command is called (`dmo --help` imports none); their common options."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dmo.errors import meant
-from dmo.workflows.program import FLAGS, HELP, RunOptions, running
+from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,8 @@ def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer
     example = f"{path} {next(iter(entries))} FILE"
     kind = type("Group", (LazyGroup,), {"path": path, "entries": entries, "example": example})
     made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text, epilog=START)
-    made.callback()(_nothing)
+    made.callback()(lambda: None)  # a group does nothing by itself
     return made
-
-
-def _nothing() -> None:
-    """A group does nothing by itself."""
 
 
 _ANYWHERE = ("log", *FLAGS)
@@ -160,3 +156,62 @@ def _parameter(name: str) -> inspect.Parameter:
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     """The parameter of a command that is an option."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def label_names_in(text: str) -> int | list[str]:
+    """The names, or the number, of columns of labels."""
+    try:
+        return int(text)
+    except ValueError:
+        return [name.strip() for name in text.split(",") if name.strip()]
+
+
+_PANEL = {"rich_help_panel": "Of a table or a folder"}
+LabelColumns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES|NUMBER",
+        help="Columns of the views that are labels: names, comma-separated; of ARFF also how many: 6 the first six, "
+        "-6 the last six, 0 none.",
+        **_PANEL,
+    ),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(help="Column that names the samples in every table; the tables are joined by it.", **_PANEL),
+]
+TestShare = Annotated[
+    float | None,
+    typer.Option(help="Share of the samples that become the split test, every label with its share.", **_PANEL),
+]
+Text = Annotated[list[str] | None, typer.Option(help="Column of documents: a view of tf-idf rows.", **_PANEL)]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        help="File of 0/1 columns, of classes, of lists or of real targets; of images also 'folders'.", **_PANEL
+    ),
+]
+OF_TABLE = {"labels": Labels, "label_columns": LabelColumns, "id": Id, "test_share": TestShare, "text": Text}
+"""Options of what reads a table or a folder."""
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes; write nothing.")]
+Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]
+Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the store, or 'all'.")]
+Block = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Rows of a block, what is written and resumed (default: 1024, of many rows or rows of few numbers 4096).",
+    ),
+]
+Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
+Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote.")]
+Given = Annotated[
+    str,
+    typer.Argument(help="Feature store, or a table, an archive or a folder: its store is made beside it."),
+]
+Unreadable = Annotated[
+    Literal["skip", "refuse"], typer.Option(help="Files that are no images, damaged or too large: skip or refuse.")
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")]
+Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: the sets that the model learned).")]

@@ -83,7 +83,7 @@ def demo(
             best=["Jaccard index %"],
             note="KGHA's space knows images and labels: dmo search finds digits by a digit, an image or labels in it.",
         )
-        page = workflows.report_page.page_of(
+        page = workflows.report_page.write_page(
             run, judged, features, out / "report.html", "dmo demo: handwritten digits", lead=LEAD, more=[search]
         )
     assert applied.Y is not None  # digits have labels
@@ -92,13 +92,8 @@ def demo(
         right = each.scores[:, :N_DIGITS].argmax(axis=1) == applied.Y[:, :N_DIGITS].argmax(axis=1)
         seconds = round(run.seconds[f"{name}: fit"], 4)
         found[name] = each.measures | {"digit_right": float(right.mean()), "seconds": seconds}
-    record: dict[str, Any] = {
-        "out": str(out),
-        "methods": found,
-        "space": spaces,
-        "report": page["report"],
-        **run.costs(),
-    }
+    record: dict[str, Any] = {"out": str(out), "methods": found, "space": spaces, "report": page["report"]}
+    record |= run.costs()
     show(record)
     grid(f"annotation of {applied.n} held-out digits, {TOP} labels each", COLUMNS, _table(found))
     cells = [[name, percent(value)] for name, value in spaces.items()]

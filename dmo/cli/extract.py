@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from dmo.cli.commands import Overwrite, Scheduler, Threads, Unreadable
 from dmo.cli.info import written
-from dmo.cli.options import Overwrite, Scheduler
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -20,10 +20,6 @@ from dmo.features.images import SIDE
 from dmo.workflows.program import Session, begin, say_unreadable, session
 
 SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
-Unreadable = Annotated[
-    Literal["skip", "refuse"], typer.Option(help="Files that are no images, damaged or too large: skip or refuse.")
-]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads (default: one a core).")]
 
 
 def extract_command(

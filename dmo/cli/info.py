@@ -30,11 +30,8 @@ def info(
 
 def _common(found: Mapping[str, Any]) -> Rows:
     state = "complete" if found["complete"] else "unfinished: run what made it again, it goes on where it stopped"
-    rows = [
-        ("kind", f"{found['kind']} (version {found['version']})"),
-        ("state", state),
-        ("size", amount(found["bytes"])),
-    ]
+    kind = f"{found['kind']} (version {found['version']})"
+    rows = [("kind", kind), ("state", state), ("size", amount(found["bytes"]))]
     if not found["complete"] and "blocks" in found:
         done, total = found["blocks"]["done"], found["blocks"]["total"]
         rows.append(("missing", f"{total - done} of {total} blocks"))

@@ -12,9 +12,8 @@ import typer
 
 from dmo import stores
 from dmo.blocks import presence
-from dmo.cli.commands import CommandFirst
+from dmo.cli.commands import Block, CommandFirst, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
 from dmo.cli.info import written
-from dmo.cli.options import Block, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.demo.digits import digits_samples

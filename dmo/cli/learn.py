@@ -12,9 +12,8 @@ import typer
 
 import dmo
 from dmo import workflows
-from dmo.cli.commands import keyword, signed
+from dmo.cli.commands import OF_TABLE, Features, Given, Overwrite, Scheduler, Split, keyword, label_names_in, signed
 from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
-from dmo.cli.options import OF_TABLE, Features, Given, Overwrite, Scheduler, Split, label_names_in
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
 from dmo.workflows.program import free, quiet, session
@@ -137,9 +136,8 @@ def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureS
     for parameter, option in options.items():
         value = given.get(parameter)
         if parameter == "approximation":
-            chosen[option.place] = engine(
-                name, value, {key: given[key] for key in engine_options(name) if given.get(key) is not None}
-            )
+            own = {key: given[key] for key in engine_options(name) if given.get(key) is not None}
+            chosen[option.place] = engine(name, value, own)
         elif isinstance(value, bool):
             chosen[option.place] = value
         elif value is not None or (option.default == "auto" and option.place == parameter):
@@ -189,6 +187,8 @@ def tune_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
+        if report is not None:
+            dmo.stores.check_output_file(report)
         store = store_of(name, store, given, overwrite)
         opened = dmo.stores.open_features(store)
         title = f"{name} tuned on {store}"
@@ -201,20 +201,18 @@ def tune_command(name: str) -> Callable[..., None]:
             made = estimator_of(name, fixed, opened)
             if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
-            elif (
-                (asked := getattr(made, "_prepare", None)) is not None and asked.impute is None and training.lacks_cells
-            ):
+            elif training.lacks_cells and (asked := getattr(made, "_prepare", None)) and asked.impute is None:
                 made.set_params(prepare__impute="mean")
                 run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.detail(chosen)
-            result = workflows.tuning.tune(estimator, training, tried, model, overwrite, folds, scoring)
+            result = workflows.fitting.tune(estimator, training, tried, model, overwrite, folds, scoring)
             record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": result.metric}
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
             record |= {"tried": result.tried, "table": result.table, **run.costs()}
             if report is not None:
-                curve = workflows.tuning.learning_curve(result, training, folds)
-                record["report"] = workflows.tuning.write_sweep(result, title, report, curve)
+                curve = workflows.fitting.learning_curve(result, training, folds)
+                record["report"] = workflows.report_page.write_sweep(result, title, report, curve)
         if run.verbose:
             _table(result)
         show(record, _found_rows(record), title, in_a_line(record, model, *_parts(record)))
@@ -262,7 +260,7 @@ def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) ->
     return [option.value([part], views) for part in parts]
 
 
-def _table(result: workflows.tuning.SweepResult) -> None:
+def _table(result: Any) -> None:
     found = {key.removeprefix("param_"): values for key, values in result.cv_results_.items() if "param_" in key}
     keys = [key for key, values in found.items() if len(set(map(str, values))) > 1]
     rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import dmo
-from dmo.cli.options import Model
+from dmo.cli.commands import Model
 from dmo.cli.session import say, show
 from dmo.errors import UserError
 from dmo.workflows.program import session

@@ -55,7 +55,7 @@ def _print(title: str, table: Table) -> None:
     """To standard output, which is taken to be wide enough for a table where it is no terminal."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=WIDTH)
+        console.width = WIDTH
     console.print(visible(title), style="bold italic", soft_wrap=True)
     console.print(table)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
+from dmo.cli.commands import Features, Model, Overwrite, Split
 from dmo.cli.evaluate import percent
-from dmo.cli.options import Features, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
@@ -20,9 +20,7 @@ from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, open_suggested
 def suggest(
     model: Model,
     features: Features,
-    out: Annotated[
-        Path | None, typer.Argument(help="File to write: .json for Label Studio, .csv for FiftyOne.")
-    ] = None,
+    out: Annotated[str | None, typer.Argument(help="File to write: .json for Label Studio, .csv for FiftyOne.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Samples of each kind.")] = 10,
     kind: Annotated[str, typer.Option(help="What to look for, comma-separated.")] = ",".join(KINDS),
     prefix: Annotated[str, typer.Option(help="What comes before an id in the address of an image.")] = "",
@@ -34,16 +32,18 @@ def suggest(
     unknown = [part for part in kinds if part not in KINDS]
     if unknown or not kinds:
         raise UserError(f"--kind {kind!r}: known are {', '.join(KINDS)}")
-    if out is not None and out.suffix not in (".json", ".csv"):
+    if out is not None and not out.endswith((".json", ".csv")):
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
+    if out is not None:
+        stores.check_output_file(out)
     with session() as run:
         applied = open_suggested(model, features, split)
-        found = suggestions(applied, count, kinds, workflows.answers.kept_answers(model))
+        found = suggestions(applied, count, kinds, workflows.suggest.kept_answers(model))
         if out is not None:
-            text = as_csv(found, prefix) if out.suffix == ".csv" else as_label_studio(found, prefix, model)
-            write_csv(out, text, overwrite)
+            text = as_csv(found, prefix) if out.endswith(".csv") else as_label_studio(found, prefix, model)
+            write_csv(Path(out), text, overwrite)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
-        record |= {"suggested": found} | ({} if out is None else {"out": str(out)}) | run.costs()
+        record |= {"suggested": found} | ({} if out is None else {"out": out}) | run.costs()
     show(record)
     cells = [
         [row["sample"], row["why"], f"{row['value']:.3f}", ", ".join(row["labels"]), ", ".join(row.get("doubts", []))]
@@ -75,7 +75,7 @@ def update_command(
     """
     free(out, overwrite, "model")
     applied = open_applied(model, features, ALL, ALL, SCORES)
-    from dmo.workflows.answers import names_of, one_answer_each, read_answers, update
+    from dmo.workflows.suggest import names_of, one_answer_each, read_answers, update
 
     known = names_of(applied)
     given = one_answer_each(answer for path in answers for answer in read_answers(path, known).items())

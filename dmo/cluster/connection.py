@@ -172,14 +172,8 @@ def _memory_stops(client: Any, begun: float) -> int:
     """How often a worker was stopped for its memory since `begun`; 0 where nobody answers any more."""
     try:
         events = client.get_events("worker-restart-memory")
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-        CancelledError,
-        AttributeError,
-    ):  # a client that closed itself has no scheduler
-        return 0
+    except (OSError, RuntimeError, ValueError, CancelledError, AttributeError):
+        return 0  # a client that closed itself has no scheduler
     return sum(when >= begun for when, _ in events)
 
 

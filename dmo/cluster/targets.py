@@ -467,11 +467,7 @@ def _ssh(backend: Backend, security: Any) -> Any:
     secure: dict[str, Any] = {} if security is None else {"security": security}
     with dask.config.set(_tls_settings(security)):
         return SSHCluster(
-            hosts,
-            worker_options=worker,
-            scheduler_options=scheduler,
-            remote_python=setting("ssh.python"),
-            **secure,
+            hosts, worker_options=worker, scheduler_options=scheduler, remote_python=setting("ssh.python"), **secure
         )
 
 

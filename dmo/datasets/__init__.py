@@ -6,11 +6,10 @@ from dmo.datasets.ingest import ingest
 from dmo.datasets.samples import Samples
 from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_list
 from dmo.formats.arrays import NpzMember, Vecs, ZarrRows, open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.delimited import Delimited, open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.matlab import matlab_variables, read_matlab
-from dmo.formats.svmlight import Svmlight, open_svmlight, read_svmlight
 from dmo.formats.tables import Table, open_rows, open_table
+from dmo.formats.text import Delimited, Svmlight, open_csv, open_svmlight, read_csv, read_names, read_svmlight
 
 __all__ = [
     "CARDS",

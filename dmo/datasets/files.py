@@ -15,26 +15,15 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import SINGLE, dense, rows
-from dmo.datasets.samples import Samples
-from dmo.datasets.text import Vocabulary
+from dmo.datasets.cards import ALL, by_split
+from dmo.datasets.samples import Samples, Vocabulary
 from dmo.errors import UserError
+from dmo.formats import frames
 from dmo.formats.arff import read_label_list
-from dmo.formats.delimited import open_csv, read_names
 from dmo.formats.files import DataError, check_memory, existing, sha256, suffix
-from dmo.formats.frames import (
-    CLASS_NAMES,
-    FRAMES,
-    as_frame,
-    class_like,
-    is_ragged,
-    numeric_columns,
-    question,
-    read_frame,
-    read_ragged,
-    vectors,
-)
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
+from dmo.formats.text import open_csv, read_names
 from dmo.labels.stratification import stratified_folds
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
@@ -46,8 +35,8 @@ Given = str | os.PathLike[str] | Any
 """A file, a folder of documents, a DataFrame, or an array."""
 Files = str | Path | Mapping[str, str | Path]
 """One file ("PATH" or "PATH::ARRAY"), or a file for each split."""
-ALL, LABELS = "all", "labels"
-"""The split of samples that have none, and what labels are called among the tables."""
+LABELS = "labels"
+"""What labels are called among the tables."""
 _LARGE = 1 << 28
 """Bytes of a table beyond which it is read block by block."""
 _ROWS = 1 << 16  # of a block of a table that is read whole
@@ -217,7 +206,7 @@ def ingest_files(
     if labels is None and samples.labels is None:
         for files in (files for files in views.values() if _all_end(files, ".arff")):
             raise UserError(
-                f"{next(iter(_by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
+                f"{next(iter(by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
                 "(--labels FILE.xml), their names or number (--label-columns 6: the first six, -6: the last), or 0 for none"
             )
     for note in samples.notes:
@@ -239,11 +228,11 @@ def _tables(files: Mapping[str, Any], labels: Any, read: dict[str, np.ndarray]) 
     """
     if isinstance(labels, list | tuple) and not all(_all_end(one, ".arff") for one in files.values()):
         return True
-    for spec in (str(spec) for value in files.values() for spec in _by_split(value).values()):
+    for spec in (str(spec) for value in files.values() for spec in by_split(value).values()):
         ending = suffix(spec.partition("::")[0])
         if os.path.isdir(spec) and ending != ".zarr":
             return True
-        if ending in FRAMES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec, read)):
+        if ending in frames.FRAMES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec, read)):
             return True
     return False
 
@@ -329,7 +318,7 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
     found = {}
     listed = [
-        (f"{name}/{split}", str(spec)) for name, value in files.items() for split, spec in _by_split(value).items()
+        (f"{name}/{split}", str(spec)) for name, value in files.items() for split, spec in by_split(value).items()
     ]
     with stage("check the files", len(listed)) as advance:
         for key, spec in listed:
@@ -339,13 +328,9 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _by_split(files: Files) -> Mapping[str, str | Path]:
-    return files if isinstance(files, Mapping) else {ALL: files}
-
-
 def _all_end(files: Any, ending: str) -> bool:
     """Whether all files of a view, PATH or PATH::ARRAY, are of the format with this ending."""
-    return all(suffix(str(spec).partition("::")[0]) == ending for spec in _by_split(files).values())
+    return all(suffix(str(spec).partition("::")[0]) == ending for spec in by_split(files).values())
 
 
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:
@@ -422,12 +407,12 @@ class _Reader:
 
         files = given if not self.whole or _is_split(given) else {ALL: given}
         read = {part: _frame(file, self.notes) for part, file in files.items()} if self.whole else {}
-        frames = [frame for frame in read.values() if frame is not None]
-        if len(frames) < len(_by_split(files)):
-            self._arrays(view, _by_split(files), columns, unlabeled)
+        found = [frame for frame in read.values() if frame is not None]
+        if len(found) < len(by_split(files)):
+            self._arrays(view, by_split(files), columns, unlabeled)
             return
-        self._count({part: len(frame) for part, frame in zip(read, frames)}, view)
-        table = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+        self._count({part: len(frame) for part, frame in zip(read, found)}, view)
+        table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
         if "text" in table.attrs:
             self.text = (*self.text, "text")
             if self.id is None:
@@ -470,8 +455,8 @@ class _Reader:
                 )
             self.named = (view, found, table.label_names, real, table.classes)
         elif unlabeled:
-            asked = [name for name in table.feature_names or () if name.strip().lower() in CLASS_NAMES]
-            self.notes += [question(name) for name in asked[:1]]
+            asked = [name for name in table.feature_names or () if name.strip().lower() in frames.CLASS_NAMES]
+            self.notes += [frames.question(name) for name in asked[:1]]
         self._opened(view, files, table.counts)
 
     def _opened(self, name: str, files: Mapping[str, Any], counts: dict[str, int]) -> None:
@@ -520,33 +505,21 @@ class _Reader:
 
     def add_labels(self, labels: Any, columns: list[str] | int | None) -> None:
         """Read labels that have a table of their own."""
-        if (
-            labels is None
-            or columns == 0
-            or (columns is not None and (self.labels is not None or self.named is not None))
-        ):
+        found = self.labels is not None or self.named is not None
+        if labels is None or columns == 0 or (columns is not None and found):
             return
         if isinstance(columns, list | int):
             raise DataError(f"labels {columns!r}: no view has these columns, expected an .arff view that declares them")
         if not self.whole:
-            self._label_arrays(_by_split(labels))
+            self._label_arrays(by_split(labels))
             return
         if isinstance(labels, str) and not os.path.exists(labels.partition("::")[0]):
             for view, table in self.tables.items():
                 if hasattr(table, "columns") and labels in table.columns:
                     self.labels, self.tables[view] = table[[labels]], table.drop(columns=labels)
                     return
-        if isinstance(labels, str | os.PathLike) and suffix(labels) in (".csv", ".tsv", ".txt") and is_ragged(labels):
-            sets = read_ragged(labels)
-            if self.id is None:
-                self.labels = sets
-            else:
-                import pandas as pd
-
-                if sets and sets[0][:1] == [self.id]:
-                    sets = sets[1:]
-                index = pd.Index([row[0] for row in sets], dtype=object)
-                self.labels = pd.Series([row[1:] for row in sets], index=index, dtype=object)
+        if isinstance(labels, str | os.PathLike) and frames.is_ragged(labels):
+            self.labels = self._named_sets(frames.read_ragged(labels))
             return
         table = _frame(labels, self.notes)
         if table is not None:
@@ -555,6 +528,16 @@ class _Reader:
             self._label_arrays({ALL: str(labels)})
         else:
             self.labels = labels
+
+    def _named_sets(self, sets: list[list[str]]) -> Any:
+        """Lists of labels, by the names of the samples where these stand first in each."""
+        import pandas as pd
+
+        if self.id is None:
+            return sets
+        named = sets[1:] if sets and sets[0][:1] == [self.id] else sets
+        index = pd.Index([row[0] for row in named], dtype=object)
+        return pd.Series([row[1:] for row in named], index=index, dtype=object)
 
     def _label_arrays(self, files: Mapping[str, str | Path]) -> None:
         """Labels of files that hold arrays."""
@@ -592,15 +575,15 @@ class _Reader:
                 for column in [name for name in self.text if name in table.columns]:
                     self.texts[column] = table[column]
                     table = table.drop(columns=column)
-                listed, table = vectors(view, table)
-                if labels is None and self.named is None and (found := class_like(table)) is not None:
-                    self.notes.append(question(found))
+                listed, table = frames.vectors(view, table)
+                if labels is None and self.named is None and (found := frames.class_like(table)) is not None:
+                    self.notes.append(frames.question(found))
                 if table.shape[1] == 0 and len(listed) == 1:
                     views[view] = listed.popitem()[1]
                 for column, array in listed.items():
                     views[column if column not in self.tables else f"{view}.{column}"] = array
                 if table.shape[1]:
-                    views[view], names[view] = numeric_columns(view, table, self.notes)
+                    views[view], names[view] = frames.numeric_columns(view, table, self.notes)
             else:
                 views[view] = np.asarray(table) if self.whole and not scipy.sparse.issparse(table) else table
         lost = [name for name in self.text if name not in self.texts]
@@ -689,13 +672,9 @@ class _Reader:
         shapes = ({} if Y is None else {LABELS: Y.shape}) | {view: X.shape for view, X in views.items()}
         turnable = [name for name in shapes if self.whole or name in self.turnable]
         target = n or shared_rows(shapes, turnable) or next(iter(shapes.values()))[0]
-        if (
-            self.whole
-            and Y is not None
-            and Y.shape[0] >= target
-            and all(shape[0] != target for shape in shapes.values())
-        ):
-            target = Y.shape[0]  # all would have to be turned, and there would be more labels than samples
+        turned = all(shape[0] != target for shape in shapes.values())
+        if self.whole and turned and Y is not None and Y.shape[0] >= target:
+            target = Y.shape[0]  # there would be more labels than samples
         if Y is not None and Y.shape[0] != target == Y.shape[1] and LABELS in turnable:
             self.notes.append(f"labels have {target} columns, as many as there are samples, so they are transposed")
             Y = np.ascontiguousarray(Y.T)
@@ -724,11 +703,11 @@ def _frame(given: Any, notes: list[str]) -> pd.DataFrame | None:
     if isinstance(given, pd.Series):
         return given.to_frame()
     if not isinstance(given, str | os.PathLike):
-        table = as_frame(given)
+        table = frames.as_frame(given)
         return None if table is None else table.set_axis([str(name) for name in table.columns], axis=1)
     if os.path.isdir(given) and suffix(given) != ".zarr":
         return documents(Path(given))
-    return read_frame(given, notes) if suffix(given) in FRAMES else None
+    return frames.read_frame(given, notes) if suffix(given) in frames.FRAMES else None
 
 
 def documents(folder: Path) -> pd.DataFrame:

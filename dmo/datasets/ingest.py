@@ -16,15 +16,15 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Subset, dense, rows
-from dmo.datasets.cards import Card, File, Files, ViewCard, by_split, read_card
-from dmo.datasets.files import ALL, check_known, ingest_files, read_description
+from dmo.datasets.cards import ALL, Card, File, Files, ViewCard, by_split, read_card
+from dmo.datasets.files import check_known, ingest_files, read_description
 from dmo.datasets.samples import Samples
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
-from dmo.formats.delimited import read_names
 from dmo.formats.files import COMPRESSED, DataError, sha256, suffix
 from dmo.formats.tables import Table, open_rows, open_table
+from dmo.formats.text import read_names
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 

@@ -16,11 +16,11 @@ from .extraction import Extraction as Extraction
 from .extraction import Extractor as Extractor
 from .extraction import extract as extract
 from .extraction import learn_vocabularies as learn_vocabularies
+from .images import Listing as Listing
 from .images import UnreadableImage as UnreadableImage
 from .images import find_images as find_images
+from .images import list_images as list_images
 from .images import read_image as read_image
-from .listing import Listing as Listing
-from .listing import list_images as list_images
 from .sets import DESCRIPTORS as DESCRIPTORS
 from .sets import SETS as SETS
 from .sets import Recipe as Recipe

@@ -17,7 +17,7 @@ from dmo.features.extraction import (
     read_contents,
     refuse_unreadable,
 )
-from dmo.features.listing import Listing
+from dmo.features.images import Listing
 from dmo.hashing import digest
 from dmo.stores import FeatureStore, StoreError, existing_store, open_features, put_in_place, reserve
 

@@ -16,30 +16,16 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.cluster import current_client, usable_cores
 from dmo.cluster.workers import each
 from dmo.errors import UserError
-from dmo.features.images import UnreadableImage, image_digest, need_library, read_image
-from dmo.features.listing import Listing
+from dmo.features.images import Listing, UnreadableImage, image_digest, need_library, read_image
 from dmo.features.sets import Recipe, SourceImage, Vocabulary, learn_vocabulary
 from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
 from dmo.progress import stage
-from dmo.stores import (
-    FeatureStore,
-    FeatureWriter,
-    Provenance,
-    StoreError,
-    ViewSpec,
-    create_features,
-    describe,
-    load_model,
-    open_features,
-    relative_path,
-    reserve,
-    save_model,
-)
 
 PART = "images"
 """Where a store or model keeps the recipe and the vocabularies of its images."""
@@ -81,7 +67,7 @@ class Extractor:
         """Of recipe and vocabularies: equal where the same image gives the same rows."""
         return self.recipe.fingerprint(self.vocabularies)
 
-    def specs(self) -> dict[str, ViewSpec]:
+    def specs(self) -> dict[str, stores.ViewSpec]:
         """What a feature store has to know of the views.
 
         Returns
@@ -89,11 +75,10 @@ class Extractor:
         dict of str to ViewSpec
             By view.
         """
+        views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
-            view: ViewSpec(
-                self.recipe.dimension(view, self.vocabularies), histogram=self.recipe.descriptor(view).histogram
-            )
-            for view in self.recipe.views
+            view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)
+            for view, histogram in views.items()
         }
 
     def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -164,7 +149,7 @@ class Extractor:
         store : str
             Path or URL of the store.
         """
-        save_model(f"{store}/{PART}", *self.parts())
+        stores.save_model(f"{store}/{PART}", *self.parts())
 
     @classmethod
     def load(cls, path: str) -> Extractor:
@@ -187,21 +172,21 @@ class Extractor:
         """
         from dmo.persistence import load_attached  # here: images are described without estimators
 
-        described = describe(path)
+        described = stores.describe(path)
         of_model, origin = described["kind"] == "model", described["provenance"]
         for step in ("parameters", "features", "parameters") if of_model else ("parameters",):
             origin = origin.get(step) if isinstance(origin, dict) else None
         known = origin if isinstance(origin, dict) else {}
         if known.get("dataset") != PART or not isinstance(known.get("fingerprint"), str):
-            raise StoreError(
+            raise stores.StoreError(
                 f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
             )
         try:
-            found = load_attached(path, PART) if of_model else load_model(f"{path}/{PART}")
+            found = load_attached(path, PART) if of_model else stores.load_model(f"{path}/{PART}")
         except FileNotFoundError:
             found = None
         if found is None:
-            raise StoreError(f"{path} holds no recipe of images; {_AGAIN}")
+            raise stores.StoreError(f"{path} holds no recipe of images; {_AGAIN}")
         arrays, meta = found
         return cls._of(path, arrays, meta, known["fingerprint"])
 
@@ -216,9 +201,9 @@ class Extractor:
                 if vocabulary.centers.shape[1] != width:
                     raise UserError(f"its words of {name} have {vocabulary.centers.shape[1]} numbers, expected {width}")
         except (KeyError, ValueError) as error:
-            raise StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
+            raise stores.StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
         if not found.fingerprint == meta["fingerprint"] == fingerprint:
-            raise StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
+            raise stores.StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
         return found
 
 
@@ -245,7 +230,7 @@ class Extraction:
     {}
     """
 
-    store: FeatureStore
+    store: stores.FeatureStore
     unreadable: Failures
     resumed: int
 
@@ -306,7 +291,7 @@ def extract(
     (3, 9)
     """
     path, given = os.fspath(store), recipe if isinstance(recipe, Recipe) else recipe.recipe
-    with reserve(path):
+    with stores.reserve(path):
         listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
         contents, failures = read_contents("check images", listing, given, threads)
         refuse_unreadable(failures, len(listing.ids), unreadable)
@@ -330,11 +315,11 @@ def describe_into(
     threads: int | None,
     block: int,
     overwrite: bool,
-    old: FeatureStore | None = None,
+    old: stores.FeatureStore | None = None,
 ) -> Extraction:
     """Write the store of the images of a listing, or what is missing of it; `old` has the rows of its first images."""
     with stage("begin the store", 1):
-        folder = relative_path(path, listing.folder)
+        folder = stores.relative_path(path, listing.folder)
         parameters = {
             "dataset": PART,
             "folder": folder,
@@ -343,7 +328,7 @@ def describe_into(
             "contents": digest([contents[name] for name in listing.ids]),
             "unreadable": sorted(failures),
         }
-        writer = create_features(
+        writer = stores.create_features(
             path,
             len(listing.ids),
             extractor.specs(),
@@ -356,7 +341,7 @@ def describe_into(
             attributes={**({} if old is None else old.attributes), "dataset": PART, "folder": folder},
             block=block,
             overwrite=overwrite,
-            provenance=Provenance(parameters=parameters, seed=extractor.recipe.seed),
+            provenance=stores.Provenance(parameters=parameters, seed=extractor.recipe.seed),
         )
         extractor.save(path)
     missing: dict[int, list[str]] = {}
@@ -367,15 +352,15 @@ def describe_into(
     for _ in by_blocks("describe images", work, blocks, listing.folder, threads):
         pass
     writer.finish()
-    return Extraction(open_features(path), failures, writer.n_blocks - len(missing))
+    return Extraction(stores.open_features(path), failures, writer.n_blocks - len(missing))
 
 
 def _write_block(
-    writer: FeatureWriter,
+    writer: stores.FeatureWriter,
     extractor: Extractor,
     listing: Listing,
     missing: Mapping[int, Sequence[str]],
-    old: FeatureStore | None,
+    old: stores.FeatureStore | None,
     where: slice,
     threads: int | None,
     advance: Callable[[int], None],
@@ -412,7 +397,7 @@ def by_blocks(
 
 def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, number: int) -> T:
     if not folder.is_dir():  # else every image would count as unreadable, and be left out
-        raise StoreError(
+        raise stores.StoreError(
             f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they were "
             "removed; mount their disk on every worker at the same path"
         )
@@ -539,10 +524,10 @@ def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) ->
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
     """The extractor of a store that an earlier run began with the same recipe, so that its vocabularies are kept."""
     try:
-        if overwrite or describe(path)["complete"]:
+        if overwrite or stores.describe(path)["complete"]:
             return None
         found = Extractor.load(path)
-    except (FileNotFoundError, StoreError):
+    except (FileNotFoundError, stores.StoreError):
         return None
     return found if found.recipe == recipe else None
 

@@ -1,16 +1,22 @@
-"""Images in files -> arrays of one kind: upright, RGB, eight bits, of a bounded size."""
+"""Images in files: which there are, their labels and splits, and arrays of one kind: upright, RGB, eight bits, bounded."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.formats.files import csv_rows, existing
+from dmo.formats.labels import Kind, label_matrix
 from dmo.hashing import file_digest
 
 if TYPE_CHECKING:
@@ -29,6 +35,9 @@ MAX_PIXELS = 80_000_000
 LONGEST, LARGEST = 65_535, 1 << 30
 """Pixels of a side, and bytes of a file, above which it is not read: no camera makes such, and JPEG ends there."""
 CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
+NAMES = ("file", "image", "picture", "path", "sample")
+"""What the first column of a file of labels is called."""
+FOLDERS = "folders"
 
 
 class UnreadableImage(UserError):
@@ -226,3 +235,272 @@ def need_library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ImportError(CURE) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Images of a folder, with their labels and splits.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they lie.
+    ids : list of str
+        n paths relative to it.
+    labels : ndarray of shape (n, L), default=None
+        0 and 1, or real targets; NaN where one is not known.
+    label_names : list of str, default=None
+        L names.
+    split : list of str, default=None
+        n splits.
+    unlisted : tuple of str, default=()
+        Images that the label file does not name, and that are left out.
+    absent : tuple of str, default=()
+        Names in the label file without an image.
+    others : tuple of str, default=()
+        Files that are no images.
+    kind : {"labels", "classes", "targets"}, default="labels"
+        What the labels are: 0 and 1, one class an image, or real numbers.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import Listing
+    >>> listing = Listing(Path("photos"), [f"{i}.jpg" for i in range(6)])
+    >>> listing.with_test_share(0.3).split
+    ['test', 'test', 'train', 'train', 'train', 'test']
+    """
+
+    folder: Path
+    ids: list[str]
+    labels: np.ndarray | None = None
+    label_names: list[str] | None = None
+    split: list[str] | None = None
+    unlisted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    kind: Kind = "labels"
+
+    def path(self, i: int) -> Path:
+        """Where an image lies.
+
+        Parameters
+        ----------
+        i : int
+            Its number.
+
+        Returns
+        -------
+        Path
+            Its file.
+        """
+        return self.folder / self.ids[i]
+
+    def keep(self, rows: Sequence[int]) -> Listing:
+        """The same listing with some of its images.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Their numbers.
+
+        Returns
+        -------
+        Listing
+            These alone.
+        """
+        return replace(
+            self,
+            ids=[self.ids[i] for i in rows],
+            labels=None if self.labels is None else self.labels[list(rows)],
+            split=None if self.split is None else [self.split[i] for i in rows],
+        )
+
+    def with_test_share(self, share: float) -> Listing:
+        """A split into "train" and "test": which of the two depends on an image's name alone.
+
+        Parameters
+        ----------
+        share : float
+            Of the images for testing, in (0, 1).
+
+        Returns
+        -------
+        Listing
+            With that split.
+
+        Raises
+        ------
+        UserError
+            For a share that is not between 0 and 1, and where one of the two parts would be empty.
+        """
+        if not 0 < share < 1:
+            raise UserError(f"a test share of {share:g}: pass a number between 0 and 1, such as 0.1")
+        places = [int(hashlib.sha256(name.encode()).hexdigest()[:12], 16) / 16**12 for name in self.ids]
+        split = ["test" if place < share else "train" for place in places]
+        if len(set(split)) < 2:
+            raise UserError(f"a test share of {share:g} of {len(self.ids)} images leaves one part empty; change it")
+        return replace(self, split=split)
+
+
+def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
+    r"""List the images below a folder, with labels where `labels` says where to find them.
+
+    A CSV file has a header; a first column of file names (relative to the folder); then the labels in any form that
+    `dmo.datasets.read_samples` takes: a column of names with | ; or , between them, one of classes, or columns of 0 and 1
+    or of real targets; and "split" where there is one. A JSON file is
+    {"file": ["label", ...]}, or a list of {"file": ..., "labels": [...], "split": ...}.
+
+    Parameters
+    ----------
+    folder : path-like
+        Where the images lie.
+    labels : path-like, default=None
+        A .csv or .json file; or "folders": the names of the folders an image lies in, but a first folder named train, test,
+        val or validation is its split. They are classes where every image lies in one. None: no labels.
+
+    Returns
+    -------
+    Listing
+        The images, sorted by name.
+
+    Raises
+    ------
+    UserError
+        With the line for a file of another form, where no image or no label is left, and as `find_images`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import list_images
+    >>> for name in ("a.jpg", "b.jpg"):
+    ...     Path(name).touch()
+    >>> _ = Path("labels.csv").write_text("file,labels\na.jpg,sky;sea\nb.jpg,sky\n")
+    >>> listing = list_images(".", "labels.csv")
+    >>> listing.label_names, listing.labels.tolist()
+    (['sea', 'sky'], [[1, 1], [0, 1]])
+    """
+    found, others = find_images(folder)
+    plain = Listing(Path(folder), found, others=tuple(others))
+    if labels is None:
+        return plain
+    if str(labels) == FOLDERS:
+        entries = {name: _by_folders(name) for name in found}
+    else:
+        path = Path(labels)
+        if path.suffix.lower() not in (".csv", ".json"):
+            raise UserError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
+        entries = _read_csv(existing(path)) if path.suffix.lower() == ".csv" else _read_json(existing(path))
+    listed = [name for name in found if name in entries]
+    if not listed:
+        raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
+    Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed])
+    if not names:
+        raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learned from it")
+    known = set(found)
+    return replace(
+        plain,
+        ids=listed,
+        labels=Y,
+        label_names=names,
+        kind=kind,
+        split=_splits(str(labels), [entries[name][1] for name in listed]),
+        unlisted=tuple(name for name in found if name not in entries),
+        absent=tuple(sorted(name for name in entries if name not in known)),
+    )
+
+
+ListedImage = tuple[list[str] | dict[str, str | None], str | None]
+"""Labels of an image, or its cells by column, and its split."""
+
+
+def _labels(where: str, given: Sequence[Any]) -> tuple[np.ndarray, list[str], Kind]:
+    """The label matrix of the images, the names of its columns, and what it holds; no names where no image has a label."""
+    import pandas as pd
+
+    if not any(any(cells.values() if isinstance(cells, dict) else cells) for cells in given):
+        return np.zeros((len(given), 0)), [], "labels"
+    of_cells = isinstance(given[0], dict)
+    Y, found, kind = label_matrix(where, pd.DataFrame.from_records(given) if of_cells else [set(row) for row in given])
+    names = found or [str(j) for j in range(Y.shape[1])]
+    if kind != "labels":
+        return Y, names, kind
+    carried = [j for j in sorted(range(len(names)), key=names.__getitem__) if Y[:, j].any()]
+    one_each = where == FOLDERS and len(carried) > 1 and all(len(folders) == 1 for folders in given)
+    return Y[:, carried], [names[j] for j in carried], "classes" if one_each else kind
+
+
+def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
+    if all(split is None for split in given):
+        return None
+    if None in given:
+        raise UserError(f"{where}: {given.count(None)} of {len(given)} images have no split; give all one, or none")
+    return [str(split) for split in given]
+
+
+def _by_folders(name: str) -> ListedImage:
+    parts = name.split("/")[:-1]
+    split = parts[0] if parts and parts[0].lower() in ("train", "test", "val", "validation") else None
+    return list(dict.fromkeys(parts if split is None else parts[1:])), split
+
+
+def _read_csv(path: Path) -> dict[str, ListedImage]:
+    entries: dict[str, ListedImage] = {}
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        lines = csv_rows(file)
+        try:
+            header = [field.strip() for field in next(lines, [])]
+            if len(header) < 2 or header[0].lower() not in NAMES:
+                raise UserError(
+                    f"{path}: line 1 begins with {','.join(header)[:60]!r}, needs a header with a first column 'file', "
+                    "and the labels after it"
+                )
+            for fields in lines:
+                if fields:
+                    name, entry = _csv_entry(f"{path}: line {lines.line_num}", header, fields)
+                    _add(entries, name, entry, f"{path}: line {lines.line_num}")
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{path}: line {lines.line_num + 1} is no CSV text in UTF-8 ({error})") from error
+    return entries
+
+
+def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, ListedImage]:
+    if len(fields) != len(header):
+        raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
+    cells = dict(zip(header[1:], (field.strip() or None for field in fields[1:])))
+    split = next((name for name in cells if name.lower() == "split"), None)
+    return fields[0].strip(), (cells, None if split is None else cells.pop(split))
+
+
+def _read_json(path: Path) -> dict[str, ListedImage]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is no JSON ({error})") from error
+    entries: dict[str, ListedImage] = {}
+    if isinstance(document, Mapping):
+        document = [{"file": name, "labels": labels} for name, labels in document.items()]
+    if not isinstance(document, list):
+        raise UserError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of images")
+    for number, item in enumerate(document):
+        where = f"{path}: entry {number}"
+        name, entry = _json_entry(where, item)
+        _add(entries, name, entry, where)
+    return entries
+
+
+def _json_entry(where: str, item: Any) -> tuple[str, ListedImage]:
+    name = item.get("file") if isinstance(item, Mapping) else None
+    labels = item.get("labels", []) if isinstance(item, Mapping) else None
+    split = item.get("split") if isinstance(item, Mapping) else None
+    strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if not isinstance(name, str) or not strings or not isinstance(split, str | None):
+        raise UserError(f'{where} is not of the form {{"file": "a.jpg", "labels": ["sky"], "split": "train"}}')
+    return name, (list(labels or []), split)
+
+
+def _add(entries: dict[str, ListedImage], name: str, entry: ListedImage, where: str) -> None:
+    name = Path(name).as_posix()
+    if name in entries:
+        raise UserError(f"{where} names {name!r} a second time; list each image once")
+    entries[name] = entry

@@ -29,10 +29,6 @@ class SourceImage:
 
     image: np.ndarray
 
-    @property
-    def height(self) -> int:
-        return self.image.shape[0]
-
     @cached_property
     def gray(self) -> np.ndarray:
         return descriptors.gray(self.image)
@@ -84,7 +80,7 @@ def _words(local: str, bands: int) -> Descriptor:
         if vocabulary is None:
             raise UserError(f"{local}: no vocabulary; learn one from training images with learn_vocabularies")
         at = image.points(local)
-        return vocabulary.histogram(vocabulary.words(image.local(local)), at[:, 1], image.height, bands)
+        return vocabulary.histogram(vocabulary.words(image.local(local)), at[:, 1], len(image.image), bands)
 
     return Descriptor(of, None, True, local, bands)
 
@@ -113,12 +109,8 @@ def morp491(image: np.ndarray) -> np.ndarray:
     >>> morp491(np.zeros((32, 32, 3), np.uint8)).shape
     (491,)
     """
-    parts = (
-        descriptors.correlogram,
-        descriptors.color_moments,
-        descriptors.wavelet_texture,
-        descriptors.color_histogram,
-    )
+    d = descriptors
+    parts = (d.correlogram, d.color_moments, d.wavelet_texture, d.color_histogram)
     return np.concatenate([part(image) for part in parts])
 
 

@@ -131,12 +131,9 @@ def _variables(path: Path) -> Mapping[str, Variable | HdfVariable]:
 HEADER = 128
 MATRIX, COMPRESSED = 14, 15
 TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-CLASSES = {
-    **{1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 6: "double", 7: "single"},
-    **{8: "int8", 9: "uint8", 10: "int16", 11: "uint16", 12: "int32", 13: "uint32", 14: "int64", 15: "uint64"},
-    **{16: "function", 17: "opaque"},
-}
-NUMERIC = {kind for code, kind in CLASSES.items() if 5 <= code <= 15}
+_NUMBERS = ["sparse", "double", "single", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+CLASSES = dict(enumerate(["cell", "struct", "object", "char", *_NUMBERS, "function", "opaque"], 1))
+NUMERIC = set(_NUMBERS)
 COMPLEX = 0x0800
 ENOUGH = 4096
 """Bytes that hold the flags, dimensions and name of any matrix of a few dimensions."""

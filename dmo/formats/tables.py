@@ -15,11 +15,10 @@ from dmo.blocks import Rows, dense, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.delimited import open_csv
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, suffix
 from dmo.formats.frames import TRUTH
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
-from dmo.formats.svmlight import label_ids, open_svmlight
+from dmo.formats.text import label_ids, open_csv, open_svmlight
 from dmo.progress import stage
 
 T = TypeVar("T")
@@ -107,15 +106,15 @@ def _view_cells(spec: Any) -> list[str]:
 
 def questions(views: Mapping[str, Any]) -> list[str]:
     """What is asked where no labels were named, and an archive of a view holds a vector beside it."""
-    found = []
+    found: list[str] = []
     for view, files in views.items():
         for spec in files.values() if isinstance(files, Mapping) else [files]:
             path, _, array = str(spec).partition("::") if isinstance(spec, str | Path) else ("", "", "")
-            for name in _vectors(path):
-                if name != array:
-                    found.append(
-                        f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
-                    )
+            found += [
+                f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
+                for name in _vectors(path)
+                if name != array
+            ]
     return list(dict.fromkeys(found))
 
 

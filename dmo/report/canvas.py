@@ -33,6 +33,12 @@ def new_figure(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), dpi=200, layout="constrained", facecolor="white")
 
 
+def new_plot(height: float) -> tuple[Figure, Axes]:
+    """A figure `height` inches high with one pair of axes."""
+    figure = new_figure(height)
+    return figure, clean(figure.add_subplot())
+
+
 def styles(names: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
     """(name, color, dashes) of every model, told apart by both."""
     return zip(names, itertools.cycle(COLORS), itertools.cycle(DASHES))

@@ -26,6 +26,7 @@ from dmo.report.canvas import (
     limits,
     name_at,
     new_figure,
+    new_plot,
     panel_grid,
     plain,
     shorten,
@@ -159,8 +160,7 @@ def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int 
         raise UserError(f"biplot: loadings have shape {loadings.shape}; pass those of two components")
     arrows = loadings[:, :2] * np.abs(Z[:, :2]).max(axis=0)
     picked = np.argsort(-(loadings[:, :2] ** 2).sum(axis=1), kind="stable")[:most]
-    figure = new_figure(5.0)
-    ax = clean(figure.add_subplot())
+    figure, ax = new_plot(5.0)
     shown_at = np.concatenate([Z[:, :2], arrows[picked]])
     ax.set(xlabel="component 1", ylabel="component 2", xlim=limits(shown_at[:, 0]), ylim=limits(shown_at[:, 1]))
     ax.scatter(Z[:, 0], Z[:, 1], s=6, color=PALE, linewidths=0)
@@ -214,8 +214,7 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
 
 def _bars(values: np.ndarray, names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Bars of so many inches, one below the other: blue to the right of 0, vermilion to the left."""
-    figure = new_figure(height * len(values) + 0.7)
-    ax = clean(figure.add_subplot())
+    figure, ax = new_plot(height * len(values) + 0.7)
     ax.barh(np.arange(len(values)), values, color=[BLUE if value >= 0 else VERMILION for value in values])
     ax.set_yticks(np.arange(len(values)), [shorten(figure, name, 1.6, 10) for name in names])
     ax.axvline(0.0, color=GRAY, linewidth=0.8)
@@ -477,8 +476,7 @@ def score_curve(
         raise UserError(
             f"score_curve: {len(values)} values, {len(means)} means, {len(deviations)} deviations; pass one each"
         )
-    figure = new_figure(2.8)
-    ax = clean(figure.add_subplot())
+    figure, ax = new_plot(2.8)
     ax.errorbar(range(len(means)), means, deviations, color=BLUE, marker="o", markersize=4, linewidth=1.6, elinewidth=1)
     best = int(np.nanargmax(means))
     if mark:
@@ -567,8 +565,7 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     for name, p in P.items():
         if not ((p >= 0) & (p <= 1)).all():
             raise UserError(f"calibration_curves: {name} gives values outside 0..1; pass what predict_proba returns")
-    figure = new_figure(3.4)
-    ax = clean(figure.add_subplot())
+    figure, ax = new_plot(3.4)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
     for name, color, dashes in styles(list(P)):
         expected, observed, error = reliability(Y, P[name])
@@ -677,8 +674,7 @@ def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
     'samples'
     """
     most = min(15, max(int(values.max()) for values in counts.values()))
-    figure = new_figure(2.2 + 0.2 * len(counts))
-    ax = clean(figure.add_subplot())
+    figure, ax = new_plot(2.2 + 0.2 * len(counts))
     wide = 0.8 / len(counts)
     tints = (GRAY, *COLORS)
     for place, (name, values) in enumerate(counts.items()):

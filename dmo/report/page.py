@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from dmo.errors import UserError, amount, visible
 from dmo.report.canvas import BLUE, GRAY, PALE, VERMILION, decimals_of, is_number, shown
-from dmo.stores import replace_files
+from dmo.stores import check_output_file, replace_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,12 +48,8 @@ def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(
-            buffer,
-            format="svg",
-            facecolor="none",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
+        unsaid = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", facecolor="none", metadata=unsaid)
     root = ElementTree.fromstring(buffer.getvalue())
     _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
     for element in root.iter():
@@ -251,11 +247,10 @@ class Samples:
             if size > IMAGE_BYTES:
                 break
             found[where[int(i)]] = uri
-        if found and len(found) < len(shown):
-            return found, [
-                f"{len(found):,} of {len(shown):,} samples with their images ({amount(IMAGE_BYTES)} at most)."
-            ]
-        return found, []
+        if not found or len(found) == len(shown):
+            return found, []
+        said = f"{len(found):,} of {len(shown):,} samples with their images ({amount(IMAGE_BYTES)} at most)."
+        return found, [said]
 
     def _cuts(self, shown: np.ndarray, searched: np.ndarray) -> list[str]:
         """What was left out, in words."""
@@ -395,6 +390,8 @@ def write_report(
     UserError
         For a row that does not fit its columns, a `best` column that does not exist, and figure names that repeat or are no
         file names.
+    StoreError
+        For a URL, and a path where no file can be written.
 
     Examples
     --------
@@ -403,24 +400,20 @@ def write_report(
     >>> [path.name for path in write_report("report.html", "Corel5k", [table], facts={"samples": 4999})]
     ['report.html']
     """
+    check_output_file(path)
     path = Path(path)
     figures = [part for part in parts if isinstance(part, PageFigure)]
     _check_names([entry.name for entry in figures])
     scripts = _scripts(parts)
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            lead=lead,
-            facts={name: shown(value) for name, value in (facts or {}).items()},
-            groups=[
-                {"kind": kind, "parts": [_KINDS[kind](part) for part in some]} for kind, some in groupby(parts, _kind)
-            ],
-            explored=any(isinstance(part, Samples) for part in parts),
-            scripts=scripts,
-            policy=" ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts),
-        )
+    template = _environment().get_template("page.html")
+    page = template.render(
+        title=title,
+        lead=lead,
+        facts={name: shown(value) for name, value in (facts or {}).items()},
+        groups=[{"kind": kind, "parts": [_KINDS[kind](part) for part in some]} for kind, some in groupby(parts, _kind)],
+        explored=any(isinstance(part, Samples) for part in parts),
+        scripts=scripts,
+        policy=" ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts),
     )
     images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
     replace_files({**images, path: page.encode("utf-8", "replace")})

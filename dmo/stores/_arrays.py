@@ -120,6 +120,10 @@ class DenseArray:
     codec: str | None = None
 
     @property
+    def block(self) -> int:
+        return self.chunk[0]
+
+    @property
     def grid(self) -> Index:
         return tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
 
@@ -180,7 +184,7 @@ class DenseArray:
         expected = block.nbytes + CRC_BYTES
         stored = int.from_bytes(trailer.tobytes(), "little")
         if size is None or size != expected or found != stored or (entry is not None and entry.checksum != found):
-            raise self.damage(index, size, expected)
+            raise _damage(self, index, self.key(index), size, expected)
         return block
 
     def _unpack(self, index: Index, entry: ManifestEntry | None, block: np.ndarray) -> None:
@@ -190,7 +194,7 @@ class DenseArray:
         data = self.folder.get(self.key(index))
         size = None if data is None else len(data)
         if data is None or len(data) <= CRC_BYTES or (entry is not None and entry.size != size):
-            raise self.damage(index, size, CRC_BYTES + 1 if entry is None else entry.size)
+            raise _damage(self, index, self.key(index), size, CRC_BYTES + 1 if entry is None else entry.size)
         packed, trailer = np.frombuffer(data, np.uint8)[:-CRC_BYTES], data[-CRC_BYTES:]
         # Blosc trusts the sizes in its header, so these are compared before: of the values, and of what is packed
         sizes = tuple(np.frombuffer(data, "<u4", 4)[1::2].tolist()) if packed.size >= 16 else None
@@ -201,10 +205,7 @@ class DenseArray:
         except (RuntimeError, ValueError):
             fits = False
         if not fits or (entry is not None and checksum(as_bytes(block)) != entry.checksum):
-            raise self.damage(index, size, len(data))
-
-    def damage(self, index: Index, size: int | None, expected: int) -> StoreError:
-        return _damage(self.folder, self.label(index), self.key(index), size, expected)
+            raise _damage(self, index, self.key(index), size, len(data))
 
     def sizes(self) -> dict[Index, int]:
         """Bytes of the chunks that are in the store, by index."""
@@ -237,7 +238,8 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: 
         )
 
 
-def _damage(folder: Folder, label: str, key: str, size: int | None, expected: int) -> StoreError:
+def _damage(array: DenseArray | SparseArray, index: Index, key: str, size: int | None, expected: int) -> StoreError:
+    folder = array.folder
     if size is None and folder.get("zarr.json") is None:
         return unseen(folder)
     if size is None:
@@ -246,7 +248,8 @@ def _damage(folder: Folder, label: str, key: str, size: int | None, expected: in
         reason = f"has {size} bytes instead of {expected}"
     else:
         reason = "fails its checksum"
-    return StoreError(f"{folder.url}: {label} {reason}; restore the file {key} from a copy or make the store again")
+    cure = f"restore the file {key} from a copy or make the store again"
+    return StoreError(f"{folder.url}: {array.label(index)} {reason}; {cure}")
 
 
 def unseen(folder: Folder) -> StoreError:
@@ -323,7 +326,7 @@ class SparseArray:
         _, *rest = self._parts(index, max(int(indptr[-1]), 0))
         indices, data = (part.read((0,)) if part.shape[0] else np.empty(0, part.dtype) for part in rest)
         if checksum(as_bytes(indptr), as_bytes(indices), as_bytes(data)) != entry.checksum:
-            raise _damage(self.folder, self.label(index), f"{self.name}/{index[0]}", 0, 0)
+            raise _damage(self, index, f"{self.name}/{index[0]}", 0, 0)
         check_csr(indptr, indices, data, self.extent(index), f"{self.folder.url}: {self.label(index)}")
         return scipy.sparse.csr_array((data, indices, indptr), shape=self.extent(index))
 
@@ -478,7 +481,7 @@ class _StoredView(ByRows):
     @property
     def block(self) -> int:
         """Rows that are read together."""
-        raise NotImplementedError
+        return self.array.block
 
     def __repr__(self) -> str:
         kind = type(self).__name__.removesuffix("View").lower()
@@ -526,11 +529,6 @@ class DenseView(_StoredView):
     def chunks(self) -> tuple[int, ...]:
         """Rows and columns of a chunk."""
         return self.array.chunk
-
-    @property
-    def block(self) -> int:
-        """Rows of a chunk."""
-        return self.array.chunk[0]
 
     def __getitem__(self, where: Any) -> np.ndarray:
         rows, columns = _split(where, self.shape[0])
@@ -591,11 +589,6 @@ class SparseView(_StoredView):
     """
 
     array: SparseArray
-
-    @property
-    def block(self) -> int:
-        """Rows of a block."""
-        return self.array.block
 
     def __getitem__(self, where: Any) -> scipy.sparse.csr_array:
         rows, columns = _split(where, self.shape[0])

@@ -240,12 +240,8 @@ class Folder:
         """Refuse a key that names another place than one in this folder; keys come from files that others wrote."""
         if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
             return
-        if (
-            not isinstance(key, str)
-            or not all(part.strip(".") for part in key.split("/"))
-            or "\\" in key
-            or "\0" in key
-        ):
+        plain = isinstance(key, str) and not {"\\", "\0"} & set(key)
+        if not plain or not all(part.strip(".") for part in key.split("/")):
             raise StoreError(f"{self.url}: the name {key!r} points out of the store; make the store again")
         if len(key) > 2048 or max(len(part.encode(errors="replace")) for part in key.split("/")) > 200:
             raise StoreError(

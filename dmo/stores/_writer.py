@@ -182,6 +182,18 @@ def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) ->
     )
 
 
+def of_samples(
+    folder: Folder, n: int, sample_ids: Sequence[str] | None, split: Sequence[str] | None
+) -> dict[str, Whole]:
+    """The names and the parts of n samples, as far as they are given."""
+    given = {"sample": ("sample_ids", sample_ids), "split": ("split", split)}
+    return {
+        array: strings(folder, array, check_strings(name, texts, n), "sample")
+        for array, (name, texts) in given.items()
+        if texts is not None
+    }
+
+
 def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
     """The array that `known` (from `Whole.to_dict`) describes; StoreError if it is missing or damaged."""
     array, entries = dense_chunks(folder, name, known)
@@ -360,13 +372,6 @@ class Blocks:
         return self.attributes["complete"]
 
     def prepare(self) -> None:
-        """Write the metadata of every array and of its journal, and keep the lock for as long as this is used."""
-        if self.complete:
-            return
-        weakref.finalize(self, abandon, self.folder.url)
-        self.prepare_files()
-
-    def prepare_files(self) -> None:
         """Write the metadata of every array and of its journal; harmless when repeated."""
         with writing(self.folder.url, "the metadata of the store"):
             for group in ("manifest", "journal"):
@@ -483,8 +488,9 @@ def begun(
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
     found = begin(folder, wanted, visible | {name: whole.metadata for name, whole in small.items()}, overwrite)
     blocks = Blocks(folder, arrays, found)
-    blocks.prepare()
     if not blocks.complete:
+        weakref.finalize(blocks, abandon, folder.url)  # the lock is kept for as long as they are used
+        blocks.prepare()
         for whole in small.values():
             whole.write(folder)
     return blocks

@@ -184,7 +184,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
         document = existing_root(folder)  # as it is now that nobody else writes
         root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
-        Blocks(folder, arrays, root).prepare_files()
+        Blocks(folder, arrays, root).prepare()
         for array in arrays.values():
             known = _entries(array, root["complete"])
             for index in array.indices():
@@ -239,12 +239,9 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
     problems: list[str] = []
     for known in root["configuration"].values():
         _try(problems, models.read_array, folder.child(root["generation"]), known)
-    for name in sorted(folder.names()):
-        if name not in ("zarr.json", root["generation"]):
-            problems.append(
-                f"{folder.url}: {name} is no part of the model; the next save removes what an interrupted one left"
-            )
-    return problems
+    cure = "the next save removes what an interrupted one left"
+    left = sorted(set(folder.names()) - {"zarr.json", root["generation"]})
+    return [*problems, *(f"{folder.url}: {name} is no part of the model; {cure}" for name in left)]
 
 
 def _try(problems: list[str], read: Any, *arguments: Any) -> None:

@@ -17,17 +17,6 @@ from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
 from dmo.stores._folder import Folder, StoreError
 from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
-from dmo.stores._writer import (
-    Blocks,
-    RowWriter,
-    Stored,
-    begun,
-    check_count,
-    check_name,
-    check_strings,
-    ledger,
-    real_dtype,
-)
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -73,8 +62,8 @@ class ViewSpec:
     codec: Literal["lz4", "zstd"] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dimension", check_count("the dimension of a view", self.dimension))
-        object.__setattr__(self, "dtype", real_dtype(self.dtype))
+        object.__setattr__(self, "dimension", _writer.check_count("the dimension of a view", self.dimension))
+        object.__setattr__(self, "dtype", _writer.real_dtype(self.dtype))
         if self.kind not in ("dense", "sparse"):
             raise UserError(f"the kind of a view is 'dense' or 'sparse', got {self.kind!r}; pass one of these")
         if self.codec is not None and self.codec not in CODECS:
@@ -174,7 +163,7 @@ def create_features(
     """
     import dask.config  # here: a tenth of a second, and few commands ask
 
-    n, block = check_count("n_samples", n_samples), check_count("block", block)
+    n, block = _writer.check_count("n_samples", n_samples), _writer.check_count("block", block)
     _check_views(views)
     usual = dask.config.get("dmo.stores.codec", None)
     views = {name: replace(spec, codec=spec.codec or usual) for name, spec in views.items()}
@@ -185,7 +174,7 @@ def create_features(
     small = _small_arrays(folder, n, known, label_names, sample_ids, split, block)
     for view, names in (feature_names or {}).items():
         array = f"{view}_feature"
-        checked = check_strings(f"feature_names of view {view!r}", names, views[view].dimension)
+        checked = _writer.check_strings(f"feature_names of view {view!r}", names, views[view].dimension)
         small[array] = _writer.strings(folder, array, checked, array)
     for view, has in (present or {}).items():
         name, marks = f"{view}_present", np.asarray(has, bool)
@@ -202,7 +191,7 @@ def create_features(
     }
     arrays = stored_arrays(folder, configuration)
     wanted = new_attributes(folder, "features", configuration, attributes, provenance)
-    blocks = begun(folder, wanted, arrays, small, overwrite)
+    blocks = _writer.begun(folder, wanted, arrays, small, overwrite)
     return FeatureWriter(folder, blocks.attributes["configuration"], blocks)
 
 
@@ -211,7 +200,7 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
     n, block = configuration["n_samples"], configuration["block"]
     arrays: dict[str, DenseArray | SparseArray] = {}
     for name, view in configuration["views"].items():
-        shape, dtype, title = (n, view["dimension"]), real_dtype(view["dtype"]), f"view '{name}'"
+        shape, dtype, title = (n, view["dimension"]), _writer.real_dtype(view["dtype"]), f"view '{name}'"
         if view["kind"] == "sparse":
             arrays[name] = SparseArray(folder, name, title, shape, block, dtype, view.get("codec"))
         else:
@@ -222,7 +211,7 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureWriter(RowWriter):
+class FeatureWriter(_writer.RowWriter):
     """Writes a feature store; picklable, so that any worker can write any block.
 
     `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
@@ -250,7 +239,7 @@ class FeatureWriter(RowWriter):
 
     folder: Folder
     configuration: dict[str, Any]
-    blocks: Blocks
+    blocks: _writer.Blocks
 
     @property
     def n_samples(self) -> int:
@@ -332,7 +321,7 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     attributes = open_root(folder, "features")
     views: dict[str, View] = {}
     for name, array in stored_arrays(folder, attributes["configuration"]).items():
-        entries, spec = ledger(array).load(), attributes["configuration"]["views"][name]
+        entries, spec = _writer.ledger(array).load(), attributes["configuration"]["views"][name]
         known = attributes["configuration"].get(f"{name}_present")
         has = None if known is None else _writer.read_dense(folder, f"{name}_present", known).astype(bool)
         about = spec["histogram"], spec.get("missing", False), has
@@ -344,7 +333,7 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FeatureStore(Stored):
+class FeatureStore(_writer.Stored):
     """A complete feature store.
 
     Attributes
@@ -649,23 +638,17 @@ def _small_arrays(
         # whole blocks, some for a chunk: a worker reads the labels of its rows
         rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
         small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
-    n_labels = small["labels"].shape[1] if small else None
-    for name, array, given, length in (
-        ("label_names", "label", label_names, n_labels),
-        ("sample_ids", "sample", sample_ids, n),
-        ("split", "split", split, n),
-    ):
-        if given is not None:
-            dimension = "label" if array == "label" else "sample"
-            small[array] = _writer.strings(folder, array, check_strings(name, given, length), dimension)
-    return small
+    if label_names is not None:
+        names = _writer.check_strings("label_names", label_names, None if labels is None else labels.shape[1])
+        small["label"] = _writer.strings(folder, "label", names, "label")
+    return small | _writer.of_samples(folder, n, sample_ids, split)
 
 
 def _check_views(views: Mapping[str, ViewSpec]) -> None:
     if not views:
         raise UserError("a feature store needs at least one view, got none; pass views={name: ViewSpec(...)}")
     for name, spec in views.items():
-        check_name(name, "the view")
+        _writer.check_name(name, "the view")
         if not isinstance(spec, ViewSpec):
             raise TypeError(f"view {name!r} is described by {type(spec).__name__}; pass a ViewSpec")
         taken = {f"{view}_{part}" for view in views for part in OF_VIEWS}

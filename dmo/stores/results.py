@@ -16,17 +16,6 @@ from dmo.stores import _writer
 from dmo.stores._arrays import DenseArray, DenseView
 from dmo.stores._folder import Folder
 from dmo.stores._schema import Provenance, new_attributes, open_root
-from dmo.stores._writer import (
-    Blocks,
-    RowWriter,
-    Stored,
-    begun,
-    check_count,
-    check_name,
-    check_strings,
-    ledger,
-    real_dtype,
-)
 
 RESERVED = ("sample", "split", "column", "manifest", "journal", "zarr.json")
 
@@ -95,40 +84,37 @@ def create_results(
     ...     store.columns, store[3:5].shape
     (['a', 'b'], (2, 2))
     """
-    n, block = check_count("n", n), check_count("block", block)
-    if check_name(kind, "the kind of a result store") in RESERVED:
+    n, block = _writer.check_count("n", n), _writer.check_count("block", block)
+    if _writer.check_name(kind, "the kind of a result store") in RESERVED:
         raise UserError(f"the kind {kind!r} is taken by the store itself; choose another name")
     folder = Folder.at(path)
     small: dict[str, _writer.Whole] = {}
     names = None if isinstance(columns, int | np.integer) else [str(column) for column in columns]
     if names is not None:
         small["column"] = _writer.strings(folder, "column", names, "column")
-    if sample_ids is not None:
-        small["sample"] = _writer.strings(folder, "sample", check_strings("sample_ids", sample_ids, n), "sample")
-    if split is not None:
-        small["split"] = _writer.strings(folder, "split", check_strings("split", split, n), "sample")
+    small |= _writer.of_samples(folder, n, sample_ids, split)
     configuration = {
         "n": n,
-        "columns": check_count("columns", columns if names is None else len(names)),
-        "dtype": real_dtype(dtype).name,
+        "columns": _writer.check_count("columns", columns if names is None else len(names)),
+        "dtype": _writer.real_dtype(dtype).name,
         "kind": kind,
         "block": min(block, n),
         **{name: whole.to_dict() for name, whole in small.items()},
     }
     array = stored_array(folder, configuration)
     wanted = new_attributes(folder, "results", configuration, attributes, provenance)
-    return ResultWriter(array, begun(folder, wanted, {array.name: array}, small, overwrite))
+    return ResultWriter(array, _writer.begun(folder, wanted, {array.name: array}, small, overwrite))
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
     """The array of rows as a configuration describes it."""
     shape, kind = (configuration["n"], configuration["columns"]), configuration["kind"]
-    dtype = real_dtype(configuration["dtype"])
+    dtype = _writer.real_dtype(configuration["dtype"])
     return DenseArray(folder, kind, f"'{kind}'", shape, (configuration["block"], shape[1]), dtype, ("sample", "column"))
 
 
 @dataclass(frozen=True, eq=False)
-class ResultWriter(RowWriter):
+class ResultWriter(_writer.RowWriter):
     """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent.
 
     Attributes
@@ -149,7 +135,7 @@ class ResultWriter(RowWriter):
     """
 
     array: DenseArray
-    blocks: Blocks
+    blocks: _writer.Blocks
 
     def write(self, block_index: int, rows: Any) -> None:
         """Write all rows of one block; raises as `FeatureWriter.write` does.
@@ -204,11 +190,11 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
     folder = Folder.at(path)
     attributes = open_root(folder, "results")
     array = stored_array(folder, attributes["configuration"])
-    return ResultStore(folder, attributes, DenseView(array, ledger(array).load()))
+    return ResultStore(folder, attributes, DenseView(array, _writer.ledger(array).load()))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ResultStore(Stored, ByRows):
+class ResultStore(_writer.Stored, ByRows):
     """A complete result store; itself a row source (shape, dtype, slices of rows).
 
     Attributes

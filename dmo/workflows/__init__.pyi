@@ -1,4 +1,3 @@
-from . import answers as answers
 from . import apply as apply
 from . import evaluation as evaluation
 from . import fitting as fitting
@@ -9,4 +8,3 @@ from . import report_page as report_page
 from . import search as search
 from . import suggest as suggest
 from . import trial as trial
-from . import tuning as tuning

@@ -59,14 +59,13 @@ class AppliedModel:
         """Digests of what rows of these samples are made from."""
         return {name: fingerprint(view) for name, view in self.views.items()} | {"the model": self.contents}
 
-    def some(self, rows: slice | np.ndarray) -> dict[str, Rows]:
+    def some(self, rows: slice | np.ndarray) -> dict[str, Subset]:
         """The views of some of the samples."""
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
 
     def keep(self, rows: np.ndarray) -> AppliedModel:
         """The same model with some of the samples."""
-        views = {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
-        return replace(self, views=views, index=self.index[rows])
+        return replace(self, views=self.some(rows), index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         """Label scores, or real values (m x L), of some of the samples."""
@@ -246,12 +245,8 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Columns of numbers of a table for people: their names and the rows (m x L)."""
-
-    names: Sequence[str]
-    rows: np.ndarray
+Columns = tuple[Sequence[str], np.ndarray]
+"""Columns of numbers of a table for people: their names and the rows (m x L)."""
 
 
 def as_csv(samples: Sequence[str], words: Sequence[Sequence[str]], end: str, numbers: Columns | None = None) -> str:
@@ -260,9 +255,9 @@ def as_csv(samples: Sequence[str], words: Sequence[Sequence[str]], end: str, num
     # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
     # reads the table takes one apostrophe off the start of a cell and has the name.
     count = max(map(len, words), default=0)
-    cells = Columns((), np.zeros((len(samples), 0))) if numbers is None else numbers
-    lines = [["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, cells.names)]]
-    for sample, row, values in zip(samples, words, cells.rows, strict=True):
+    names, rows = numbers or ((), np.zeros((len(samples), 0)))
+    lines = [["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, names)]]
+    for sample, row, values in zip(samples, words, rows, strict=True):
         blank = [""] * (count - len(row))
         lines.append([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
     return csv_text(lines, end, quoting=csv.QUOTE_ALL)

@@ -11,22 +11,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo import stores
+from dmo import metrics, stores
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
-from dmo.metrics import (
-    annotation_scores,
-    auc_scores,
-    ranking_scores,
-    regression_scores,
-    set_scores,
-    suitable_top,
-    top_label_sets,
-    top_scores,
-)
 from dmo.progress import stage
 from dmo.workflows.apply import (
     SCORES,
@@ -56,7 +46,7 @@ class EvaluatedModel:
 
     def given(self, top: int) -> np.ndarray:
         """The labels given (m x L), bool: those chosen, else so many of the highest score."""
-        return (self.sets if self.sets.shape[1] else top_label_sets(self.scores, top)) > 0
+        return (self.sets if self.sets.shape[1] else metrics.top_label_sets(self.scores, top)) > 0
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
@@ -195,11 +185,8 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
     applied = AppliedModel(model, "", store, views, index, where, columns)
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
-    name, nothing, unseen = (
-        f"{results.kind} ({Path(path).stem})",
-        np.zeros((len(index), 0)),
-        {"training_samples": None, "cv": None},
-    )
+    name, nothing = f"{results.kind} ({Path(path).stem})", np.zeros((len(index), 0))
+    unseen: dict[str, Any] = {"training_samples": None, "cv": None}
     if store.real_labels:
         return EvaluatedModel(name, applied, scores, regression_figures(known, scores) | unseen, costs, nothing)
     if top is not None and top > written:
@@ -229,14 +216,10 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
     Y, scores, sets (m, L)
     """
-    ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top)
+    ranking, best = metrics.ranking_scores(Y, scores), metrics.top_scores(Y, scores, top)
     found: dict[str, Any] = {"p_at_k": best.precision, "r_at_k": best.recall, "f1_at_k": best.f1}
-    found |= {
-        "ndcg": best.ndcg,
-        "lrap": ranking.lrap,
-        "coverage": ranking.coverage,
-        "ranking_loss": ranking.ranking_loss,
-    }
+    found |= {"ndcg": best.ndcg, "lrap": ranking.lrap}
+    found |= {"coverage": ranking.coverage, "ranking_loss": ranking.ranking_loss}
     if getattr(getattr(model, "decoding_", None), "rule", None) is not None:
         found["auc_micro"] = None
     return found | chosen_figures(Y, sets)
@@ -255,7 +238,7 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
     """
     if not sets.shape[1]:
         return {}
-    chosen = set_scores(Y, sets.astype(np.uint8))
+    chosen = metrics.set_scores(Y, sets.astype(np.uint8))
     found = {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
     found |= {"precision_samples": chosen.precision_samples, "recall_samples": chosen.recall_samples}
     return found | {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
@@ -266,7 +249,7 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 
     Y, predictions (m, L)
     """
-    found = regression_scores(Y, predictions)
+    found = metrics.regression_scores(Y, predictions)
     return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
 
 
@@ -275,9 +258,11 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
     if not model.multilabel_:
         return 1
     if isinstance(model, Annotations):
-        return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
+        return min(metrics.suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
     carried = model.rule_.frequency
-    return min(suitable_top(float(carried.sum()), len(carried)), getattr(model, "n_seen_labels_", None) or len(carried))
+    return min(
+        metrics.suitable_top(float(carried.sum()), len(carried)), getattr(model, "n_seen_labels_", None) or len(carried)
+    )
 
 
 def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:
@@ -305,7 +290,7 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
     Y, scores (m, L)
     """
     fits = [fit for fit in trained if np.nansum(Y[fit.scored]) > 0]
-    found = [top_scores(Y[fit.scored], scores[fit.scored], top, fit.frequency, fit.n).psp for fit in fits]
+    found = [metrics.top_scores(Y[fit.scored], scores[fit.scored], top, fit.frequency, fit.n).psp for fit in fits]
     return float(np.average(found, weights=[len(fit.scored) for fit in fits]))
 
 
@@ -318,10 +303,8 @@ def _cross_validated(
     labeled = np.nansum(Y, axis=1) > 0
     with stage("cross-validated fits", cv) as advance:
         for number in range(cv):
-            train, test = (
-                np.flatnonzero((fold != number) & (labeled | (classes is None))),
-                np.flatnonzero(fold == number),
-            )
+            train = np.flatnonzero((fold != number) & (labeled | (classes is None)))
+            test = np.flatnonzero(fold == number)
             model = clone(applied.model)
             known = Y[train] if classes is None else classes[Y[train].argmax(axis=1)]
             part = decided_rows(model.fit(applied.some(train), known), applied.some(test), top)
@@ -401,9 +384,9 @@ def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> d
 
     Y, scores (m, L)
     """
-    annotated = annotation_scores(Y, scores, top)
+    annotated = metrics.annotation_scores(Y, scores, top)
     mixed = area and ((Y == 1).any(axis=0) & (Y == 0).any(axis=0)).any()
-    auc = auc_scores(Y, scores) if mixed else None
+    auc = metrics.auc_scores(Y, scores) if mixed else None
     return {
         "top": annotated.top,
         "n_labels": len(annotated.per_label_recall),

@@ -1,4 +1,4 @@
-"""From the samples of a feature store to a saved model."""
+"""From the samples of a feature store to a saved model, by given parameters or the best of a cross-validated sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils import get_tags
+from sklearn.base import clone, is_regressor
+from sklearn.utils import _safe_indexing, get_tags
 
 from dmo import stores
 from dmo.blocks import Rows, Subset
@@ -22,14 +23,19 @@ from dmo.formats.labels import class_vector
 from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
+from dmo.labels.stratification import stratified_folds
+from dmo.methods.annotator import Annotator
 from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
 from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session, say_unreadable
 
 if TYPE_CHECKING:
+    from dmo.methods.base import SweepResult
     from dmo.persistence import Attached
 
 log = logging.getLogger("dmo")
+_CURVE = 5000
+"""Samples of a learning curve at most."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,10 @@ class Training:
         log.info("%d samples whose class is not known are left out", self.n - len(rows))
         return replace(self, views={name: Subset(source, rows) for name, source in self.views.items()}, Y=self.Y[rows])
 
-    def learned_by(self, estimator: Any) -> np.ndarray | None:
-        """Give what an estimator is fitted on.
-
-        -> (n,)
-        """
-        if self.store.class_labels:
-            return class_vector(self.Y, self.store.label_names)
-        return self.Y
+    @property
+    def y(self) -> Any:
+        """What an estimator is fitted on: the names of the classes (n) where every sample has one, else `Y`."""
+        return class_vector(self.Y, self.store.label_names) if self.store.class_labels else self.Y
 
     @property
     def samples(self) -> str:
@@ -195,9 +197,8 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
             said.append(f"kernels {_by_value(by_view, training)}")
         estimator.set_params(kernel=kernels)
     if "approximation" in known and not estimator.one_view:
-        engine, reason = reasoned_engine(
-            estimator.approximation, training.n, kernel_count(estimator, len(training.views))
-        )
+        n_kernels = kernel_count(estimator, len(training.views))
+        engine, reason = reasoned_engine(estimator.approximation, training.n, n_kernels)
         said += [f"engine {reason}"] if reason else []
         estimator.set_params(approximation=engine)
     return estimator, "; ".join(said)
@@ -247,7 +248,7 @@ def fit(
             "in Python"
         )
     training = training.known_to(estimator)
-    estimator.fit(training.views, training.learned_by(estimator))
+    estimator.fit(training.views, training.y)
     costs = {**({} if plan is None else {"plan": plan.to_dict()}), **run.costs()}
     save(estimator, path, training, overwrite, costs)
     return estimator
@@ -291,3 +292,57 @@ def learned(estimator: Any) -> dict[str, Any]:
     if hasattr(estimator, "objective_"):
         found["objective"] = float(estimator.objective_)
     return found
+
+
+def tune(
+    estimator: Any,
+    training: Training,
+    tried: Mapping[str, Sequence[Any]] | None,
+    path: str,
+    overwrite: bool = False,
+    folds: int = 4,
+    metric: str | None = None,
+) -> SweepResult:
+    """Score settings by cross-validation, refit the best one on all training samples and save it."""
+    from dmo.select.tuning import search  # here: a fit needs none of it
+
+    if tried is not None and "kernel" in tried:
+        tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
+    training = training.known()  # by which settings are compared
+    Y = _learned(estimator, training)  # where there are none, the search says so
+    result = search(estimator, dict(training.views), Y, tried, metric, folds, getattr(estimator, "random_state", 0))
+    save(result.best_estimator, path, training, overwrite)
+    return result
+
+
+def _learned(estimator: Any, training: Training) -> Any:
+    """Labels as the estimator takes them."""
+    by_columns = is_regressor(estimator) and not isinstance(estimator, Annotator)
+    return training.Y if by_columns else training.y
+
+
+def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> list[tuple[int, float, float]]:
+    """Score the best setting of a sweep on eighths, quarters, halves and all of the samples."""
+    from dmo.select.sweeps import sweep
+
+    training = training.known()
+    assert training.Y is not None
+    n, grid = len(training.Y), {key: [value] for key, value in result.best_params.items()}
+    model, learned = result.best_estimator, _learned(result.best_estimator, training)
+    random_state = getattr(model, "random_state", 0)
+    parts, curve = stratified_folds(np.nan_to_num(training.Y), 8, random_state), []
+    for eighths in (1, 2, 4, 8):
+        rows = np.flatnonzero(parts < eighths)
+        if n > _CURVE:
+            rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _CURVE * eighths // 8)).astype(int)]
+        if len(rows) < 5 * folds or not grid:
+            continue
+        views = {name: Subset(view, rows) for name, view in training.views.items()}
+        try:
+            some = _safe_indexing(learned, rows)
+            found = sweep(clone(model), views, some, grid, folds, result.metric, random_state, refit=False)
+        except UserError:  # no label occurs in a fold, say
+            continue
+        row = found.table[0]
+        curve.append((len(rows) * (folds - 1) // folds, float(row["mean"]), float(row["std"])))
+    return curve

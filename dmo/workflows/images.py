@@ -17,13 +17,11 @@ from dmo.blocks import row_blocks
 from dmo.demo.digits import DIGITS, digit_image
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
-from dmo.features.images import UnreadableImage, find_images, read_image
-from dmo.features.listing import Listing
+from dmo.features.images import Listing, UnreadableImage, find_images, read_image
 from dmo.hashing import digest
 from dmo.stores.models import read_with_contents
 from dmo.workflows.apply import (
     OTHER_CSV,
-    Columns,
     as_csv,
     chances,
     check_chances,
@@ -83,7 +81,9 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
         check_chances(model, _is_text(request.out) or request.csv is not None)
     by = digest(model_contents, extractor.fingerprint, [top, request.proba])
     known = {} if request.overwrite else _read_journal(run, request.journal, by)
-    contents, failures = _contents(request.folder, request.threads)
+    place = Path(os.path.abspath(request.folder))
+    listing = Listing(place, find_images(request.folder)[0])
+    contents, failures = read_contents("look for new images", listing, None, request.threads)
     known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
     new = [name for name in contents if name not in known]
     record: dict[str, Any] = {"model": request.model, "folder": request.folder, "out": request.out, "top": top}
@@ -91,7 +91,6 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     if request.dry_run:
         return record
     stores.replace_file(request.journal, _lines(*known.values()))
-    place = Path(os.path.abspath(request.folder))
     batches = row_blocks(len(new), BATCH) if new else []
     work = partial(_annotated, extractor, model, place, {name: contents[name] for name in new}, (top, request.proba))
     for scored, failed in by_blocks("annotate images", work, batches, place, request.threads):
@@ -133,12 +132,6 @@ def _is_text(path: str) -> bool:
 def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
     if failures and request.unreadable == "refuse":
         raise UserError(f"{next(iter(failures.values()))}; remove or repair it, or pass --unreadable skip")
-
-
-def _contents(folder: str, threads: int | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Image -> hash of its file, and image -> reason of the files that cannot be read."""
-    listing = Listing(Path(os.path.abspath(folder)), find_images(folder)[0])
-    return read_contents("look for new images", listing, None, threads)
 
 
 def _annotated(
@@ -215,7 +208,7 @@ def _write(
     words = [[names[label] for label in entry["labels"]] for entry in entries]
     columns, real, top = None, learned_values(model), request.top
     if "numbers" in entries[0]:
-        columns = Columns(names if real else chances(names), np.array([entry["numbers"] for entry in entries]))
+        columns = (names if real else chances(names)), np.array([entry["numbers"] for entry in entries])
     table = as_csv([entry["file"] for entry in entries], words, "\n", columns)
     if request.csv is not None:
         stores.replace_file(Path(request.csv), table.encode())
@@ -242,7 +235,7 @@ def _write(
             overwrite=True,
             provenance=stores.Provenance([request.model], parameters),
         )
-        found = np.full(writer.array.shape, -1, np.int32) if columns is None or not real else columns.rows
+        found = np.full(writer.array.shape, -1, np.int32) if columns is None or not real else columns[1]
         for row, entry in zip(found, entries, strict=True):
             row[: len(entry["labels"])] = entry["labels"]
         for block in writer.missing():

@@ -292,9 +292,8 @@ def _exact_plan(
     columns = max(labels, wanted)
     held, model = kernels if spectral else 1, n * _width(views) + 8 * n * columns * kernels
     given = getattr(estimator, "kernel", "linear")
-    if not is_product(given) and all(
-        isinstance(parse(k), Linear) for k in per_view("kernel", given, list(views)).values()
-    ):
+    by_view = {} if is_product(given) else per_view("kernel", given, list(views))
+    if by_view and all(isinstance(parse(kernel), Linear) for kernel in by_view.values()):
         d = sum(source.shape[1] for source in views.values())
         numbers, model = n * d, 8 * columns * (d + n * spectral)
         return Plan("exact", "rows", 8 * numbers, 8 * numbers, model, 16 * numbers + tall_bytes(n, columns), reason)
@@ -317,9 +316,8 @@ def _exact_plan(
     if client is None:
         return Plan("exact", storage, tiles, peak, model, peak + work, reason)
     graph = tile_graph(n, block, sum(threads), kernels, 1, columns, resident)
-    reason = _with_useful(
-        reason, useful_threads(n, engine.block, columns, sum(threads), storage == "stored"), sum(threads)
-    )
+    useful = useful_threads(n, engine.block, columns, sum(threads), storage == "stored")
+    reason = _with_useful(reason, useful, sum(threads))
     work += basis_bytes(n) * (held + _MADE) // len(threads)
     if spectral and not (isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method == "als"):
         work += 8 * n * _BASES * min(n, basis_columns(columns, wanted)) // len(threads)

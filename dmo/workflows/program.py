@@ -234,13 +234,9 @@ class RunOptions:
 
     def settings(self) -> dict[str, Any]:
         """Find the settings that the given options stand for."""
-        given: dict[str, Any] = {}
-        for name in ("workers", "worker_threads", "memory_limit"):
-            if getattr(self, name) is not None:
-                given[name.replace("_", "-")] = getattr(self, name)
-        if self.performance_report is not None:
-            given["performance-report"] = self.performance_report
-        return {f"dmo.{name}": value for name, value in given.items()}
+        names = ("workers", "worker_threads", "memory_limit", "performance_report")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {f"dmo.{name.replace('_', '-')}": value for name, value in given.items()}
 
 
 _options: ContextVar[RunOptions] = ContextVar("dmo_run_options", default=RunOptions())  # noqa: B039 (frozen)

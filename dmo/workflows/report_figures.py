@@ -294,9 +294,8 @@ def _edges(values: Mapping[str, Sequence[Any]], best: Mapping[str, Any]) -> list
     """Sentences on parameters of which the best value is the first or last that was tried."""
     said = []
     for key, tried in values.items():
-        if len(tried) < 2 or not all(isinstance(value, (int, float)) for value in tried) or key not in best:
-            continue
-        if best[key] in (tried[0], tried[-1]):
+        numbers = all(isinstance(value, (int, float)) for value in tried)
+        if numbers and key in best and best[key] in (tried[0], tried[-1]):
             which = "smallest" if best[key] == tried[0] else "largest"  # none beyond may make sense: not said to try
             said.append(f"The best {key}, {shown(best[key])}, is the {which} tried.")
     return said

@@ -1,8 +1,8 @@
-"""The report of a model: the figures and tables of one page."""
+"""The pages of models and of sweeps: their figures and tables."""
 
 from __future__ import annotations
 
-import json as json_
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -16,23 +16,16 @@ import dmo
 from dmo import report
 from dmo.errors import UserError, amount
 from dmo.formats.files import existing
+from dmo.methods.base import SweepResult
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores, top_label_sets
 from dmo.progress import stage
 from dmo.report import Table
+from dmo.report.canvas import shown
 from dmo.report.page import Part
-from dmo.stores import check_output_file
 from dmo.workflows.apply import known_labels
-from dmo.workflows.evaluation import (
-    EvaluatedModel,
-    Evaluation,
-    figures,
-    judge_together,
-    label_frequency,
-    nearest_scores,
-    trained_on,
-)
+from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
 from dmo.workflows.program import Session
-from dmo.workflows.report_figures import draw, draw_targets, label_f1, samples, sweep_figures
+from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
 
 _RESAMPLES = 2000
 _ENTRIES = 2**21
@@ -87,9 +80,8 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
     given = (top_label_sets(scores, top) == 1) & known
     hits, gave, has = (scipy.sparse.csc_array((each).astype(np.float64)) for each in (given & true, given, true))
     labeled = true.any(axis=1)
-    of_sample = np.where(
-        labeled, 2 * (given & true).sum(axis=1) / np.maximum(given.sum(axis=1) + true.sum(axis=1), 1), 0
-    )
+    counts = np.maximum(given.sum(axis=1) + true.sum(axis=1), 1)
+    of_sample = np.where(labeled, 2 * (given & true).sum(axis=1) / counts, 0)
 
     def measures(taken: np.ndarray) -> np.ndarray:
         found, named, positives = (taken @ each for each in (hits, gave, has))
@@ -130,28 +122,6 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
 
 
 def write_page(
-    run: Session,
-    models: Sequence[str],
-    features: str,
-    out: Path,
-    *,
-    top: int | None = None,
-    split: str | None = None,
-    title: str | None = None,
-    sweeps: Sequence[Mapping[str, Any]] = (),
-    jec: bool = False,
-    command: str = "",
-) -> dict[str, Any]:
-    """Judge models on the samples of a store and write the page.
-
-    Of several models it says how much the others differ from the first, and draws all on the same axes.
-    """
-    check_output_file(out)
-    judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
-    return page_of(run, judged, features, out, title, sweeps=sweeps, jec=jec, command=command)
-
-
-def page_of(
     run: Session,
     judged: Sequence[EvaluatedModel],
     features: str,
@@ -291,7 +261,7 @@ def read_sweep(path: str) -> dict[str, Any]:
     """Read the record that `dmo tune --json` printed."""
     file = existing(path)
     try:
-        found = json_.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
         table, metric = found["table"], found["metric"]
         is_sweep = bool(table) and all("mean" in row and len(row) > 4 for row in table)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -308,11 +278,8 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
     facts["samples"] = store.n_samples
     if store.split is not None:
         facts |= {f"{name} samples": int((store.split == name).sum()) for name in dict.fromkeys(store.split.tolist())}
-    facts |= {
-        "views": len(store.views),
-        "labels": len(evidence.names),
-        "labels a sample": round(float(Y.sum(axis=1).mean()), 2),
-    }
+    facts |= {"views": len(store.views), "labels": len(evidence.names)}
+    facts["labels a sample"] = round(float(Y.sum(axis=1).mean()), 2)
     parameters = store.provenance.get("parameters", {})
     facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
     facts |= {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
@@ -350,13 +317,7 @@ def _views(evidence: Evaluation) -> Table:
 
 def _costs(evidence: Evaluation) -> Table:
     """What was planned before the fit, and what it took; only for models that recorded it."""
-    columns = [
-        "model",
-        "seconds taken",
-        "kernels and factors planned",
-        "peak memory",
-        "model on disk",
-    ]
+    columns = ["model", "seconds taken", "kernels and factors planned", "peak memory", "model on disk"]
     rows: list[list[object]] = []
     for each in evidence.models:
         plan, size = each.costs.get("plan"), amount(each.costs["model_bytes"])
@@ -377,12 +338,26 @@ def _per_label(evidence: Evaluation) -> Table:
     rows: list[list[object]] = []
     for j in np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable").tolist():
         values = [100 * found.per_label_precision[j], 100 * found.per_label_recall[j], f1[j]]
-        shares = (
-            [float(v) for v in (*values, 100 * average[j], *(other[j] for other in others))] if j in average else None
-        )
-        missing = [None] * (4 + len(others))
-        rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *(shares or missing)])
+        shares: Sequence[float | None] = [None] * (4 + len(others))
+        if j in average:
+            shares = [float(v) for v in (*values, 100 * average[j], *(other[j] for other in others))]
+        rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
     columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]
     columns += [f"F1 of {each.name}, difference" for each in evidence.models[1:]]
     note = f"{first.name}, {evidence.top} labels a sample. Press a column's head to sort; type a part of a label to filter."
     return Table("Every label", columns, rows, note=note, interactive=True)
+
+
+def write_sweep(
+    result: SweepResult, title: str, path: str, curve: Sequence[tuple[int, float, float]] = ()
+) -> list[str]:
+    """Write an HTML file with a heat map of two parameters, or the curve of one, the learning curve, and all settings."""
+    keys = [*varied(result.table), "mean", "std"]
+    ranked = sorted(result.table, key=lambda row: -row["mean"])
+    rows = [[row.get(key) for key in keys] for row in ranked]
+    table = Table("All settings, best first", keys, rows, interactive=True)
+    facts = {"metric": result.metric, "settings": result.tried, "best": f"{result.best_score:.4f}"}
+    facts |= {"best setting": ", ".join(f"{key} {shown(value)}" for key, value in result.best_params.items())}
+    facts |= {"dmo": dmo.__version__, "date": date.today().isoformat()}
+    figures = [*sweep_figures(result.table, result.metric), *learning_figures(curve, result.metric)]
+    return [str(written) for written in report.write_report(path, title, [*figures, table], facts)]

@@ -1,22 +1,61 @@
-"""Samples whose labels are worth a look, for annotation tools; `dmo.workflows.answers` takes in what these give back."""
+"""Samples whose labels are worth a look, for annotation tools, and what people answered there, taken in by a model."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
+from dmo import stores
+from dmo.blocks import presence
 from dmo.errors import UserError, visible
-from dmo.formats.labels import SEPARATORS
-from dmo.workflows.answers import labeled_rows, names_of, with_answers
-from dmo.workflows.apply import ALL, SCORES, AppliedModel, csv_text, guarded, open_applied, rows_of
+from dmo.features import Extractor, find_images
+from dmo.formats.files import Stacked, csv_rows, existing
+from dmo.formats.labels import SEPARATORS, label_sets, split_cells
+from dmo.workflows.apply import (
+    ALL,
+    SCORES,
+    AppliedModel,
+    chosen_split,
+    csv_text,
+    guarded,
+    known_labels,
+    learned_values,
+    open_applied,
+    rows_of,
+    unguarded,
+    views_for,
+)
+from dmo.workflows.images import is_image_folder, made_from_images
+from dmo.workflows.program import Session, say_unreadable
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
 HELD_OUT = ("test", "val", "valid", "validation", "dev")
 """Splits whose samples models are judged by: nobody is asked for their labels, which `dmo update` would learn."""
+_SAMPLE = ("sample", "filepath", "image", "file", "id")
+"""Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
+_LABELS = ("labels", "label", "choice")
+"""Names of the labels of a sample; Label Studio's templates call their tag "choice"."""
+_JSON = ("{", "[{")
+"""How Label Studio begins a cell that holds more than one choice."""
+_TASK = "annotation_id"
+"""What Label Studio adds to a task of JSON-MIN and CSV."""
+_NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
+"""Types of Label Studio's results that say nothing about labels."""
+_SUGGESTED = "suggested"
+"""The column of labels that `dmo suggest` repeats, so that an answer can be told from a suggestion."""
+_OURS = (_SUGGESTED, "doubts")
+"""Columns of `dmo suggest` that are no answers."""
+_ANSWERS = "answers"
+_WHOLE = "whole_split"
 
 
 def open_suggested(model: str, features: str, split: str | None) -> AppliedModel:
@@ -142,6 +181,435 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
 
 
 def _cell(labels: Sequence[str]) -> str:
-    """Labels in a cell, from which `dmo.workflows.answers` reads them."""
-    plain = not any(set(SEPARATORS) & set(label) or label.startswith(("{", "[{")) for label in labels)
+    """Labels in a cell, from which `dmo.workflows.suggest` reads them."""
+    plain = not any(set(SEPARATORS) & set(label) or label.startswith(_JSON) for label in labels)
     return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})
+
+
+def read_answers(path: str | Path, known: Collection[str] = ()) -> dict[str, list[str]]:
+    """Read what people answered; a cell that is one of the `known` labels is not cut at a mark between labels."""
+    try:
+        text = existing(path).read_text(encoding="utf-8-sig")
+        if str(path).lower().endswith(".csv"):
+            return one_answer_each(_of_table(text, known))
+        found = json.loads(text, object_pairs_hook=_each_once)
+        return one_answer_each(_of_images(found) if isinstance(found, dict) else _of_tasks(found))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}; pass a file of answers") from error
+    except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+        reason = str(error)[:300] if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"[:300]
+        raise UserError(
+            f"{path} holds no answers ({reason}); export Label Studio's tasks or FiftyOne's classifications as JSON or CSV, "
+            f"or write columns 'sample' and 'labels'"
+        ) from error
+
+
+def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """Take one answer to every sample."""
+    found: dict[str, list[str]] = {}
+    for sample, labels in answers:
+        if set(found.setdefault(sample, labels)) != set(labels):
+            raise UserError(f"sample {sample!r} is answered by {found[sample]} and by {labels}; keep one answer")
+    return found
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose names occur once each."""
+    if len(found := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise UserError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return found
+
+
+def _of_table(text: str, known: Collection[str]) -> Iterable[tuple[str, list[str]]]:
+    lines = csv_rows(StringIO(text, newline=""))
+    head: list[str] = next(lines, [])
+    records = {}
+    if len(set(head)) < len(head):
+        raise UserError(f"its first line {head} names a column twice")
+    for fields in lines:
+        if len(fields) not in (0, len(head)):
+            raise UserError(
+                f"line {lines.line_num} has {len(fields)} fields, the first line {len(head)}: a field with a comma is quoted"
+            )
+        if fields:
+            records[f"line {lines.line_num}"] = dict(zip(head, fields, strict=True))
+    if _SUGGESTED in head and records and all(row.get("labels") == row[_SUGGESTED] for row in records.values()):
+        raise UserError(
+            f"it is as dmo suggest wrote it; put its labels right, or remove the column {_SUGGESTED!r} where all are right"
+        )
+    cells = [value for row in records.values() for value in row.values()]
+    if _TASK in head or any(cell.startswith(_JSON) for cell in cells):
+        return _of_records(records, ", ".join(head))
+    return _of_columns(records, head, known)
+
+
+def _of_columns(
+    records: Mapping[str, Mapping[str, str]], head: Sequence[str], known: Collection[str]
+) -> Iterable[tuple[str, list[str]]]:
+    """Of a plain table: one column of labels, classes or lists, or columns of 0 and 1."""
+    import pandas as pd
+
+    named = [name for name in head if name in _LABELS]
+    others = named or [name for name in head if name not in (*_SAMPLE, *_OURS)]
+    table = pd.DataFrame.from_records(list(records.values()), columns=list(head))[others]
+    if len(others) == 1:
+        given, _ = split_cells([unguarded(cell) for cell in table[others[0]]], known=known)
+    elif len(others) > 1 and not named and table.isin(["0", "1", ""]).all(axis=None):
+        given = label_sets("the columns after the sample", table.replace("", None))
+    else:
+        return _of_records(records, ", ".join(head))
+    return [(_sample(record, where, _SAMPLE), labels) for (where, record), labels in zip(records.items(), given)]
+
+
+def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterable[tuple[str, list[str]]]:
+    """Of a table or JSON-MIN: one name among all records holds the labels, that of Label Studio's tag or "labels"."""
+    named = dict.fromkeys(
+        name
+        for record in records.values()
+        for name, value in record.items()
+        if name in _LABELS or (_are_choices(value) and name not in _OURS)
+    )
+    if records and len(named) != 1:
+        raise UserError(f"of {names}, {' and '.join(named) or 'none'} may hold labels; leave one, called 'labels'")
+    for where, record in records.items():
+        name, theirs = next(iter(named)), _TASK in record
+        if name not in record and not theirs:
+            raise UserError(f"{where} has no {name!r}")
+        given = record.get(name, [])  # Label Studio leaves out the tag where someone submitted nothing
+        if isinstance(given, str):
+            given = [given] if theirs and not given.startswith(_JSON) else _parsed(unguarded(given))
+        yield _sample(record, where, _SAMPLE[:-1] if theirs else _SAMPLE), _labels(given, where)
+
+
+def _sample(record: Mapping[str, Any], where: str, names: Sequence[str]) -> str:
+    for name in names:
+        if isinstance(record.get(name), str | int) and record[name] != "":
+            return unguarded(str(record[name]))
+    raise UserError(
+        f"{where} names no sample: it has {', '.join(map(str, record))}, needed is one of {', '.join(names)}"
+    )
+
+
+def _are_choices(value: Any) -> bool:
+    found = _parsed(value) if isinstance(value, str) and value.startswith("{") else value
+    return isinstance(found, Mapping) and "choices" in found
+
+
+def _parsed(text: str) -> Any:
+    """What a cell holds: {"choices": labels}, as Label Studio writes several, or labels with ";" between them."""
+    if text.startswith(_JSON):
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass
+    return text.split(";")
+
+
+def _labels(given: Any, where: str) -> list[str]:
+    """Labels of a whole sample from a list of them, or {"choices": labels}."""
+    if isinstance(given, Mapping) and "choices" in given:
+        given = given["choices"]
+    parts = given if isinstance(given, list) else [given]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int):
+            lists = [name for name, value in part.items() if isinstance(value, list)] if isinstance(part, dict) else []
+            raise UserError(
+                f"{where} holds {', '.join(lists) or json.dumps(part)[:60]}, needed are choices, a list of labels"
+            )
+    return [str(label).strip() for label in parts if str(label).strip()]
+
+
+def _of_tasks(tasks: Sequence[Any]) -> Iterable[tuple[str, list[str]]]:
+    """Of Label Studio, in full or JSON-MIN."""
+    for number, task in enumerate(tasks):
+        if not isinstance(task, Mapping):
+            raise UserError(f"entry {number} is {json.dumps(task)[:60]}, needed is a task")
+    if not all(isinstance(task.get("data"), Mapping) for task in tasks):
+        records = {f"entry {number}": task for number, task in enumerate(tasks)}
+        yield from _of_records(records, ", ".join(dict.fromkeys(name for task in tasks for name in task)))
+        return
+    for number, task in enumerate(tasks):
+        where = f"entry {number}"
+        given = [one for one in task.get("annotations") or [] if not one.get("was_cancelled")]
+        if given:
+            labels: list[str] = []
+            for result in given[-1]["result"]:
+                value = result.get("value", {})
+                if "choices" in value:
+                    labels += _labels(value["choices"], where)
+                elif not {result.get("type"), *value} & _NO_LABELS:
+                    raise UserError(f"{where} holds {result.get('type') or ', '.join(value)}, needed are choices")
+            yield _sample(task["data"], where, _SAMPLE), labels
+
+
+def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
+    """Of FiftyOne: numbers of classes, names, or lists of either, by image; null where the class is not known."""
+    if not isinstance(found.get("labels"), Mapping):
+        raise UserError(f"it has {', '.join(found) or 'nothing'}, FiftyOne's classes and labels are needed")
+    classes = found.get("classes") or []
+    for sample, given in found["labels"].items():
+        several = given if isinstance(given, list) else [given]
+        plain = [one["label"] if isinstance(one, Mapping) and "label" in one else one for one in several]
+        for one in plain:
+            if type(one) is int and not 0 <= one < len(classes):
+                raise UserError(f"image {sample!r} is of class {one}, there are {len(classes)} classes")
+        if given is not None:
+            yield sample, _labels([classes[one] if type(one) is int else one for one in plain], f"image {sample!r}")
+
+
+def kept_answers(model: str) -> dict[str, list[str]]:
+    """Look up what a model remembers of the answers that it took in."""
+    return dict(_parameters(model).get(_ANSWERS, {}))
+
+
+def _parameters(model: str) -> dict[str, Any]:
+    return dict((stores.describe(model)["provenance"] or {}).get("parameters") or {})
+
+
+def names_of(applied: AppliedModel) -> list[str]:
+    """Names of the labels that people see: the model's, or the store's where that learned from columns without names."""
+    if learned_values(applied.model):
+        cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
+        raise UserError(f"the model learned real targets, and answers are labels; {cure}")
+    names, stored = applied.label_names(), applied.store.label_names
+    unnamed = names == [str(label) for label in range(len(names))]
+    return list(stored) if unnamed and stored is not None and len(stored) == len(names) else names
+
+
+def labeled_rows(Y: np.ndarray) -> np.ndarray:
+    """Tell which samples have labels.
+
+    Y (n, L) -> (n,)
+    """
+    known = ~np.isnan(Y)
+    return np.asarray(Y.any(axis=1) if known.all() else known.any(axis=1))
+
+
+def with_answers(Y: np.ndarray, answers: Mapping[int, Sequence[str]], names: Sequence[str]) -> np.ndarray:
+    """Put answers in the place of labels.
+
+    Y (n, L) -> (n, L)
+    """
+    out, column = Y.copy(), {name: label for label, name in enumerate(names)}
+    for row, labels in answers.items():
+        out[row] = 0
+        out[row, [column[name] for name in labels]] = 1
+    return out
+
+
+def update(
+    run: Session,
+    model: str,
+    features: str,
+    out: str,
+    answers: Mapping[str, Sequence[str]],
+    split: str | None = None,
+    new_labels: bool = False,
+    overwrite: bool = False,
+    new: str | None = None,
+) -> dict[str, Any]:
+    """Take in what people answered: a model that goes on learns from the answers, any other is fitted anew with them."""
+    # Samples of `new`, a table or a folder, that were answered for and that the store lacks are added to a copy of it.
+    # The new model learns from the samples that the old one had, and from all that were answered for, now or before,
+    # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
+    # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
+    applied = open_applied(model, features, ALL, ALL, SCORES)
+    from sklearn.base import clone  # these here: `dmo update --help` needs no estimators
+
+    from dmo.workflows.fitting import Training, save
+
+    known_labels(applied, features)
+    if new is not None:
+        place = f"{out.removesuffix('.zarr')}-samples.zarr"
+        if os.path.abspath(place) == os.path.abspath(features):
+            raise UserError(
+                f"{place} would be written while it is read; choose another name for the new model than {out}"
+            )
+        features = _grown(run, model, applied, features, new, answers, place, overwrite)
+        applied = open_applied(model, features, ALL, ALL, SCORES)
+    parameters, names = _parameters(model), names_of(applied)
+    before = dict(parameters.get(_ANSWERS, {}))
+    by_row = _by_row(answers, applied.ids, features)
+    added = _new_names(by_row, names, features, new_labels)
+    names = [*names, *added]
+    Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
+    part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
+    # a model of `dmo fit` learned from every sample of its split: one without labels says that it carries none of them
+    whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
+    own = ~np.isnan(Y).all(axis=1) if whole else labeled_rows(Y)
+    if part is not None:
+        own &= np.asarray(applied.store.split) == part
+    learned = {place: before[sample] for place, sample in enumerate(applied.ids) if sample in before}
+    counts = _counted(by_row, learned, Y, names)
+    seen = [*np.flatnonzero(own), *learned, *by_row]
+    judge = None if added else _judge(applied, np.asarray(applied.Y), seen)
+    before_after = [] if judge is None else [judge(applied.model)]
+    goes_on = hasattr(applied.model, "pass_") and not any(own[row] or row in learned for row in by_row)
+    Y = with_answers(Y, learned | by_row, names)
+    if goes_on:
+        rows, fitted = np.fromiter(by_row, int), applied.model
+        fitted.partial_fit(applied.some(rows), _targets(fitted, Y[rows], added))
+    else:
+        rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
+        fitted = clone(applied.model)
+        fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
+    before_after += [] if judge is None else [judge(fitted)]
+    kept = before | {applied.ids[row]: list(labels) for row, labels in by_row.items()}
+    training = Training(applied.store, applied.some(rows), Y[rows], part)
+    save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
+    found: dict[str, Any] = {"model": out, "store": features, "split": part, "answers": len(by_row)}
+    found |= {"new_labels": added, "test": dict(zip(("before", "after"), before_after))}
+    return found | counts | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
+
+
+def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
+    """What measures a model on the test samples that are not `seen` by a fit; None where there are none."""
+    from dmo.metrics import ranking_scores
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows
+
+    part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
+    rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
+    if not len(rows):
+        return None
+    some = applied.keep(rows)
+
+    def measured(model: Any) -> dict[str, Any]:
+        scores, sets = np.split(rows_of(some, lambda views: decided_rows(model, views)), 2, axis=1)
+        if scores.shape[1] != Y.shape[1]:  # no sample has some class any more
+            return {}
+        found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
+        return found | accuracy(applied.store, sets, found)
+
+    return measured
+
+
+def _grown(
+    run: Session,
+    model: str,
+    applied: AppliedModel,
+    features: str,
+    new: str,
+    answers: Collection[str],
+    path: str,
+    overwrite: bool,
+) -> str:
+    """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
+    from dmo.datasets import Samples
+    from dmo.workflows.trial import open_rows, row_names
+
+    old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
+    if is_image_folder(new) and made_from_images(model):
+        extractor, ids = Extractor.load(model), list(find_images(new)[0])
+        views, failures = extractor.rows([Path(new) / name for name in ids])
+        say_unreadable(run, {ids[i]: reason for i, reason in failures.items()})
+        ids = [name for i, name in enumerate(ids) if i not in failures]
+    else:
+        read = open_rows(model, applied.model, new)
+        views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
+    known, there = _finder(applied.ids), _finder(ids)
+    index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
+    count, labels, attributes = len(index), np.asarray(old.labels, float), dict(old.attributes)
+    if "folder" in attributes:
+        attributes["folder"] = stores.relative_path(path, old.folder.absolute(attributes["folder"]))
+    infos, sources, present = dict[str, stores.ViewSpec](), dict[str, Any](), dict[str, np.ndarray]()
+    for view, own in views_for(applied.model, old, model).items():
+        infos[own], rows = old.view_info(own), views[view][index]
+        more = scipy.sparse.csr_array(rows) if infos[own].kind == "sparse" else rows
+        sources[own] = Stacked([old.views[own], more], own)
+        if (known_rows := presence(old.views[own])) is not None:
+            present[own] = np.append(known_rows, np.ones(count, bool))
+    Samples(
+        sources,
+        np.vstack([labels, np.full((count, labels.shape[1]), np.nan)]),
+        old.label_names,
+        {own: names for own in sources if (names := old.feature_names(own)) is not None},
+        [*applied.ids, *(ids[i] for i in index)],
+        None if old.split is None else np.append(old.split, ["train"] * count),
+        classes=old.class_labels,
+        attributes=attributes,
+    ).write(
+        path,
+        histograms=[own for own, info in infos.items() if info.histogram],
+        dtypes={own: info.dtype for own, info in infos.items()},
+        overwrite=overwrite,
+        provenance=stores.Provenance([features, new], old.provenance["parameters"]),
+        present=present,
+    )
+    if extractor is not None:
+        extractor.save(path)
+    run.note(f"{path} holds the samples of {features} and {count} of {new}; pass it to the next dmo update")
+    return path
+
+
+def _counted(
+    answers: Mapping[int, Sequence[str]], before: Mapping[int, Sequence[str]], Y: np.ndarray, names: Sequence[str]
+) -> dict[str, int]:
+    """How many answers are to samples without labels until now, say something else than was known, and say no label."""
+    labeled, now = labeled_rows(Y), with_answers(Y, before, names)
+    known = {
+        row: {names[int(label)] for label in np.flatnonzero(now[row] == 1)}
+        for row in answers
+        if row in before or labeled[row]
+    }
+    return {
+        "new_answers": len(answers) - len(known),
+        "changed_answers": sum(set(answers[row]) != labels for row, labels in known.items()),
+        "empty_answers": sum(not labels for labels in answers.values()),
+    }
+
+
+def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
+    """Labels in the form that the model was fitted on."""
+    if model.multilabel_:
+        return Y
+    several = np.flatnonzero(Y.sum(axis=1) != 1)
+    if several.size:
+        raise UserError(
+            f"{several.size} samples have no label or several, and the model learned one class a sample; answer with one label"
+        )
+    if added and model.classes_.dtype.kind != "U":
+        raise UserError(f"the classes {', '.join(added)} are new to a model whose classes are no names; fit it anew")
+    return np.asarray([*model.classes_, *added])[Y.argmax(axis=1)]
+
+
+def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: str) -> dict[int, Sequence[str]]:
+    """Row -> labels."""
+    find, found = _finder(ids), dict[int, Sequence[str]]()
+    for sample, labels in answers.items():
+        if (row := find(sample)) is None:
+            raise UserError(
+                f"answers name the sample {sample!r}, which {features} lacks; pass the store that it is from, or --new with "
+                "the table or folder that it is in"
+            )
+        if set(found.setdefault(row, labels)) != set(labels):
+            raise UserError(f"answers say {list(found[row])} and {list(labels)} of {ids[row]!r}; keep one answer")
+    return found
+
+
+def _finder(ids: Sequence[str]) -> Callable[[str], int | None]:
+    """What finds the row of a sample by its id, or by a path or address that ends with it or its stem."""
+    place = {sample: row for row, sample in enumerate(ids)}
+    stems: dict[str, list[int]] = {}
+    for sample, row in place.items():
+        stems.setdefault(os.path.splitext(sample)[0], []).append(row)
+
+    def find(sample: str) -> int | None:
+        parts = sample.replace("\\", "/").split("/")
+        ends = ["/".join(parts[i:]) for i in range(len(parts))]
+        rows = [place[end] for end in (sample, *ends) if end in place]
+        rows += [stems[end][0] for end in ends if len(stems.get(end, [])) == 1]
+        return rows[0] if rows else None
+
+    return find
+
+
+def _new_names(answers: Mapping[int, Sequence[str]], names: Sequence[str], features: str, allowed: bool) -> list[str]:
+    new = list(dict.fromkeys(label for labels in answers.values() for label in labels if label not in names))
+    if new and not allowed:
+        some = ", ".join(list(names)[:5])
+        raise UserError(
+            f"answers name {new[0]!r}, which is none of the {len(names)} labels of {features} ({some}, ...); correct it, or "
+            f"pass --new-labels"
+        )
+    return new

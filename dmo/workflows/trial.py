@@ -22,11 +22,10 @@ from dmo import stores
 from dmo.blocks import rows
 from dmo.datasets import Samples, open_npz, open_table
 from dmo.datasets.files import documents
-from dmo.datasets.text import Vocabulary
+from dmo.datasets.samples import Vocabulary
 from dmo.errors import UserError
 from dmo.features.extraction import Extractor
-from dmo.features.images import need_library
-from dmo.features.listing import NAMES
+from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
 from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vectors
 from dmo.formats.tables import SVMLIGHT
@@ -287,10 +286,8 @@ class Trial:
         table = table.set_axis([str(name) for name in table.columns], axis=1)
         wanted = [upload.view] if upload.view in self.widths and not alone else list(self.widths)
         features = {name for view in wanted for name in self.columns.get(view, ())}
-        known = (
-            self.id,
-            *(name for name in table.columns if name.lower() in IDS and name not in {*features, *self.texts}),
-        )
+        others = {*features, *self.texts}
+        known = [self.id, *(name for name in table.columns if name.lower() in IDS and name not in others)]
         named = next((name for name in known if name in table.columns), None)
         ids = None if named is None else table[named].astype(str).tolist()
         table = table if named is None else table.drop(columns=named)

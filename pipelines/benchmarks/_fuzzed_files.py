@@ -41,14 +41,13 @@ from PIL import Image
 
 from dmo.datasets import CARDS, read_card, read_description
 from dmo.features import Embedding, read_image
-from dmo.features.listing import list_images
+from dmo.features.images import list_images
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.formats.arrays import open_zarr
-from dmo.formats.delimited import read_csv, read_names
 from dmo.formats.frames import numeric_columns, read_frame
 from dmo.formats.matlab import read_matlab
-from dmo.formats.svmlight import read_svmlight
 from dmo.formats.tables import open_rows
+from dmo.formats.text import read_csv, read_names, read_svmlight
 
 # ---------------------------------------------------------------- text formats
 

@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.datasets import Samples
-from dmo.datasets.text import Stemmer, Vocabulary
+from dmo.datasets.samples import Stemmer, Vocabulary
 from dmo.errors import UserError
 from dmo.formats.files import DataError, SequentialRows, Stacked, decompressing, open_binary
 from dmo.progress import stage

@@ -15,13 +15,13 @@ from dmo.datasets import Samples
 from dmo.errors import amount
 from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, regression_scores, top_label_sets
+from dmo.report import write_report
 from dmo.selection import sweep
 from dmo.workflows.apply import AppliedModel
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
-from dmo.workflows.fitting import Training
+from dmo.workflows.fitting import Training, learning_curve
 from dmo.workflows.report_figures import learning_figures, sweep_figures
 from dmo.workflows.report_page import annotation_measures, paired_differences, read_sweep, target_measures
-from dmo.workflows.tuning import learning_curve
 
 
 def cells(page, caption):
@@ -59,6 +59,18 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
         "hsv_v3h1": "5,184",
         "moments": "9",
     }
+
+
+def test_a_url_is_refused_before_the_work_where_a_file_is_to_be_written(annotated, tmp_path, monkeypatch):
+    """A path made of it would be that of a folder here, called "s3:"."""
+    monkeypatch.chdir(tmp_path)
+    model, store, said = annotated / "m.zarr", annotated / "f.zarr", "is a URL, and files are written to local paths"
+    assert said in run("report", model, store, "s3://b/r.html", code=2).stderr
+    assert said in run("suggest", model, store, "s3://b/r.csv", code=2).stderr
+    assert said in run("tune", "ridge", store, "t.zarr", "--ridge", "1,2", "--report", "s3://b/r.html", code=2).stderr
+    with pytest.raises(stores.StoreError, match=said):
+        write_report("s3://b/r.html", "A page")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,8 @@ from dmo.datasets import Samples
 from dmo.decide.out_of_fold import folds_of_rows
 from dmo.decoders import Calibration, Scores
 from dmo.errors import UserError
-from dmo.workflows.answers import read_answers
 from dmo.workflows.images import stored_image
-from dmo.workflows.suggest import as_csv
+from dmo.workflows.suggest import as_csv, read_answers
 from dmo.workflows.trial import Upload, corrections_csv, open_trial
 
 NAMES = ["sun", "sea", "fir"]

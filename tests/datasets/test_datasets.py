@@ -36,15 +36,14 @@ from zarr.core.sync import sync
 
 from dmo.blocks import rows
 from dmo.datasets import CARDS, ingest, ingest_files, read_card, read_description
-from dmo.formats import delimited
+from dmo.formats import text as text_files
 from dmo.formats.arff import open_arff, read_arff, read_label_list
 from dmo.formats.arrays import open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.delimited import open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.frames import read_frame
 from dmo.formats.matlab import matlab_variables, read_matlab
-from dmo.formats.svmlight import open_svmlight, read_svmlight
 from dmo.formats.tables import open_rows
+from dmo.formats.text import open_csv, open_svmlight, read_csv, read_names, read_svmlight
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
 from tests.made_files import bombs, peaks, repeating_parquet
@@ -834,7 +833,7 @@ def test_csv_as_numpy_writes_it(tmp_path, name, mark, header):
 def test_blocks_of_wide_text_are_short(tmp_path, monkeypatch, cells):
     X = np.arange(400.0).reshape(10, 40)
     np.savetxt(tmp_path / "a.csv", X, delimiter=",")
-    monkeypatch.setattr("dmo.formats.delimited._CELLS", cells)
+    monkeypatch.setattr("dmo.formats.text._CELLS", cells)
     blocks = list(open_csv(tmp_path / "a.csv").blocks(3))
     assert len(blocks[0]) == max(min(cells // 40, 3), 1)
     np.testing.assert_array_equal(np.concatenate(blocks), X)
@@ -1580,13 +1579,13 @@ def test_a_fast_parser_reads_what_lines_one_by_one_say_and_refuses_in_their_word
             return str(error)
 
     found = outcome()
-    monkeypatch.setattr(delimited, "_BLANK", re.compile(b""))
+    monkeypatch.setattr(text_files, "_BLANK", re.compile(b""))
 
     def never(self, size):
         raise ValueError
         yield
 
-    monkeypatch.setattr(delimited.Delimited, "_parsed", never)
+    monkeypatch.setattr(text_files.Delimited, "_parsed", never)
     assert found == outcome()
 
 

@@ -19,7 +19,7 @@ from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
 from dmo.features import list_images
 from dmo.stores import describe, open_features, open_results, verify
-from dmo.workflows.answers import read_answers
+from dmo.workflows.suggest import read_answers
 from tests.shell import record, run
 
 RNG = np.random.default_rng(0)

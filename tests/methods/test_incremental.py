@@ -10,7 +10,7 @@ import pytest
 from dmo import KGHA, MultiViewRidge, Nystrom, load
 from dmo.decoders import Scores
 from dmo.kernels import Linear
-from dmo.workflows.answers import read_answers
+from dmo.workflows.suggest import read_answers
 
 RNG = np.random.default_rng(0)
 VIEWS = {"a": RNG.standard_normal((120, 6)), "b": RNG.standard_normal((120, 6)) + 1}

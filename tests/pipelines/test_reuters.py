@@ -14,7 +14,7 @@ from datasets.reuters import ingest_reuters, main, parse, read_reuters, select
 from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
-from dmo.datasets.text import Vocabulary, analyzer
+from dmo.datasets.samples import Vocabulary, analyzer
 from dmo.formats.files import DataError, sha256
 from dmo.stores import open_features
 

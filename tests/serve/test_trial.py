@@ -18,9 +18,9 @@ from dmo.datasets import Samples, read_samples
 from dmo.errors import UserError
 from dmo.features import Recipe, extract, list_images
 from dmo.stores import open_features
-from dmo.workflows.answers import read_answers
 from dmo.workflows.fitting import fit, open_training
 from dmo.workflows.program import session
+from dmo.workflows.suggest import read_answers
 from dmo.workflows.trial import Trial, Upload, corrections_csv, open_trial
 from tests.made_files import bombs, peaks, repeating_parquet
 

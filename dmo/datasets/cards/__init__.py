@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,6 +17,8 @@ from dmo.formats.files import DataError, existing
 
 CARDS = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 """The cards that come with dmo: name -> file."""
+ALL = "all"
+"""The split of samples that have none."""
 Files = str | dict[str, str]
 """"PATH" or "PATH::ARRAY" as `open_table` takes them, or one for each split; PATH is a name of the card's files."""
 
@@ -173,9 +175,9 @@ class Card:
         return [file for file in self.files if file.name in needed]
 
 
-def by_split(files: Files) -> dict[str, str]:
+def by_split(files: Any) -> Mapping[str, Any]:
     """Split -> file, "all" where there is no split."""
-    return {"all": files} if isinstance(files, str) else files
+    return files if isinstance(files, Mapping) else {ALL: files}
 
 
 def read_card(name: str | os.PathLike[str]) -> Card:
