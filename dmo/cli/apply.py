@@ -108,7 +108,9 @@ def annotate(
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
             raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
-        folder = workflows.images.Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, proba)
+        folder = workflows.images.ImageFolder(
+            model, features, out, top, csv, unreadable, threads, overwrite, dry_run, proba
+        )
         annotate_folder(folder, scheduler)
         return
     with session() as run, ExitStack() as place:
@@ -182,7 +184,7 @@ def _show_rows(record: Mapping[str, Any], what: str) -> None:
     _tell(record, rows, what, f"{what} in {record['out']}", "sample", out, said)
 
 
-def annotate_folder(request: workflows.images.Folder, scheduler: str | None) -> None:
+def annotate_folder(request: workflows.images.ImageFolder, scheduler: str | None) -> None:
     """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
     stores.describe(request.model)  # before workers are asked for
     with session() as run, connect(scheduler):

@@ -52,7 +52,7 @@ def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TextVocabulary:
     """The words that become columns, and their weights.
 
     idf (d,)
@@ -63,7 +63,7 @@ class Vocabulary:
     stemmer: Stemmer | None = None  # what words are cut to their stems by before they count; None: they stay
 
     @classmethod
-    def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> Vocabulary:
+    def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> TextVocabulary:
         """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone."""
         frequency: Counter[str] = Counter()
         n, analyze = 0, analyzer(stemmer)
@@ -113,7 +113,7 @@ class Samples:
         The part of each sample.
     real : bool, default=False
         Labels are real targets.
-    vocabularies : dict of str to Vocabulary, default={}
+    vocabularies : dict of str to TextVocabulary, default={}
         Words and weights of the views that were made from documents.
     notes : list of str, default=[]
         What was noticed while reading, in sentences.
@@ -139,7 +139,7 @@ class Samples:
     ids: list[str] | None = None
     split: np.ndarray | None = None
     real: bool = False
-    vocabularies: dict[str, Vocabulary] = field(default_factory=dict)
+    vocabularies: dict[str, TextVocabulary] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     classes: bool = False
     attributes: dict[str, Any] = field(default_factory=dict)

@@ -263,13 +263,13 @@ def passive_moments(
 
 
 @dataclass(frozen=True)
-class _Products:
+class _Image:
     """F'R for the blocks R that a pass makes from factor rows F (float64), one group of columns below the other."""
 
     image: np.ndarray
 
-    def __add__(self, other: Self) -> _Products:
-        return _Products(self.image + other.image)
+    def __add__(self, other: Self) -> _Image:
+        return _Image(self.image + other.image)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return {"image": self.image}, {}
@@ -282,7 +282,7 @@ class _GapPass:
     raw: FeatureRows
     coefficients: np.ndarray
 
-    def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
+    def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         unknown, weights = beside
         assert unknown is not None
         assert weights is not None
@@ -294,7 +294,7 @@ class _GapPass:
         )
         R = scores * unknown * weights[:, None]
         images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
-        new = _Products(np.vstack([*images, R.sum(axis=0)]))
+        new = _Image(np.vstack([*images, R.sum(axis=0)]))
         return new if total is None else total + new
 
 
@@ -311,9 +311,7 @@ def gap_products(
 
     add, beside = _GapPass(raw, coefficients), (unknown, weights)
     name = "unknown labels (pass over the rows)"
-    return add_up(
-        name, raw.n, add, beside, lambda arrays, meta: _Products(arrays["image"]), configuration, client
-    ).image
+    return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
 
 
 _LEAST, _WIDE = 64, 1 << 20  # rows, and numbers, of kernel values that are widened at a time
@@ -328,7 +326,7 @@ class _LandmarkPass:
     wide: bool
     labels: InOrder | None = None
 
-    def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
+    def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         (C,) = self.raw[block].values()
         Y = beside[0] if self.labels is None else np.asarray(self.labels[block])
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
@@ -343,7 +341,7 @@ class _LandmarkPass:
             R = part @ B[:-1] + B[-1] if Y is None else np.hstack([Y[where], ones[where]], dtype=kind)
             image[:-1] += part.T @ R
             image[-1] += R.sum(axis=0, dtype=np.float64)
-        return _Products(image) if total is None else _Products(total.image + image)
+        return _Image(image) if total is None else _Image(total.image + image)
 
 
 def landmark_products(
@@ -363,9 +361,7 @@ def landmark_products(
         return digest("landmarks", _configuration(raw, own if stored is None else stored, None), coefficients, wide)
 
     add, name = _LandmarkPass(raw, coefficients, wide, stored), "kernel values at landmarks"
-    return add_up(
-        name, raw.n, add, (own,), lambda arrays, meta: _Products(arrays["image"]), configuration, client
-    ).image
+    return add_up(name, raw.n, add, (own,), lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
 
 
 def _configuration(

@@ -42,7 +42,7 @@ Annotation = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Folder:
+class ImageFolder:
     """A request to annotate the images below a folder."""
 
     model: str  # path of a model of images
@@ -62,7 +62,7 @@ class Folder:
         return Path(self.out.rstrip("/") + JOURNAL)
 
 
-def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
+def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
     """Write the best labels of all images below a folder; only new or changed images are described and scored."""
     # That is done on the workers of the current cluster, where there is one.
     #
@@ -108,7 +108,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     return record | {"n_samples": len(entries), "unreadable": failures, "examples": words}
 
 
-def _check_out(request: Folder) -> None:
+def _check_out(request: ImageFolder) -> None:
     """Refuse outputs that cannot be written, or that an earlier annotation of a folder did not write, unless they may be
     replaced."""
     if not (request.overwrite or request.dry_run or request.journal.exists()):
@@ -129,7 +129,7 @@ def _is_text(path: str) -> bool:
     return Path(path).suffix.lower() in (".csv", ".json")
 
 
-def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
+def _refuse(request: ImageFolder, failures: Mapping[str, str]) -> None:
     if failures and request.unreadable == "refuse":
         raise UserError(f"{next(iter(failures.values()))}; remove or repair it, or pass --unreadable skip")
 
@@ -196,7 +196,7 @@ def _lines(*entries: Mapping[str, Any]) -> bytes:
 
 
 def _write(
-    request: Folder,
+    request: ImageFolder,
     entries: Sequence[Annotation],
     names: Sequence[str],
     model: Any,

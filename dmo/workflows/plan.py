@@ -62,7 +62,7 @@ of the basis of a search: it, its images, and one that a block is joined to."""
 
 
 @dataclass(frozen=True)
-class Graph:
+class TaskGraph:
     """What a scheduler has to do with a pass or a product: `tasks` in all, the most that it holds at a time, and its memory
     (bytes) at most; what passes through it is there once."""
 
@@ -75,11 +75,11 @@ class Graph:
         return [str(self.tasks), str(self.held), amount(self.scheduler_bytes)]
 
 
-def _graph(tasks: int, held: int, moved: int) -> Graph:
-    return Graph(tasks, held, SCHEDULER + held * _TASK + moved)
+def _graph(tasks: int, held: int, moved: int) -> TaskGraph:
+    return TaskGraph(tasks, held, SCHEDULER + held * _TASK + moved)
 
 
-def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
+def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
     """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in trees, which are added one to
     the other.
     """
@@ -92,7 +92,9 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
     return _graph(tasks, tasks + _OTHERS, max(sent, segment_tasks(parts) * size * labels, 8 * columns**2))
 
 
-def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool) -> Graph:
+def tile_graph(
+    n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool
+) -> TaskGraph:
     """The graph of a solve with tiles: a group of tiles per thread, what it gives for the row parts that it touches, and the
     sums of these in trees."""
     # Arguments: `products` with each of `kernels` matrices n x n, with n x `columns` right-hand sides (float64),
@@ -205,7 +207,7 @@ class Plan:
     peak_bytes: int  # at most in this process, with what it holds before; 0: the engine does not say
     reason: str = ""  # why this engine or storage was chosen; empty: it was asked for
     worker_bytes: int = 0  # at most on a worker that held nothing; 0: it runs in this process
-    graph: Graph | None = None
+    graph: TaskGraph | None = None
     held_bytes: int = 0  # of this process without the fit
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dmo import stores
 from dmo.blocks import rows
 from dmo.datasets import Samples, open_npz, open_table
 from dmo.datasets.files import documents
-from dmo.datasets.samples import Vocabulary
+from dmo.datasets.samples import TextVocabulary
 from dmo.errors import UserError
 from dmo.features.extraction import Extractor
 from dmo.features.images import NAMES, need_library
@@ -90,7 +90,7 @@ class Trial:
     count: int | None  # labels given; None: those that `predict` gives
     extractor: Extractor | None  # describes images as the training images were, for a model of images
     columns: Mapping[str, list[str]]  # view -> names of its columns, where they are known
-    texts: Mapping[str, Vocabulary]  # views that were made from documents
+    texts: Mapping[str, TextVocabulary]  # views that were made from documents
     known: AppliedModel | None  # samples to find neighbors among
     most: int  # rows that are read of a file
     id: str | None = None  # column that named the training samples
@@ -419,7 +419,9 @@ def _reader(model: str, fitted: Any, store: stores.FeatureStore | None = None) -
     columns |= getattr(fitted, "view_feature_names_", {})
     if hasattr(fitted, "feature_names_in_"):
         columns[SINGLE] = list(fitted.feature_names_in_)
-    texts = {view: Vocabulary(about["names"], np.array(about["idf"])) for view, about in kept.items() if "idf" in about}
+    texts = {
+        view: TextVocabulary(about["names"], np.array(about["idf"])) for view, about in kept.items() if "idf" in about
+    }
     made = ((parameters.get("features") or {}).get("parameters") or {}).get("options", {})
     return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"))
 
