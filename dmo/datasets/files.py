@@ -16,7 +16,7 @@ import scipy.sparse
 
 from dmo.blocks import SINGLE, dense, rows
 from dmo.datasets.cards import ALL, by_split
-from dmo.datasets.samples import Samples, Vocabulary
+from dmo.datasets.samples import Samples, TextVocabulary
 from dmo.errors import UserError
 from dmo.formats import frames
 from dmo.formats.arff import read_label_list
@@ -625,7 +625,7 @@ class _Reader:
         for column, given in self.texts.items():
             texts = ["" if pd.isna(text) else str(text) for text in given]
             old = texts if samples.split is None else [t for t, part in zip(texts, samples.split) if part == "train"]
-            vocabulary = known[column] = Vocabulary.learn(old)
+            vocabulary = known[column] = TextVocabulary.learn(old)
             views[column], names[column] = vocabulary.rows(texts), list(vocabulary.words)
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
