@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy.spatial.distance import cdist
 from sklearn.preprocessing import KernelCenterer
+from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info
 
 from dmo.kernels import RBF
@@ -173,3 +175,22 @@ def made(kind: type, *first: Any, **options: Any) -> Any:
     """An estimator from the flat names of its parameters, which the shell's options have: objects are made of them."""
     names = inspect.signature(kind).parameters
     return kind(**placed(kind, dict(zip(names, first, strict=False)) | options))
+
+
+def checked_by_scikit_learn(estimators: Sequence[Any], **options: Any) -> pytest.MarkDecorator:
+    """`parametrize_with_checks`, where what is read by lines that all of dmo shares is tried with the first estimator alone:
+    matrices of the older sparse classes beside arrays, and rows in a file beside float32 rows in a file."""
+    mark = parametrize_with_checks(estimators, **options)
+    names, cases = mark.args
+
+    def repeated(case: Any) -> bool:
+        estimator, check = getattr(case, "values", case)
+        own, given = (check.func.__name__, check.keywords) if isinstance(check, partial) else (check.__name__, {})
+        return estimator is not first and (
+            own == "check_estimator_sparse_matrix"
+            or (own == "check_classifiers_train" and given.get("readonly_memmap") and "X_dtype" not in given)
+        )
+
+    cases = list(cases)
+    first = getattr(cases[0], "values", cases[0])[0]
+    return pytest.mark.parametrize(names, [case for case in cases if not repeated(case)], **mark.kwargs)

@@ -6,6 +6,7 @@ import resource
 import sys
 from contextlib import contextmanager
 from multiprocessing import get_context
+from unittest.mock import patch
 
 from typer.testing import CliRunner
 
@@ -33,6 +34,22 @@ def disk_full(size):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def figures_emptied():
+    """Figures of a report are drawn and saved without what is in them: where a test is of other things, the text alone takes
+    Matplotlib a second."""
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def emptied(figure, file, **options):
+        figure.clear()
+        save(figure, file, **options)
+
+    with patch.object(Figure, "savefig", emptied):
+        yield
 
 
 def _command(arguments, said, waiting):

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import pytest
 import scipy.sparse
 import zarr
 from cases import made
+from shell import figures_emptied
 from sklearn.base import clone
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import label_ranking_average_precision_score, r2_score
@@ -127,6 +129,11 @@ class Case:
         """The estimator; one that learns no label sets, which take further fits, unless it `decides`."""
         few = {} if decides or "label_sets" not in self.parameters else {"label_sets": False}
         return made(self.kind, **self.options | few | options)
+
+    @property
+    def loose(self) -> dict[str, Any]:
+        """For ten further fits and more that no second fit is held to: iterations may end early."""
+        return {"tol": 1e-2} if self.name in BY_ITERATION else {}
 
     def fit(self, X: Any = None, y: Any = None, model: Any = None, **given: Any) -> Any:
         model = self.model() if model is None else model
@@ -310,7 +317,7 @@ def real(case: Case) -> Pair:
 def classes(case: Case) -> Pair:
     case.of_predictions()
     y = np.array(["sea", "sky", "sun"])[np.digitize(case.X[:, 0], np.quantile(case.X[:, 0], [0.4, 0.7]))]
-    model = case.fit(y=y, model=case.model(decides=True))
+    model = case.fit(y=y, model=case.model(decides=True, **case.loose))
     found = np.asarray(model.predict(case.shape(case.X)))
     assert found.shape == (N,), "predict gives other things than classes"
     assert set(found) <= set(y), "predict gives other things than classes"
@@ -324,7 +331,8 @@ def classes(case: Case) -> Pair:
 @concern("sets of labels")
 def label_sets(case: Case) -> Pair:
     case.of_predictions()
-    model, later = case.fit(y=case.Y.astype(np.int16), model=case.model(decides=True)), case.shape(case.later)
+    model = case.fit(y=case.Y.astype(np.int16), model=case.model(decides=True, **case.loose))
+    later = case.shape(case.later)
     found, p, decided = model.predict(later), model.predict_proba(later), model.decide(later)
     assert found.dtype == np.int16
     assert found.shape == p.shape == (NEW, L)
@@ -354,7 +362,7 @@ def incremental(case: Case) -> Pair:
     return case.says(model), case.says(together), 1e-4
 
 
-TRIED = {"ridge": 0.2, "C": 2.0, "n_neighbors": 9, "sharpness": 20.0, "strength": 0.5, "class_similarity": "cosine"}
+TRIED = {"ridge": 0.2, "C": 0.05, "n_neighbors": 9, "sharpness": 20.0, "strength": 0.5, "class_similarity": "cosine"}
 """What a sweep tries: the first that an estimator takes."""
 
 
@@ -437,6 +445,8 @@ def shell(*words: str) -> dict[str, Any]:
 
 def flags(case: Case) -> list[str]:
     said = [part for key, value in case.own.items() for part in (f"--{key.replace('_', '-')}", str(value))]
+    if case.engine != "memory" and "label_sets" in case.parameters:  # whose model no other command takes
+        said.append("--no-label-sets")
     return said + (OPTIONS[case.engine] if "approximation" in case.parameters else [])
 
 
@@ -554,7 +564,8 @@ def tuned(case: Case) -> Pair:
 @concern("dmo report", DOORS)
 def reported(case: Case) -> Pair:
     out = folder() / f"{case.name}.html"
-    by_shell(case, "report", str(out))
+    with nullcontext() if case.name == "KGHA" else figures_emptied():  # they are the same six of every estimator
+        by_shell(case, "report", str(out))
     assert case.name in out.read_text(encoding="utf-8")
     return 0.0, 0.0, 0.0
 

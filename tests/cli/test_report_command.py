@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from shell import record, run
+from shell import figures_emptied, record, run
 from sklearn.metrics import confusion_matrix, label_ranking_average_precision_score
 
 from dmo import MultiViewRidge, stores
@@ -33,9 +33,10 @@ def cells(page, caption):
 
 def test_the_page_says_what_evaluate_says(annotated, tmp_path):
     out = tmp_path / "page" / "report.html"
-    found = record(
-        "report", "--compare", annotated / "m.zarr", annotated / "r.zarr", annotated / "f.zarr", out, "--jec"
-    )
+    with figures_emptied():
+        found = record(
+            "report", "--compare", annotated / "m.zarr", annotated / "r.zarr", annotated / "f.zarr", out, "--jec"
+        )
     for name, model in (("KGHA (m)", "m.zarr"), ("MultiViewRidge (r)", "r.zarr")):
         measured = record("evaluate", annotated / model, annotated / "f.zarr")
         assert {key: measured[key] for key in found["methods"][name]} == found["methods"][name]
@@ -114,7 +115,10 @@ def test_samples_without_images_are_shown_as_words(tmp_path):
     given = {"projections": digits.views["projections"][:]}, digits.labels, digits.label_names
     Samples(*given, ids=digits.sample_ids, split=digits.split).write(str(tmp_path / "d.zarr"))
     run("fit", "ridge", tmp_path / "d.zarr", tmp_path / "r.zarr", "--kernel", "linear")
-    told = run("report", tmp_path / "r.zarr", tmp_path / "d.zarr", tmp_path / "r.html", "--top", 3, "--title", "a <b>")
+    with figures_emptied():
+        told = run(
+            "report", tmp_path / "r.zarr", tmp_path / "d.zarr", tmp_path / "r.html", "--top", 3, "--title", "a <b>"
+        )
     assert "no images to show" in told.stderr
     page = (tmp_path / "r.html").read_text()
     assert "<h1>a &lt;b&gt;</h1>" in page
@@ -185,7 +189,8 @@ def test_results_are_compared_with_the_model_that_made_them(annotated, tmp_path)
     run("annotate", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "s.zarr", "--scores")
     run("annotate", annotated / "r.zarr", annotated / "f.zarr", tmp_path / "l.zarr", "--top", 3)
     models = [annotated / "r.zarr", tmp_path / "l.zarr", tmp_path / "s.zarr"]
-    found = record("report", "--compare", *models, tmp_path / "r.html", "--top", 3)["methods"]
+    with figures_emptied():
+        found = record("report", "--compare", *models, tmp_path / "r.html", "--top", 3)["methods"]
     for key in ("precision", "recall", "f1", "n_plus"):
         assert found["labels (l)"][key] == found["MultiViewRidge (r)"][key]
     f1 = record("evaluate", annotated / "m.zarr", annotated / "f.zarr", "--top", 3)["f1"]

@@ -3,12 +3,13 @@
 import csv
 import re
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
 import pytest
 from scenes import draw_images
-from shell import record, run
+from shell import figures_emptied, record, run
 
 from dmo import stores
 
@@ -123,6 +124,8 @@ def real_targets(folder):
 
 
 FILES = [classes_with_gaps, label_lists, photos, texts, npz_with_a_vector, embeddings, real_targets]
+REPEATED = [texts, npz_with_a_vector, embeddings]
+"""Classes, as those with gaps are: their pages have the same figures."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.__name__)
@@ -133,7 +136,8 @@ def test_a_strangers_file_becomes_predictions_and_a_report_by_four_commands(file
     gaps = ["--impute", "mean"] if "fit with --impute mean" in said else []
     run("fit", "ridge", "set.zarr", "model.zarr", *gaps)
     run("annotate", "model.zarr", "set.zarr", "out.zarr", "--csv", "predictions.csv")
-    run("report", "model.zarr", "set.zarr", "report.html")
+    with figures_emptied() if file in REPEATED else nullcontext():
+        run("report", "model.zarr", "set.zarr", "report.html")
     store = stores.open_features("set.zarr")
     test = np.asarray(store.split) == "test"
     with open("predictions.csv", newline="") as written:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
+from cases import checked_by_scikit_learn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import chi2_kernel, laplacian_kernel, rbf_kernel
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo import KGHA, stores
 from dmo.kernels import RBF, ChiSquare, Laplacian, Linear
@@ -647,7 +647,7 @@ def test_rank_above_n_is_n():
 # --- scikit-learn
 
 
-@parametrize_with_checks([Nystrom(rank=20), Meka(clusters=2, rank=10), BestLowRank(rank=20, clusters=2)])
+@checked_by_scikit_learn([Nystrom(rank=20), Meka(clusters=2, rank=10), BestLowRank(rank=20, clusters=2)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -7,13 +7,12 @@ import pytest
 import scipy.linalg
 import scipy.sparse
 import sklearn.manifold
-from cases import made
+from cases import checked_by_scikit_learn, made
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap, LocallyLinearEmbedding, SpectralEmbedding
 from sklearn.neighbors import kneighbors_graph
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from typer.testing import CliRunner
 
 import dmo
@@ -539,7 +538,7 @@ UNWEIGHTED = dict.fromkeys(
 
 
 @pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
-@parametrize_with_checks(
+@checked_by_scikit_learn(
     [TraceEmbedding("lpp"), TraceEmbedding("lfda"), TraceEmbedding("ssmmc"), TraceEmbedding("fda")],
     expected_failed_checks=lambda model: {} if model.method == "fda" else UNWEIGHTED,
 )

@@ -10,13 +10,13 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import checked_by_scikit_learn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVR
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo.errors import UserError, amount
@@ -558,7 +558,7 @@ def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
     np.testing.assert_allclose(np.abs(wanted.T @ neighborhood_frames(few, 3).basis[0]), np.eye(2), atol=1e-9)
 
 
-@parametrize_with_checks([dmo.LLTSVR(tol=1e-10, max_iter=50_000), dmo.CoupledSVR(tol=1e-10, max_iter=50_000)])
+@checked_by_scikit_learn([dmo.LLTSVR(tol=1e-10, max_iter=50_000), dmo.CoupledSVR(tol=1e-10, max_iter=50_000)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -8,10 +8,9 @@ import psutil
 import pytest
 import scipy.linalg
 import scipy.sparse
-from cases import made
+from cases import checked_by_scikit_learn, made
 from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import MESD, Graph, TraceEmbedding
@@ -318,7 +317,7 @@ def failing(model):
 
 
 @pytest.mark.filterwarnings("ignore:MESD.*took 1, pass at most")
-@parametrize_with_checks([MESD(), MESD("lfda")], expected_failed_checks=failing)
+@checked_by_scikit_learn([MESD(), MESD("lfda")], expected_failed_checks=failing)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

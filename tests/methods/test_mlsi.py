@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse
+from cases import checked_by_scikit_learn
 from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LinearRegression
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo.fit.krylov import Krylov
 from dmo.lowrank.approximations import Nystrom
@@ -30,7 +30,7 @@ def angle(A, B):
     return float(np.degrees(np.arcsin(min(1.0, np.linalg.norm(Q - P @ (P.T @ Q), 2)))))
 
 
-@parametrize_with_checks(
+@checked_by_scikit_learn(
     [MLSI()],
     expected_failed_checks=lambda _: {"check_classifiers_regression_target": "real numbers are outputs to learn"},
 )

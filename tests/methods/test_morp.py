@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse
+from cases import checked_by_scikit_learn
 from sklearn.base import clone
 from sklearn.cross_decomposition import PLSSVD
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo import Solver
 from dmo.fit.exact import Exact
@@ -49,7 +49,7 @@ def morp(**parameters):
 
 
 @pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
-@parametrize_with_checks(
+@checked_by_scikit_learn(
     [MORP(RBF(2.0), tol=1e-12), TraceEmbedding()],
     expected_failed_checks=lambda _: {"check_classifiers_regression_target": "real numbers are outputs to learn"},
 )

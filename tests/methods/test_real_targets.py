@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from cases import checked_by_scikit_learn
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.datasets import load_diabetes
@@ -14,7 +15,6 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import KGHA, LLTSVR, MLSI, MORP, CoupledSVR, MultiViewRidge, Nystrom, Solver, UserError
@@ -30,7 +30,7 @@ NEW = RNG.standard_normal((20, 5))
 
 
 # to rounding: scikit-learn compares repeated rows to 1e-7
-@parametrize_with_checks(
+@checked_by_scikit_learn(
     [MultiViewRidge(targets="real"), KGHA(n_components=1.0, targets="real", solver=Solver(tol=1e-12))]
 )
 def test_scikit_learn_contract_of_regressors(estimator, check):
