@@ -21,6 +21,7 @@ from dmo.fit.row_sums import BLOCK
 from dmo.inputs import per_view
 from dmo.kernels import parse
 from dmo.kernels.composite import is_pairwise
+from dmo.kernels.multikernel import is_product
 from dmo.linalg.linear import warn_of_leverage
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -43,6 +44,8 @@ def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) 
     engine, reason = reasoned_engine(approximation, n, kernels)
     if reason:
         log.info("engine: %s", reason)
+    if is_product(kernel) and not is_exact(engine):
+        raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
     return engine
 
 

@@ -19,7 +19,6 @@ from dmo.fit.exact import Exact
 from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, Groups
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
-from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
@@ -63,7 +62,7 @@ from dmo.methods.incremental import Incremental
 from dmo.methods.options import Decoder, Engine, KernelSpecs, Ridges, Solver
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit
-from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
+from dmo.methods.view_weights import learns, product_kernel, weighed_views
 from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
@@ -243,8 +242,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         T, V = directions(data.Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, data.n, len(self._kernels(list(views))), self.kernel)
-        if is_product(self.kernel) and not self.is_exact:
-            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         known = self._complete_labels(replace(data, Y=np.asarray(T) if self.is_exact else T))
         statistics = (self._learn_exact if self.is_exact else self._learn_moments)(known)
         if V is not None:  # of very many labels the space has seen the directions
@@ -392,15 +389,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """The product kernel of the views, for `_kernels`."""
-        if not is_product(self.kernel):
-            return
-        given = self._product
-        chosen = named_distances(given.distances, views)
-        if learns(given.weights):
-            self.view_weights_ = view_weights(given.weights, ViewDistances.fit(chosen, views, self.random_state), Y)
-        else:
-            self.view_weights_ = given_weights(given.weights, list(views))
-        self._kernel_of_all = product_kernel(chosen, self.view_weights_, given.gamma)
+        if is_product(self.kernel):
+            distances, self.view_weights_ = weighed_views(self._product, views, Y, self.random_state)
+            self._kernel_of_all = product_kernel(distances, self.view_weights_, self._product.gamma)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
         return {"all": self._kernel_of_all} if is_product(self.kernel) else super()._kernels(views)

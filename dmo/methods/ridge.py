@@ -37,7 +37,6 @@ from dmo.fit.fitted_views import EIGENPAIRS, Groups
 from dmo.fit.functions import FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
 from dmo.fit.ridge_solves import PartialRidge, completed, ridge
-from dmo.fit.view_neighbors import ViewDistances, named_distances
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
@@ -78,7 +77,7 @@ from dmo.methods.view_weights import (
     learns,
     product_kernel,
     target_weights,
-    view_weights,
+    weighed_views,
 )
 from dmo.parameters import parametrized
 from dmo.progress import stage
@@ -326,8 +325,6 @@ class MultiViewRidge(Incremental, Annotator):
         self.approximation_ = self._choose_engine(data.views, data.Y)
         if self.is_exact:
             return self._learn_exact(replace(data, Y=np.asarray(data.Y)))
-        if is_product(self.kernel):
-            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         return self._learn_gradients(data) if self._takes_gradients(data) else self._learn_moments(data)
 
     def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
@@ -728,12 +725,8 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """The distances and the weights of the views, for `_kernels`."""
-        self._distances = named_distances(self._product.distances, views)
-        if learns(self._product.weights):
-            near = ViewDistances.fit(self._distances, views, self.random_state)
-            self.view_weights_ = view_weights(self._product.weights, near, Y)
-        else:
-            self.view_weights_ = given_weights(None if self._by_target else self._product.weights, list(views))
+        given = replace(self._product, weights=None) if self._by_target else self._product
+        self._distances, self.view_weights_ = weighed_views(given, views, Y, self.random_state)
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""

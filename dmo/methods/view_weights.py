@@ -27,11 +27,12 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
+from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
-from dmo.fit.view_neighbors import ViewDistances, distance_kernel
+from dmo.fit.view_neighbors import ViewDistances, distance_kernel, named_distances
 from dmo.inputs import NOT_NEGATIVE, per_view
-from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.multikernel import MultiKernel, ProductKernel
 from dmo.linalg.operators import Dense
 from dmo.linalg.solve import Spectrum
 from dmo.memory import Memory, remembered
@@ -287,6 +288,19 @@ def view_weights(
 
     found = remembered(learned, 8.0 * len(views), key)
     return given_weights(found.tolist() if found.any() else None, views)
+
+
+def weighed_views(
+    given: ProductKernel, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Look up the distance of every view, and its weight, which labels may teach.
+
+    views (n, d); Y (n, L)
+    """
+    distances = named_distances(given.distances, views)
+    if not learns(given.weights):
+        return distances, given_weights(given.weights, list(views))
+    return distances, view_weights(given.weights, ViewDistances.fit(distances, views, random_state), Y)
 
 
 def product_kernel(distances: Mapping[str, str], weights: Mapping[str, float], gamma: float) -> MultiKernel:
