@@ -48,7 +48,7 @@ from dmo.methods.catalog import METHODS
 from dmo.methods.mesd import MESD
 from dmo.methods.mope import MOPE
 from dmo.methods.propagation import LabelPropagation
-from dmo.methods.quadratic_forms import Options, Samples
+from dmo.methods.quadratic_forms import Options, TraceSamples
 from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
 from dmo.report.canvas import BLUE, GRAY, clean
@@ -316,7 +316,7 @@ def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) 
     X, Y = X[picked], Y[picked]
     n = len(X)
     graph = scipy.sparse.csr_array(np.ones((n, n)) - np.eye(n))
-    problem = Samples(n, X, Y)
+    problem = TraceSamples(n, X, Y)
     rivals_of = {name: METHODS[name].problem(problem, Options()).A.dense() for name in ("cca", "hsl-1", "hsl-3")}
     schemes: dict[str, Any] = {name.upper(): scipy.sparse.csr_array(matrix) for name, matrix in rivals_of.items()}
     schemes |= {

@@ -125,14 +125,14 @@ class _Summed(LeftOut):
         return self
 
 
-def _side_by_side(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Callable[[], np.ndarray]:
-    """What finds the values of all labels: what does so for all at once, or those of some labels in their places."""
+def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
+    """What is there for all labels at once, or the columns of some labels in their places."""
     if isinstance(parts[0][0], slice):
-        return parts[0][1]  # type: ignore[no-any-return]
+        return parts[0][1]  # as it is: a copy in another order would be multiplied in another one
     out = np.empty((len(parts[0][1]), n_labels))
-    for labels, values in parts:
-        out[:, labels] = values
-    return lambda: out
+    for labels, columns in parts:
+        out[:, labels] = columns
+    return out
 
 
 def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
@@ -520,20 +520,20 @@ class MultiViewRidge(Incremental, Annotator):
         """The functions of one kernel under its ridges, and what they say of rows that they have not seen."""
         views, weights, share = list(groups.kernels[name].kernels), groups.weights(name), self._share(name)
         part, wanted = groups.data.weights.share_left_out(views), left.how == "known"
-        dual, scores, mean = np.zeros((0, 0)), [], None
+        duals, scores, mean = [], [], None
         for labels, view in groups.fitted(name, targets.shape[1]):
             full, mean = completed(groups.data, view.smoother, targets[:, labels], weights, self.center)
-            own = view.coefficients(full)
-            dual = dual if dual.size else np.empty((len(own), targets.shape[1]))
-            dual[:, labels] = own
+            duals.append((labels, view.coefficients(full)))
             if wanted:
-                find = view.left_out(full, own, groups.last, part)
+                find = view.left_out(full, duals[-1][1], groups.last, part)
                 scores.append((labels, find if isinstance(labels, slice) else find()))  # of one of several factors now
         # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
-        found = view.expansions(share * dual)
+        found = view.expansions(share * _joined(duals, targets.shape[1]))
         self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
         if wanted:
-            left.add(share, weights[left.rows] > 0, _raised(mean, _side_by_side(scores, targets.shape[1])))
+            values = _joined(scores, targets.shape[1])
+            find = values if callable(values) else lambda: values
+            left.add(share, weights[left.rows] > 0, _raised(mean, find))
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
         """Every target by its own weights of the views' kernels and its own ridge; see `_learn_exact`."""

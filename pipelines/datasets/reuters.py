@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.datasets import Samples
-from dmo.datasets.samples import Stemmer, Vocabulary
+from dmo.datasets.samples import Stemmer, TextVocabulary
 from dmo.errors import UserError
 from dmo.formats.files import DataError, SequentialRows, Stacked, decompressing, open_binary
 from dmo.progress import stage
@@ -291,7 +291,7 @@ def ingest_reuters(
     if not splits:
         raise DataError(f"{source}: no document of the selection {selection!r}; pass the whole collection")
     with stage("vocabulary"):
-        vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents, stemmer)
+        vocabulary = TextVocabulary.learn(texts(splits[0])(), min_documents, stemmer)
 
     def start(split: str) -> Iterator[scipy.sparse.csr_array]:
         remaining = texts(split)()
