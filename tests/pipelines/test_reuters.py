@@ -14,7 +14,7 @@ from datasets.reuters import ingest_reuters, main, parse, read_reuters, select
 from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
-from dmo.datasets.samples import Vocabulary, analyzer
+from dmo.datasets.samples import TextVocabulary, analyzer
 from dmo.formats.files import DataError, sha256
 from dmo.stores import open_features
 
@@ -93,19 +93,19 @@ def test_tf_idf_is_scikit_learns():
     vectors = TfidfVectorizer(
         token_pattern=r"[a-z][a-z]+", stop_words=sorted(ENGLISH_STOP_WORDS), sublinear_tf=True
     ).fit(texts[:20])
-    vocabulary = Vocabulary.learn(texts[:20])
+    vocabulary = TextVocabulary.learn(texts[:20])
     assert vocabulary.words == vectors.get_feature_names_out().tolist()
     np.testing.assert_allclose(vocabulary.rows(texts).toarray(), vectors.transform(texts).toarray(), atol=1e-6)
     assert vocabulary.rows([]).shape == (0, len(vocabulary.words))
     with pytest.raises(DataError, match="no word in 50 or more"):
-        Vocabulary.learn(texts, 50)
+        TextVocabulary.learn(texts, 50)
 
 
 def test_words_are_cut_to_their_stems(folder, tmp_path):
     """Examples of Porter 1980: plurals, suffixes, and the stem that five words share."""
-    cut = Vocabulary.learn(["Caresses ponies relational conditional"], stemmer="porter")
+    cut = TextVocabulary.learn(["Caresses ponies relational conditional"], stemmer="porter")
     assert cut.words == ["caress", "condit", "poni", "relat"]
-    one = Vocabulary.learn(["connect connected connecting connection connections"], stemmer="porter")
+    one = TextVocabulary.learn(["connect connected connecting connection connections"], stemmer="porter")
     assert one.words == ["connect"]
     np.testing.assert_allclose(one.rows(["disconnected", "connections"]).toarray(), [[0.0], [1.0]])
     store = ingest_reuters(folder, tmp_path / "stems.zarr", stemmer="porter")
@@ -122,7 +122,7 @@ def test_the_store_keeps_rows_names_and_splits(folder, tmp_path):
     assert "bahia" in vocabulary
     assert "sank" not in vocabulary, "words of test documents alone are unknown"
     texts = [document.text for document in read_reuters(folder) if document.modapte]
-    wanted = Vocabulary.learn(texts[:2]).rows(texts).toarray()
+    wanted = TextVocabulary.learn(texts[:2]).rows(texts).toarray()
     np.testing.assert_array_equal(store.views["words"][:].toarray(), wanted)
     assert open_features(tmp_path / "out.zarr").view_info("words").kind == "sparse"
 
