@@ -6,7 +6,7 @@ Weights are always there, so that no method has one way for samples that count a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, cast
 
@@ -206,6 +206,10 @@ class Data:
         counts = counts if given.entries is None else counts * given.entries
         counts = counts if self.known is None else counts * self.known[rows]
         return None if (counts == 1).all() else counts
+
+    def held(self) -> Data:
+        """The same with its labels in memory, where a store holds them."""
+        return self if isinstance(self.Y, np.ndarray) else replace(self, Y=np.asarray(self.Y))
 
     def rows(self, index: np.ndarray) -> Data:
         """Take some samples.

@@ -242,8 +242,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         T, V = directions(data.Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, data.n, len(self._kernels(list(views))), self.kernel)
-        known = self._complete_labels(replace(data, Y=np.asarray(T) if self.is_exact else T))
-        statistics = (self._learn_exact if self.is_exact else self._learn_moments)(known)
+        known = self._complete_labels(data if V is None else replace(data, Y=T))
+        statistics = self._learn_exact(known.held()) if self.is_exact else self._learn_moments(known)
         if V is not None:  # of very many labels the space has seen the directions
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}

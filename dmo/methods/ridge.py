@@ -324,7 +324,7 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_weights(data.views, data.Y)
         self.approximation_ = self._choose_engine(data.views, data.Y)
         if self.is_exact:
-            return self._learn_exact(replace(data, Y=np.asarray(data.Y)))
+            return self._learn_exact(data.held())
         return self._learn_gradients(data) if self._takes_gradients(data) else self._learn_moments(data)
 
     def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
