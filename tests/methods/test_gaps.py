@@ -39,9 +39,12 @@ from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit import exact, fitted_views
 from dmo.fit.engine import fit_maps
+from dmo.fit.fitted_views import Groups
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.ridge_solves import masked_ridge
+from dmo.inputs import Data
 from dmo.kernels import RBF
+from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Operator
 from dmo.methods.filling import filled_labels
 from dmo.metrics import inverse_propensities
@@ -860,3 +863,17 @@ def test_masked_ridge_of_several_views_is_that_of_each_label_on_its_known_rows()
         wanted = Ridge(alpha=0.5).fit(F[known[:, label]], Y[known[:, label], label])
         np.testing.assert_allclose(np.concatenate([part[:, label] for part in found.values()]), wanted.coef_, atol=1e-8)
         np.testing.assert_allclose(offset[label], wanted.intercept_, atol=1e-8)
+
+
+def test_rows_that_stand_last_in_a_factor_are_left_out_as_others_are() -> None:
+    rng = np.random.default_rng(0)
+    X, B, weights = {"a": rng.standard_normal((40, 3))}, rng.standard_normal((40, 2)), np.ones(40)
+    weights[rng.permutation(40)[:15]] = 0.0
+    weights[:5] = 2.0
+    given = Exact("memory"), {"a": MultiKernel.of("a", RBF(2.0))}, {"a": 0.1}, Data.of(X, weights=weights), True, 0
+    some = np.array([0, 3, 17, 30, 39])
+    view, plain = Groups(*given, last=some)["a"], Groups(*given)["a"]
+    found = view.left_out(B, view.coefficients(B), some)()
+    np.testing.assert_allclose(found, plain.left_out(B, plain.coefficients(B))()[some], rtol=1e-9, atol=1e-12)
+    assert (found[weights[some] == 0] == 0).all()
+    assert found[weights[some] > 0].all()
