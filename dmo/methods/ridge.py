@@ -499,16 +499,17 @@ class MultiViewRidge(Incremental, Annotator):
         targets = data.Y - data.frequency if self.center else data.Y.astype(np.float64)
         kernels = self._kernels(names)
         ridges, engine = self._ridges(names, list(kernels)), exact_engine(self.approximation_)
-        groups = Groups(engine, kernels, ridges, data, self.center, self.random_state)
-        left = _Summed(self._held_out(data, takes_folds(n, groups.storage, kernels.values())) if how is None else how)
+        storage = choose_storage(engine, n, len(kernels))
+        left = _Summed(self._held_out(data, takes_folds(n, storage, kernels.values())) if how is None else how)
         whole = how is not None or left.how != "known" or self._by_scores.standardize or self._decoder is not None
-        some = None if whole else some_rows(n, groups.storage == "memory")
+        some = None if whole else some_rows(n, storage == "memory")
         if left.how == "known":
             left.begin(np.arange(n) if some is None else some)
         counted = data.complete and not self._ridge_by_label and (some is not None or not left.how)
         columns = targets.shape[1] if counted else None
-        tol = SCORES if self._only_scores else COEFFICIENTS
-        groups = replace(groups, tol=tol, columns=columns, last=some)
+        own = {"tol": SCORES if self._only_scores else COEFFICIENTS, "columns": columns, "last": some}
+        engine = replace(engine, storage=storage)  # chosen once, and told once
+        groups = Groups(engine, kernels, ridges, data, self.center, self.random_state, **own)  # type: ignore[arg-type]
         self.expansions_ = {}
         with stage("kernels and solves", len(kernels)) as advance:
             for name in kernels:

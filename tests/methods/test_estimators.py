@@ -1046,3 +1046,9 @@ def test_a_product_kernel_as_an_object_is_that_of_its_name(tmp_path):
 def test_weights_learned_from_labels_are_refused_for_numbers(model):
     with pytest.raises(dmo.UserError, match="weights = 'tagprop' learns from labels, and y has real values"):
         model(dmo.ProductKernel(weights="tagprop")).fit(VIEWS, VIEWS["hue"][:, :2])
+
+
+def test_where_kernels_live_is_chosen_once_and_told_once(caplog):
+    with caplog.at_level("INFO", logger="dmo"):
+        MultiViewRidge(decoder=Scores(label_sets=False), approximation="exact").fit(VIEWS, LABELS)
+    assert sum(text.startswith("kernels memory: ") for text in caplog.messages) == 1
