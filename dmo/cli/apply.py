@@ -21,7 +21,6 @@ from dmo.errors import UserError, amount
 from dmo.workflows.apply import (
     ALL,
     OTHER_CSV,
-    SCORES,
     as_csv,
     chances,
     check_chances,
@@ -58,7 +57,7 @@ def transform(
     """
     with session() as run, ExitStack() as place:
         check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
-        applied = open_applied(model, features, split, ALL, "transform")
+        applied = open_applied(model, features, split, ALL, transforms=True)
         place.enter_context(connect(scheduler))
         record = write_rows(
             run,
@@ -122,7 +121,7 @@ def annotate(
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         if csv is not None:
             stores.check_output_file(csv)
-        applied = open_applied(model, features, split, "test", SCORES)
+        applied = open_applied(model, features, split, "test")
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
         if proba:
@@ -247,7 +246,7 @@ def search(
     if labels is not None and weights:
         raise UserError("--view-weight: labels are searched by their scores; pass it with --image or --sample")
     with session() as run:
-        applied = open_applied(model, features, split, ALL, SCORES)
+        applied = open_applied(model, features, split, ALL)
         among, names, parents = workflows.search, applied.label_names(), (model, features)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:

@@ -12,7 +12,7 @@ from dmo.cli.commands import Features, Model, Overwrite, Split
 from dmo.cli.evaluate import percent
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
+from dmo.workflows.apply import ALL, open_applied, write_csv
 from dmo.workflows.program import free, session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, open_suggested, suggestions
 
@@ -74,7 +74,7 @@ def update_command(
     The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
     """
     free(out, overwrite, "model")
-    applied = open_applied(model, features, ALL, ALL, SCORES)
+    applied = open_applied(model, features, ALL, ALL)
     from dmo.workflows.suggest import names_of, one_answer_each, read_answers, update
 
     known = names_of(applied)

@@ -97,14 +97,14 @@ def rows_of(
     return np.concatenate([part for _, part in each(what, block, range(len(places)))])
 
 
-def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
-    """Load a model and open the samples of a store for it."""
+def open_applied(model: str, features: str, split: str | None, default: str, transforms: bool = False) -> AppliedModel:
+    """Load a model that scores labels, or one that `transforms`, and open the samples of a store for it."""
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
     from dmo.persistence import load  # here: paths that are wrong are refused before scikit-learn is imported
 
     fitted, contents = read_with_contents(model, load)
-    check_use(fitted, model, needs)
+    check_use(fitted, model, transforms)
     if store is None:
         from dmo.workflows.trial import open_rows
 
@@ -167,18 +167,14 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
     return known
 
 
-SCORES = "scores"
-"""What `open_applied` is asked for by those who need label scores."""
-_VERBS = {"transform": "transform samples", SCORES: "score labels"}
-
-
-def check_use(fitted: Any, model: str, needs: str = SCORES) -> None:
+def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
     """Refuse the model of a path that cannot do what is needed."""
     from dmo.methods.annotator import predicts
 
-    if not (predicts(fitted) if needs == SCORES else hasattr(fitted, needs)):
+    if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
+        lacks = "transform samples" if transforms else "score labels"
         cure = "`dmo fit --help` lists models of every kind"
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {lacks}; {cure}")
 
 
 def check_chances(fitted: Any, text: bool) -> None:

@@ -19,7 +19,6 @@ from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
 from dmo.progress import stage
 from dmo.workflows.apply import (
-    SCORES,
     AppliedModel,
     checked_top,
     chosen_split,
@@ -120,7 +119,7 @@ def judge(
     count = count if top is None else top
     if stores.describe(path)["kind"] == "results":
         return _judge_results(path, features, split, count)
-    applied = open_applied(path, features, split, "test", SCORES)
+    applied = open_applied(path, features, split, "test")
     Y = known_labels(applied, features)
     real = applied.store.real_labels
     if real and not learned_values(applied.model):

@@ -21,7 +21,6 @@ from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import SEPARATORS, label_sets, split_cells
 from dmo.workflows.apply import (
     ALL,
-    SCORES,
     AppliedModel,
     chosen_split,
     csv_text,
@@ -60,7 +59,7 @@ _WHOLE = "whole_split"
 
 def open_suggested(model: str, features: str, split: str | None) -> AppliedModel:
     """A model and the samples of a split that may be suggested; of none those that no split holds out."""
-    applied = open_applied(model, features, split, ALL, SCORES)
+    applied = open_applied(model, features, split, ALL)
     if split is not None or applied.store.split is None:
         return applied
     rows = np.flatnonzero(~np.isin(applied.store.split, HELD_OUT))
@@ -414,7 +413,7 @@ def update(
     # The new model learns from the samples that the old one had, and from all that were answered for, now or before,
     # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
     # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
-    applied = open_applied(model, features, ALL, ALL, SCORES)
+    applied = open_applied(model, features, ALL, ALL)
     from sklearn.base import clone  # these here: `dmo update --help` needs no estimators
 
     from dmo.workflows.fitting import Training, save
@@ -427,7 +426,7 @@ def update(
                 f"{place} would be written while it is read; choose another name for the new model than {out}"
             )
         features = _grown(run, model, applied, features, new, answers, place, overwrite)
-        applied = open_applied(model, features, ALL, ALL, SCORES)
+        applied = open_applied(model, features, ALL, ALL)
     parameters, names = _parameters(model), names_of(applied)
     before = dict(parameters.get(_ANSWERS, {}))
     by_row = _by_row(answers, applied.ids, features)

@@ -34,7 +34,6 @@ from dmo.persistence import load
 from dmo.stores.models import read_with_contents
 from dmo.workflows.apply import (
     ALL,
-    SCORES,
     AppliedModel,
     check_use,
     checked_top,
@@ -439,10 +438,10 @@ def open_rows(model: str, fitted: Any, path: str) -> stores.FeatureStore:
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
     """The samples to find neighbors among: those of a store, or of the model's own where that is still there."""
     if features is not None:
-        return open_applied(model, features, None, ALL, SCORES)
+        return open_applied(model, features, None, ALL)
     for parent in stores.describe(model)["provenance"].get("parents", ()):
         try:
-            return open_applied(model, parent, None, ALL, SCORES)
+            return open_applied(model, parent, None, ALL)
         except (UserError, OSError):
             note(f"{parent}, which the model was fitted on, cannot be read: no neighbors are shown; pass a store")
     return None

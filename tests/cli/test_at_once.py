@@ -172,6 +172,6 @@ def test_a_folder_of_images_store_model_and_unfinished_rows_can_be_moved(work, t
     assert stores.describe(there / "m.zarr")["provenance"]["parents"] == [str(there / "f.zarr")]
     assert stores.open_results(there / "z.zarr").provenance["parents"] == [str(there / "m.zarr"), str(there / "f.zarr")]
     assert str(there / "f.zarr") in "".join(run("info", there / "m.zarr").stdout.split())  # a long path is wrapped
-    applied = open_applied(str(there / "m.zarr"), str(there / "f.zarr"), "test", "test", "scores")
+    applied = open_applied(str(there / "m.zarr"), str(there / "f.zarr"), "test", "test")
     judged = EvaluatedModel("m", applied, applied.scores(applied.views), {}, {}, np.zeros((0, 0)))
     assert Evaluation([judged], applied.label_names(), applied.Y, 1).image(0) is not None

@@ -541,7 +541,7 @@ def test_rows_record_the_model_that_made_them_where_it_is_replaced_meanwhile(wor
         return found
 
     monkeypatch.setattr(dmo.persistence, "load", replaced)
-    applied = dmo.workflows.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
+    applied = dmo.workflows.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", transforms=True)
     assert (first[0].ridge, applied.model.ridge, applied.contents) == (0.2, 0.7, expected)
 
 
