@@ -1,4 +1,3 @@
-from .appending import append_images as append_images
 from .descriptors import color_histogram as color_histogram
 from .descriptors import color_moments as color_moments
 from .descriptors import correlogram as correlogram
@@ -14,6 +13,7 @@ from .descriptors import wavelet_texture as wavelet_texture
 from .embedding import Embedding as Embedding
 from .extraction import Extraction as Extraction
 from .extraction import Extractor as Extractor
+from .extraction import append_images as append_images
 from .extraction import extract as extract
 from .extraction import learn_vocabularies as learn_vocabularies
 from .images import Listing as Listing
