@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from fsspec.core import url_to_fs
 
 from dmo import stores
 from dmo.stores._folder import Folder
@@ -60,18 +59,16 @@ class _Place:
     @cached_property
     def room(self) -> float:
         """Bytes that finished results may take: a quarter of what is free on a local disk."""
-        if "://" in self.folder and not self.folder.startswith("file://"):
+        place = Folder.at(self.folder)
+        if not place.is_local:
             return np.inf
-        path = Path(url_to_fs(self.folder)[1])
+        path = Path(place.url)
         return shutil.disk_usage(next(part for part in (path, *path.parents) if part.exists())).free / 4
 
     def remove(self, name: str) -> None:
         """Remove a store; what cannot be removed stays, with a warning."""
-        fs, path = url_to_fs(f"{self.folder}/{name}")
         try:
-            fs.rm(path, recursive=True)
-        except FileNotFoundError:
-            pass
+            Folder.at(self.folder).delete_tree(name)
         except OSError as error:
             log.warning("%s/%s is no longer needed and cannot be removed: %s", self.folder, name, error)
 
