@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,6 @@ def _whole(function: Callable[[np.ndarray], np.ndarray], dimension: int, histogr
     return Descriptor(lambda image, _: function(image.image), dimension, histogram)
 
 
-def _color(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
-    dimension = bands * descriptors.BINS**3
-    return Descriptor(lambda image, _: function(image.image, bands=bands), dimension, True, bands=bands)
-
-
 def _words(local: str, bands: int) -> Descriptor:
     def of(image: SourceImage, vocabulary: Vocabulary | None) -> np.ndarray:
         if vocabulary is None:
@@ -114,22 +109,17 @@ def morp491(image: np.ndarray) -> np.ndarray:
     return np.concatenate([part(image) for part in parts])
 
 
+_COLORS = {"rgb": descriptors.rgb_histogram, "lab": descriptors.lab_histogram, "hsv": descriptors.hsv_histogram}
+_LAYOUTS = {"": 1, "_v3h1": descriptors.BANDS}
+"""Ends of names, and the horizontal bands that they stand for."""
 DESCRIPTORS: dict[str, Descriptor] = {
     **{
-        name + suffix: _color(function, bands)
-        for name, function in (
-            ("rgb", descriptors.rgb_histogram),
-            ("lab", descriptors.lab_histogram),
-            ("hsv", descriptors.hsv_histogram),
-        )
-        for suffix, bands in (("", 1), ("_v3h1", descriptors.BANDS))
+        color + layout: _whole(partial(function, bands=bands), bands * descriptors.BINS**3, True)
+        for color, function in _COLORS.items()
+        for layout, bands in _LAYOUTS.items()
     },
     "gist": _whole(descriptors.gist, 512, False),
-    **{
-        name + suffix: _words(name, bands)
-        for name in LOCAL
-        for suffix, bands in (("", 1), ("_v3h1", descriptors.BANDS))
-    },
+    **{local + layout: _words(local, bands) for local in LOCAL for layout, bands in _LAYOUTS.items()},
     "correlogram": _whole(descriptors.correlogram, 256, False),
     "moments": _whole(descriptors.color_moments, 9, False),
     "wavelets": _whole(descriptors.wavelet_texture, 10, False),
