@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -390,7 +390,7 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
         path = Path(labels)
         if path.suffix.lower() not in (".csv", ".json"):
             raise UserError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
-        entries = _read_csv(existing(path)) if path.suffix.lower() == ".csv" else _read_json(existing(path))
+        entries = _once_each((_of_csv if path.suffix.lower() == ".csv" else _of_json)(existing(path)))
     listed = [name for name in found if name in entries]
     if not listed:
         raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
@@ -444,8 +444,8 @@ def _by_folders(name: str) -> ListedImage:
     return list(dict.fromkeys(parts if split is None else parts[1:])), split
 
 
-def _read_csv(path: Path) -> dict[str, ListedImage]:
-    entries: dict[str, ListedImage] = {}
+def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
+    """Where an image is named, its name, and what is said of it, one after the other."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         lines = csv_rows(file)
         try:
@@ -455,52 +455,42 @@ def _read_csv(path: Path) -> dict[str, ListedImage]:
                     f"{path}: line 1 begins with {','.join(header)[:60]!r}, needs a header with a first column 'file', "
                     "and the labels after it"
                 )
-            for fields in lines:
-                if fields:
-                    name, entry = _csv_entry(f"{path}: line {lines.line_num}", header, fields)
-                    _add(entries, name, entry, f"{path}: line {lines.line_num}")
+            for fields in filter(None, lines):
+                where = f"{path}: line {lines.line_num}"
+                if len(fields) != len(header):
+                    raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
+                cells = dict(zip(header[1:], (field.strip() or None for field in fields[1:])))
+                split = next((name for name in cells if name.lower() == "split"), None)
+                yield where, fields[0].strip(), (cells, None if split is None else cells.pop(split))
         except (UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"{path}: line {lines.line_num + 1} is no CSV text in UTF-8 ({error})") from error
-    return entries
 
 
-def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, ListedImage]:
-    if len(fields) != len(header):
-        raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
-    cells = dict(zip(header[1:], (field.strip() or None for field in fields[1:])))
-    split = next((name for name in cells if name.lower() == "split"), None)
-    return fields[0].strip(), (cells, None if split is None else cells.pop(split))
-
-
-def _read_json(path: Path) -> dict[str, ListedImage]:
+def _of_json(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
+    """The same of a JSON file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is no JSON ({error})") from error
-    entries: dict[str, ListedImage] = {}
     if isinstance(document, Mapping):
         document = [{"file": name, "labels": labels} for name, labels in document.items()]
     if not isinstance(document, list):
         raise UserError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of images")
-    for number, item in enumerate(document):
-        where = f"{path}: entry {number}"
-        name, entry = _json_entry(where, item)
-        _add(entries, name, entry, where)
+    for number, entry in enumerate(document):
+        where, item = f"{path}: entry {number}", entry if isinstance(entry, Mapping) else {}
+        name, labels, split = item.get("file"), item.get("labels", []), item.get("split")
+        strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+        if not isinstance(name, str) or not strings or not isinstance(split, str | None):
+            raise UserError(f'{where} is not of the form {{"file": "a.jpg", "labels": ["sky"], "split": "train"}}')
+        yield where, name, (labels, split)
+
+
+def _once_each(listed: Iterable[tuple[str, str, ListedImage]]) -> dict[str, ListedImage]:
+    """Name -> what is said of an image."""
+    entries: dict[str, ListedImage] = {}
+    for where, given, entry in listed:
+        name = Path(given).as_posix()
+        if name in entries:
+            raise UserError(f"{where} names {name!r} a second time; list each image once")
+        entries[name] = entry
     return entries
-
-
-def _json_entry(where: str, item: Any) -> tuple[str, ListedImage]:
-    name = item.get("file") if isinstance(item, Mapping) else None
-    labels = item.get("labels", []) if isinstance(item, Mapping) else None
-    split = item.get("split") if isinstance(item, Mapping) else None
-    strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-    if not isinstance(name, str) or not strings or not isinstance(split, str | None):
-        raise UserError(f'{where} is not of the form {{"file": "a.jpg", "labels": ["sky"], "split": "train"}}')
-    return name, (list(labels or []), split)
-
-
-def _add(entries: dict[str, ListedImage], name: str, entry: ListedImage, where: str) -> None:
-    name = Path(name).as_posix()
-    if name in entries:
-        raise UserError(f"{where} names {name!r} a second time; list each image once")
-    entries[name] = entry
