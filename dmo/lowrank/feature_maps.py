@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from dmo.errors import UserError
 from dmo.kernels import Kernel, Linear, normalize_rows, parse
 from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.tall import BlockRows
+from dmo.persistence import without_prefix
 
 BLOCK = 4096
 """Rows that a map works on at a time."""
@@ -178,12 +179,15 @@ class FeatureMap:
         meta : dict
             Its JSON.
         """
-        arrays, meta = self._arrays()
-        common = {"kind": self.kind, "kernel": self.kernel.to_dict(), "dtype": self.dtype.name, "error": self.error}
-        return arrays, {**common, **meta}
-
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        raise NotImplementedError
+        arrays: dict[str, Any] = {}
+        meta = {"kind": self.kind, "kernel": self.kernel.to_dict(), "dtype": self.dtype.name, "error": self.error}
+        for name in self._own():
+            value = getattr(self, name)
+            if isinstance(value, list):
+                arrays |= {f"{name}/{number}": part for number, part in enumerate(value)}
+            elif value is not None:
+                (meta if isinstance(value, str) else arrays)[name] = value
+        return arrays, meta
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
@@ -209,11 +213,17 @@ class FeatureMap:
         known = FeatureMap._kinds
         if meta.get("kind") not in known:
             raise UserError(f"feature map of kind {meta.get('kind')!r}; this version knows {', '.join(sorted(known))}")
-        return known[meta["kind"]]._from_arrays(arrays, meta)
+        kind, stored = known[meta["kind"]], {**meta, **arrays}
+        own = {name: stored[name] for name in kind._own() if name in stored}
+        for name in kind._own():
+            if parts := without_prefix(name, arrays):
+                own[name] = [parts[str(number)] for number in range(len(parts))]
+        return kind(parse(meta["kernel"]), np.dtype(meta["dtype"]), **own, error=dict(meta["error"]))
 
     @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
-        raise NotImplementedError
+    def _own(cls) -> list[str]:
+        """Names of what maps of this kind have beside what all have."""
+        return [part.name for part in fields(cls) if part.name not in ("kernel", "dtype", "error")]
 
     def _block(self, X: Rows, width: int) -> np.ndarray | scipy.sparse.csr_array:
         """Rows in memory, of the width that the map was fitted on; kernels refuse those that are not finite."""
@@ -305,10 +315,3 @@ class LinearMap(FeatureMap):
         how = getattr(self.kernel, "normalize", None)
         block = block if how is None else normalize_rows(block, how)  # which loads compiled loops
         return (block.toarray() if scipy.sparse.issparse(block) else block) - self.shift
-
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"shift": self.shift}, {}
-
-    @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearMap:
-        return cls(parse(meta["kernel"]), np.dtype(meta["dtype"]), arrays["shift"], error=dict(meta["error"]))

@@ -16,7 +16,7 @@ import scipy.sparse
 from dmo.blocks import Rows, iterate, stacked
 from dmo.errors import UserError
 from dmo.inputs import COUNT, check_parameter
-from dmo.kernels import Kernel, parse
+from dmo.kernels import Kernel
 from dmo.linalg.factors import BlockLowRank
 from dmo.linalg.tall import BlockRows
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
@@ -177,28 +177,6 @@ class MekaMap(FeatureMap):
             The approximated kernel, n x n.
         """
         return BlockLowRank(BlockRows.concatenate([self.raw(block) for _, block in iterate(X, BLOCK)]), self.links)
-
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays = {"centers": self.centers, "shared": self.shared, "links": self.links, "shares": self.shares}
-        for s, (Z, M) in enumerate(zip(self.landmarks, self.projections)):
-            arrays |= {f"landmarks/{s}": Z, f"projections/{s}": M}
-        return arrays, {"space": self.space}
-
-    @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> MekaMap:
-        clusters = range(len(arrays["centers"]))
-        return cls(
-            parse(meta["kernel"]),
-            np.dtype(meta["dtype"]),
-            meta["space"],
-            arrays["centers"],
-            arrays["shared"],
-            [arrays[f"landmarks/{s}"] for s in clusters],
-            [arrays[f"projections/{s}"] for s in clusters],
-            arrays["links"],
-            arrays["shares"],
-            error=dict(meta["error"]),
-        )
 
 
 def _project(kernel: Kernel, rows: Any, local: Any, shared: Any, projection: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ products, C and C P, in C's precision, and no solve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -167,14 +166,6 @@ class NystromMap(FeatureMap):
     def _tile(self, rows: Any) -> np.ndarray:
         return self.kernel.tile(self.kernel.prepare(rows, self.dtype), self._ready[0])
 
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"landmarks": self.landmarks, "projection": self.projection}, {}
-
-    @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> NystromMap:
-        kernel, dtype = parse(meta["kernel"]), np.dtype(meta["dtype"])
-        return cls(kernel, dtype, arrays["landmarks"], arrays["projection"], error=dict(meta["error"]))
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LandmarkMap(FeatureMap):
@@ -264,13 +255,6 @@ class LandmarkMap(FeatureMap):
         """
         prepared = self.kernel.prepare(self.landmarks, np.dtype(dtype))
         return self.kernel.tile(prepared, prepared).T
-
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"landmarks": self.landmarks} | ({} if self.shift is None else {"shift": self.shift}), {}
-
-    @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LandmarkMap:
-        return cls(parse(meta["kernel"]), np.dtype(meta["dtype"]), arrays["landmarks"], arrays.get("shift"))
 
 
 def landmark_map(
