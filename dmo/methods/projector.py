@@ -58,55 +58,6 @@ Form = Literal["simplified", "regularized", "direct"]
 FORMS = ("simplified", "regularized", "direct")
 
 
-def morp_moments(form: Form, samples: TraceSamples, options: Options, moments: Moments, k: int) -> EmbeddingFit:
-    """A form from the moments of groups ROWS (factor rows F of K = F F') and LABELS (the label factor, unscaled)."""
-    if form != "regularized":
-        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options)
-        return fit_moments(problem, moments, k)
-    slices, gram = moments.slices(), (moments.centered() if samples.center else moments).gram
-    G = gram[slices[ROWS], slices[ROWS]]
-    spectrum = np.linalg.eigvalsh(G)
-    rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
-    if rank < full and options.mixing:
-        raise UserError(
-            f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it loses "
-            f"the labels altogether; take form='direct' (or 'simplified')"
-        )
-    smoothness = np.zeros((0, 0))
-    if options.mixing:
-        half = power_of(G, -1.0) @ gram[slices[ROWS], slices[LABELS]]
-        smoothness = half.T @ half
-    return fit_moments(regularized(samples, options, smoothness), moments, k)
-
-
-def morp_operator(
-    form: Form,
-    samples: TraceSamples,
-    options: Options,
-    K: Operator,
-    k: int,
-    tol: float = 1e-7,
-    max_steps: int = 200,
-    random_state: int | None = 0,
-) -> EmbeddingFit:
-    """A form from products and solves with the kernel (centered by the caller where `samples` says so)."""
-    if form == "regularized" and options.mixing:
-        try:
-            full = FullRank(K)
-        except UserError as error:
-            raise UserError(
-                f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
-                f"altogether ({error}); take form='direct' (or 'simplified')"
-            ) from error
-        T = samples.rooted(samples.factor)
-        problem = regularized(samples, options, T.T @ full(T)).rooted(samples.weights)
-    elif form == "regularized":
-        problem = regularized(samples, options, np.zeros((0, 0)))
-    else:
-        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options).rooted(samples.weights)
-    return fit_operator(problem, K, k, tol, max_steps, random_state)
-
-
 def regularized(samples: TraceSamples, options: Options, smoothness: np.ndarray) -> TraceProblem:
     """The regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
     plain = morp_simplified(samples, options)
@@ -128,6 +79,7 @@ class MethodTask:
     """A method of the catalog as a task."""
 
     decodes: ClassVar[bool] = False
+    scaled: ClassVar[bool] = True
 
     entry: CatalogEntry  # the method
     options: Options  # what it uses
@@ -146,14 +98,9 @@ class MethodTask:
         form = self.entry.problem(samples, self.options).A
         return form.factor, form.diagonal
 
-    def moments(self, samples: TraceSamples, moments: Moments, k: int) -> EmbeddingFit:
-        return fit_moments(self.entry.problem(samples, self.options), moments, k, samples.weights)
-
-    def operator(
-        self, samples: TraceSamples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
-    ) -> EmbeddingFit:
-        problem = self.entry.problem(samples, self.options).rooted(samples.weights)
-        return fit_operator(problem, K, k, tol, max_steps, random_state)
+    def problem(self, samples: TraceSamples, seen: Moments | Operator) -> TraceProblem:
+        """What is solved, of samples that moments tell of, or products with their kernel."""
+        return self.entry.problem(samples, self.options)
 
 
 @dataclass(frozen=True)
@@ -185,15 +132,36 @@ class FormTask:
     def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
         return samples.factor, None  # without mixing for the decoder alone
 
-    def moments(self, samples: TraceSamples, moments: Moments, k: int) -> EmbeddingFit:
-        fit = morp_moments(self.form, samples, self.options, moments, k)
-        return fit if self.scaled else fit.unscaled()
+    def problem(self, samples: TraceSamples, seen: Moments | Operator) -> TraceProblem:
+        if self.form != "regularized":
+            return (morp_simplified if self.form == "simplified" else morp_direct)(samples, self.options)
+        smoothness = _smoothness(samples, seen) if self.options.mixing else np.zeros((0, 0))
+        return regularized(samples, self.options, smoothness)
 
-    def operator(
-        self, samples: TraceSamples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
-    ) -> EmbeddingFit:
-        fit = morp_operator(self.form, samples, self.options, K, k, tol, max_steps, random_state)
-        return fit if self.scaled else fit.unscaled()
+
+def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
+    """T'K^-1 T (q x q) of the label factor, by moments of factor rows (ROWS) and of it (LABELS), or by the kernel."""
+    if isinstance(seen, Moments):
+        slices, gram = seen.slices(), (seen.centered() if samples.center else seen).gram
+        G = gram[slices[ROWS], slices[ROWS]]
+        spectrum = np.linalg.eigvalsh(G)
+        rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
+        if rank < full:
+            raise UserError(
+                f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it "
+                f"loses the labels altogether; take form='direct' (or 'simplified')"
+            )
+        half = power_of(G, -1.0) @ gram[slices[ROWS], slices[LABELS]]
+        return half.T @ half
+    try:
+        inverse = FullRank(seen)
+    except UserError as error:
+        raise UserError(
+            f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
+            f"altogether ({error}); take form='direct' (or 'simplified')"
+        ) from error
+    T = samples.rooted(samples.factor)
+    return T.T @ inverse(T)
 
 
 Task: TypeAlias = MethodTask | FormTask
@@ -255,27 +223,6 @@ def decode_rows(
     roots = None if samples.weights is None else np.sqrt(samples.weights)
     moments = Moments.zeros({name: part.shape[1] for name, part in groups.items()}).absorb(groups, roots)
     return (learn or decode)(moments)
-
-
-def solve_moments(
-    task: Task, samples: TraceSamples, moments: Moments, k: int, trace: float | None = None
-) -> tuple[EmbeddingFit, np.ndarray, Decoder | None]:
-    """Solve a task from moments.
-
-    -> offset (k,); decoder (k, q) or (q,)
-    """
-    where = moments.slices()[ROWS]
-    if trace is None:
-        inner = moments.centered() if task.center else moments
-        trace = float(np.trace(inner.gram[where, where]))
-    fit = task.moments(replace(samples, trace=trace), moments, k)
-    offset = -(moments.mean()[where] @ fit.coefficients) if task.center else np.zeros(k)
-    decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
-    if decoder is not None and samples.labels is not None:
-        B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
-        mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
-        decoder = B, rest + mean - offset @ B
-    return fit, offset, decoder
 
 
 @dataclass(frozen=True)
@@ -392,7 +339,9 @@ def _by_products(
     task: Task, built: ViewOperator, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
     seen = replace(samples, trace=float(built.operator.diagonal().sum()))
-    fit = task.operator(seen, built.operator, k, options.tol, options.max_iter, options.random_state)
+    problem = task.problem(seen, built.operator).rooted(samples.weights)
+    fit = fit_operator(problem, built.operator, k, options.tol, options.max_iter, options.random_state)
+    fit = fit if task.scaled else fit.unscaled()
     roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
     if samples.weights is not None:  # the signs that repeated samples would have
         fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)
@@ -428,7 +377,20 @@ def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
 
 
 def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: TraceSamples, k: int) -> Projected:
-    fit, offset, decoder = solve_moments(task, samples, moments, k, columns.trace)
+    where, trace, offset = moments.slices()[ROWS], columns.trace, np.zeros(k)
+    if trace is None:
+        inner = moments.centered() if task.center else moments
+        trace = float(np.trace(inner.gram[where, where]))
+    problem = task.problem(replace(samples, trace=trace), moments)
+    fit = fit_moments(problem, moments, k, samples.weights)
+    fit = fit if task.scaled else fit.unscaled()
+    if task.center:
+        offset = -(moments.mean()[where] @ fit.coefficients)
+    decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
+    if decoder is not None and samples.labels is not None:
+        B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
+        mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
+        decoder = B, rest + mean - offset @ B
     return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
 
 
