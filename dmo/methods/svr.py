@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -65,38 +67,6 @@ class KernelSystem:
     function: Callable[[np.ndarray, np.ndarray], KernelFunction]
 
 
-def prepare_kernel(
-    kernel: Any,
-    approximation: Any,
-    views: Mapping[str, Rows],
-    C: float,
-    random_state: int | None,
-    weights: np.ndarray | None = None,
-) -> KernelSystem:
-    """Make the operator of a kernel over the rows of views: the mean of the views' kernels.
-
-    views (n, d); weights (n,)
-    """
-    kernels = {view: parse(spec) for view, spec in per_view("kernel", kernel, list(views)).items()}
-    if not is_exact(approximation):
-        counts = None if weights is None else dict.fromkeys(views, weights)
-        return _low_rank(fit_maps(approximation, kernels, views, random_state, True, counts), views)
-    n = next(iter(views.values())).shape[0]
-    engine = exact_engine(approximation)
-    storage = choose_storage(engine, n, 1, 8)
-    if storage == "memory" and engine.precision == "auto" and n <= _DOUBLE:
-        engine = replace(engine, precision="float64")
-    combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
-    built = build(engine, combined, views, _RIDGE / C, storage, random_state, weights)
-    if isinstance(built.operator, RowGram):
-        return _linear(built, views)
-
-    def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
-        return KernelFunction({"all": built.expansion(views, built.operator, coefficients, offset)})
-
-    return KernelSystem(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
-
-
 def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> KernelSystem:
     """Linear kernels, of rows less their mean: the dual coefficients of a regression with a bias sum to 0, so the bias alone
     sees the difference, and features far from the origin keep their digits."""
@@ -112,12 +82,7 @@ def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> KernelSystem:
 def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> KernelSystem:
     share = 1.0 / len(maps)
     operators = {view: _double(feature_map.operator(views[view])) for view, feature_map in maps.items()}
-    total: Operator | None = None
-    for operator in operators.values():
-        part = operator if share == 1.0 else share * operator
-        total = part if total is None else total + part
-    if total is None:
-        raise UserError("no kernel to build; pass at least one view")
+    total = reduce(add, [operator if share == 1.0 else share * operator for operator in operators.values()])
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
         expansions: dict[str, Expansion] = {}
@@ -314,15 +279,34 @@ class OutputSVR(Annotator):
         if weights is not None and not weights.all():
             rows = np.flatnonzero(weights)
             views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
-        cost = float(self.C)
         warn_of_outputs(self, Y)
         self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y, weights)
-        fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state, weights)
-        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling, weights)
+        fitted = self._system(views, weights)
+        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), float(self.C), frames, coupling, weights)
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
         return self._with_loss(problem), factors, fitted
+
+    def _system(self, views: Mapping[str, Rows], weights: np.ndarray | None) -> KernelSystem:
+        """The operator over the rows of views: the mean of the views' kernels. weights (n,)"""
+        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
+        if not is_exact(self.approximation):
+            counts = None if weights is None else dict.fromkeys(views, weights)
+            return _low_rank(fit_maps(self.approximation, kernels, views, self.random_state, True, counts), views)
+        n, engine = sample_count(views), exact_engine(self.approximation)
+        storage = choose_storage(engine, n, 1, 8)
+        if storage == "memory" and engine.precision == "auto" and n <= _DOUBLE:
+            engine = replace(engine, precision="float64")
+        combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
+        built = build(engine, combined, views, _RIDGE / float(self.C), storage, self.random_state, weights)
+        if isinstance(built.operator, RowGram):
+            return _linear(built, views)
+
+        def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
+            return KernelFunction({"all": built.expansion(views, built.operator, coefficients, offset)})
+
+        return KernelSystem(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
 
     def _solve(self, problem: Problem, factors: Factors, fitted: KernelSystem, start: State | None) -> AdmmFit:
         fit = admm(problem, factors, start, self.tol, self.max_iter)

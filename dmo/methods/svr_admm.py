@@ -38,6 +38,7 @@ from dmo.linalg.cg import NystromPreconditioner, default_rank, operator_digest
 from dmo.linalg.linear import LinearSolver
 from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.solve import SolveMethod, factorize
+from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
 from dmo.threads import blas_limited
@@ -145,18 +146,16 @@ class AdmmFit:
     converged: bool  # whether gap and residuals are small enough
     state: State  # warm-starts a neighboring problem
 
-    def to_arrays(self, prefix: str = "") -> Arrays:
+    def to_arrays(self) -> Arrays:
         """Describe it as arrays."""
         proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
         numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
         found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
-        found |= {"split": self.state.split, "multiplier": self.state.dual}
-        return {prefix + name: value for name, value in found.items()}
+        return found | {"split": self.state.split, "multiplier": self.state.dual}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> AdmmFit:
+    def from_arrays(cls, at: Mapping[str, np.ndarray]) -> AdmmFit:
         """Make the fit that `to_arrays` described."""
-        at = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
         iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
         counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
         state = State(at["split"], at["multiplier"], rho)
@@ -255,7 +254,7 @@ class _Iteration:
         for i, (_, scale, _, _) in enumerate(self._step.parts):
             if scale in self._step.starts:
                 found[f"start{i}"] = self._step.starts[scale]
-        return found | {f"extrapolation/{name}": value for name, value in self._extrapolation.to_arrays().items()}
+        return found | with_prefix("extrapolation", self._extrapolation.to_arrays())
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from where `to_arrays` was called."""
@@ -264,10 +263,7 @@ class _Iteration:
         for i, (_, scale, _, _) in enumerate(self._step.parts):
             if f"start{i}" in arrays:
                 self._step.starts[scale] = arrays[f"start{i}"]
-        mark = "extrapolation/"
-        self._extrapolation.restore(
-            {name.removeprefix(mark): value for name, value in arrays.items() if name.startswith(mark)}
-        )
+        self._extrapolation.restore(without_prefix("extrapolation", arrays))
 
     def _quantised(self, rho: float) -> float:
         return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
@@ -379,13 +375,13 @@ def _iterate(
             arrays, meta = found
             run = _Iteration(problem, factors, State(arrays["s"], np.zeros_like(arrays["s"]), float(arrays["rho"][0])))
             run.restore(arrays)
-            best = AdmmFit.from_arrays(arrays, "best/") if "best/dual" in arrays else None
+            best = AdmmFit.from_arrays(without_prefix("best", arrays)) if "best/dual" in arrays else None
             made, first = made - meta["factorizations"], meta["iteration"]
             advance(first - 1)
         for iteration in range(first, max_iter + 1):
             if kept.due():
                 about = {"finished": False, "iteration": iteration, "factorizations": factors.made - made}
-                kept.save(run.to_arrays() | ({} if best is None else best.to_arrays("best/")), about)
+                kept.save(run.to_arrays() | ({} if best is None else with_prefix("best", best.to_arrays())), about)
             run.evaluate()
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
