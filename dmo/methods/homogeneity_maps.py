@@ -76,7 +76,8 @@ class LabelSubspace:
 
         first, image (r, q)
         """
-        return cls._with(views, inner, count, support, (first,), (image,), labels, np.zeros((0, 0)))
+        none = np.zeros((0, 0))
+        return cls(views, inner, count, support, (), (), labels, none, none, none, none)._with(first, image)
 
     def longer(self) -> LabelSubspace:
         """Take one block more: what T times the last one has outside of the basis."""
@@ -88,33 +89,19 @@ class LabelSubspace:
             alias, block = image is block, self._less(block.copy(), left)
             image = block if alias else image - self.image(left)
             gap = block.T @ image
-        block, image = orthonormal(block, image, (gap + gap.T) / 2)
-        blocks, images = (*self.blocks, block), (*self.images, image)
-        return self._with(self.views, self.inner, self.count, self.support, blocks, images, self.labels, self.projected)
+        return self._with(*orthonormal(block, image, (gap + gap.T) / 2))
 
-    @classmethod
-    def _with(
-        cls,
-        views: LinearMap,
-        inner: LinearMap | None,
-        count: int,
-        support: slice,
-        blocks: tuple[np.ndarray, ...],
-        images: tuple[np.ndarray, ...],
-        labels: np.ndarray,
-        known: np.ndarray,
-    ) -> LabelSubspace:
-        """The space of `blocks`; `known`: T projected on those before the last."""
-        old, width = len(known), images[-1].shape[1]
-        block = views(images[-1])
-        column = np.vstack([image.T @ block for image in images])
-        T = np.zeros((old + width,) * 2)
-        T[:old, :old], T[:, old:], T[old:] = known, column, column.T
-        found = cls(views, inner, count, support, blocks, images, labels, (T + T.T) / 2, block, block, np.zeros((0, 0)))
-        block = found._less(block, column)
-        beyond_image = block if inner is None else inner(block)
-        gap = block.T @ beyond_image
-        return replace(found, beyond=block, beyond_image=beyond_image, gap=(gap + gap.T) / 2)
+    def _with(self, block: np.ndarray, image: np.ndarray) -> LabelSubspace:
+        """The space with an orthonormal block more."""
+        found = replace(self, blocks=(*self.blocks, block), images=(*self.images, image))
+        old, beyond = len(self.projected), self.views(image)
+        column = np.vstack([own.T @ beyond for own in found.images])
+        T = np.zeros((old + image.shape[1],) * 2)
+        T[:old, :old], T[:, old:], T[old:] = self.projected, column, column.T
+        beyond = found._less(beyond, column)
+        beyond_image = beyond if self.inner is None else self.inner(beyond)
+        gap = beyond.T @ beyond_image
+        return replace(found, projected=(T + T.T) / 2, beyond=beyond, beyond_image=beyond_image, gap=(gap + gap.T) / 2)
 
     def _less(self, vectors: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Take the vectors of the basis with these coordinates (m x k) off, in place."""
