@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dmo.methods import discriminant, spectral
 from dmo.methods.discriminant import DISCRIMINANTS
-from dmo.methods.quadratic_forms import MixedConstraint, Options, TraceProblem, TraceSamples, mix
+from dmo.methods.quadratic_forms import MixedConstraint, Options, QuadraticForm, TraceProblem, TraceSamples, mix
 from dmo.methods.trace_solvers import row_factor
 
 Family = Literal["global", "unsupervised", "supervised", "semi-supervised"]
@@ -81,7 +81,7 @@ def _global(
 def mixed(samples: TraceSamples, options: Options) -> TraceProblem:
     """beta A_sup + (1 - beta) A_un | the same mix of the constraints, that of A_sup alone, or I, beta = mixing."""
     known, index = samples.labeled()
-    supervised = _part(options.supervised, known, options).spread(index, samples.n)
+    supervised = _part(options.supervised, known, options).each(lambda form: form.spread(index, samples.n))
     constraint: MixedConstraint = "first" if options.constraint == "supervised" else options.constraint
     return mix(supervised, _part(options.unsupervised, samples, options), options.mixing, constraint)
 
@@ -92,7 +92,7 @@ def _part(name: str, samples: TraceSamples, options: Options) -> TraceProblem:
     problem = method.problem(replace(samples, center=method.center), options).projection(options.ridge)
     if problem.A.kernel:
         problem = replace(problem, A=problem.A.resolved(row_factor(samples.rows, method.center)))
-    return problem.centered() if problem.center else problem
+    return problem.each(QuadraticForm.centered) if problem.center else problem
 
 
 METHODS: dict[str, CatalogEntry] = {

@@ -306,13 +306,13 @@ def duplicated(name: str, samples: TraceSamples, options: Options, weighted: boo
     [MOPE 32, 33].
     """
     problem = DISCRIMINANTS[name](samples, options)
-    return problem.weighted(1 / samples.counts) if weighted else problem
+    return problem.each(lambda form: form.weighted(1 / samples.counts)) if weighted else problem
 
 
 def self_(samples: TraceSamples, options: Options) -> TraceProblem:
     """(1 - beta) S_b^l + beta X'HX | (1 - beta) S_w^l + beta I, the local scatters of LFDA, beta = 1 - mixing."""
     (known, index), n, share = samples.labeled(), samples.n, options.mixing
-    local = lfda(known, options).spread(index, n)
+    local = lfda(known, options).each(lambda form: form.spread(index, n))
     A = local.A.times(share) + QuadraticForm(n, identity=1 - share).centered()
     assert local.B is not None
     return TraceProblem(A, local.B.times(share), 1 - share)

@@ -79,8 +79,8 @@ def semi_supervised(
 
     own = problem(QuadraticForm(len(index), csr_array(psi[index][:, index])))
     if center and len(index) < n:
-        own = own.centered()
-    own = own.spread(index, n)
+        own = own.each(QuadraticForm.centered)
+    own = own.each(lambda form: form.spread(index, n))
     if W is None:
         return own
     other = QuadraticForm(n, identity=1.0) if method == "pca" else QuadraticForm(n, csr_array(-laplacian(W)))

@@ -10,7 +10,7 @@ where X may be features, factor rows of a kernel, kernel columns (Z = K Gamma) o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -305,25 +305,21 @@ class QuadraticForm:
 
     def weighted(self, shares: np.ndarray) -> QuadraticForm:
         """diag(shares) S diag(shares): entry by entry times shares_i shares_j; of a form without a kernel part."""
-        D, weights = scipy.sparse.diags_array(shares), self._weights()
-        return QuadraticForm(
-            self.n,
-            None if self.sparse is None else csr_array(D @ self.sparse @ D),
-            None if self.factor is None else shares[:, None] * self.factor,
-            self.core,
-            None if weights is None else weights * shares**2,
-        )
+        return self._between(scipy.sparse.diags_array(shares))
 
     def spread(self, index: np.ndarray, n: int) -> QuadraticForm:
         """The form over n samples that is S on the samples `index` and 0 on all others; without a kernel part."""
-        place = csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(n, len(index)))
+        return self._between(csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(n, len(index))))
+
+    def _between(self, D: Any) -> QuadraticForm:
+        """D S D' for a sparse D with one entry in a row and a column at most."""
         weights = self._weights()
         return QuadraticForm(
-            n,
-            None if self.sparse is None else csr_array(place @ self.sparse @ place.T),
-            None if self.factor is None else place @ self.factor,
+            D.shape[0],
+            None if self.sparse is None else csr_array(D @ self.sparse @ D.T),
+            None if self.factor is None else D @ self.factor,
             self.core,
-            None if weights is None else place @ weights,
+            None if weights is None else D.multiply(D) @ weights,
         )
 
 
@@ -361,13 +357,9 @@ class TraceProblem:
         B = QuadraticForm(self.A.n, identity=1.0) if self.B is None else self.B
         return TraceProblem(self.A, B, self.ridge or ridge, self.center)
 
-    def centered(self) -> TraceProblem:
-        """Center the forms themselves, so that the problem can be added to another's."""
-        return replace(self, A=self.A.centered(), B=None if self.B is None else self.B.centered())
-
-    def spread(self, index: np.ndarray, n: int) -> TraceProblem:
-        """Pose the same problem among more samples."""
-        return replace(self, A=self.A.spread(index, n), B=None if self.B is None else self.B.spread(index, n))
+    def each(self, change: Callable[[QuadraticForm], QuadraticForm]) -> TraceProblem:
+        """Change both forms alike: center them, so that the problem can be added to another's, or pose it among others."""
+        return replace(self, A=change(self.A), B=None if self.B is None else change(self.B))
 
     def rooted(self, weights: np.ndarray | None) -> TraceProblem:
         """Pose the problem of samples that count by weights on their rows times the roots of these.
@@ -377,13 +369,6 @@ class TraceProblem:
         if weights is None or self.A.factor is None:
             return self
         return replace(self, A=replace(self.A, factor=np.sqrt(weights)[:, None] * self.A.factor))
-
-    def weighted(self, shares: np.ndarray) -> TraceProblem:
-        """Multiply both forms entry by entry.
-
-        shares (n,)
-        """
-        return replace(self, A=self.A.weighted(shares), B=None if self.B is None else self.B.weighted(shares))
 
 
 def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: MixedConstraint = "mixed") -> TraceProblem:
