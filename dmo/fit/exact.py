@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -270,19 +270,13 @@ def _in_memory(
     kernel: MultiKernel, sources: Mapping[str, Rows], dtype: np.dtype, random_state: int | None
 ) -> FittedKernel:
     fitted: dict[str, Kernel] = {}
-    total: np.ndarray | None = None
-    for name, part in kernel.kernels.items():
-        matrix, fitted[name] = gram_matrix(part, part.part(sources[name]), dtype, random_state)
-        matrix = kernel.weighted(name, matrix)
-        # in the first view's matrix: two n x n arrays at a time, whatever the number of views
-        if total is None:
-            total = matrix
-        elif kernel.combine == "product":
-            total *= matrix
-        else:
-            total += matrix
-    if total is None:
-        raise UserError("no kernel to build; pass at least one view")
+
+    def matrices() -> Iterator[tuple[str, np.ndarray]]:
+        for name, part in kernel.kernels.items():
+            matrix, fitted[name] = gram_matrix(part, part.part(sources[name]), dtype, random_state)
+            yield name, matrix
+
+    total = kernel.combined(matrices())
     whole = memory() is not None  # kept for other fits, in other threads
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total, lends=not whole), dtype)
 

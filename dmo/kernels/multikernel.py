@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -116,28 +118,19 @@ class MultiKernel:
 
         -> (m, n)
         """
-        return self._reduce((name, kernel.tile(x[name], y[name])) for name, kernel in self.kernels.items())
+        return self.combined((name, kernel.tile(x[name], y[name])) for name, kernel in self.kernels.items())
 
     def diagonal(self, x: Mapping[str, Any]) -> np.ndarray:
         """Work out k(x_i, x_i) of prepared rows.
 
         -> (m,)
         """
-        return self._reduce((name, kernel.diagonal(x[name])) for name, kernel in self.kernels.items())
+        return self.combined((name, kernel.diagonal(x[name])) for name, kernel in self.kernels.items())
 
-    def _reduce(self, parts: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
-        total: np.ndarray | None = None
-        for name, part in parts:
-            part = self.weighted(name, part)
-            if total is None:
-                total = part
-            elif self.combine == "product":
-                total *= part
-            else:
-                total += part
-        if total is None:
-            raise UserError("no kernel to combine; pass at least one view")
-        return total
+    def combined(self, parts: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
+        """Combine values of the views' kernels, in the first one's array: two at a time, whatever the number of views."""
+        combine = np.multiply if self.combine == "product" else np.add
+        return reduce(lambda total, part: combine(total, part, out=total), starmap(self.weighted, parts))
 
     def weighted(self, name: str, values: np.ndarray) -> np.ndarray:
         """Work out the share of one view's kernel values, in place where the weight is not 1."""
