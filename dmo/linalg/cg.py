@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.hashing import digest
-from dmo.linalg.linear import CheckedSolver, IllConditioned, Solution
+from dmo.linalg.linear import IllConditioned, LinearSolver, Solution
 from dmo.linalg.operators import Operator
 from dmo.linalg.pivoted_cholesky import Columns, rpcholesky
 from dmo.linalg.rows import WorkerRows, beside, inner, lengths, mapped, settle, summed
@@ -146,7 +146,7 @@ class _Search:
         return arrays | {"size": self.size.copy()}, {"finished": False, "used": self.used, "lost": self.lost}
 
 
-class BlockCG(CheckedSolver):
+class BlockCG(LinearSolver):
     """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalized at every step."""
 
     # How they differ from the textbook's:

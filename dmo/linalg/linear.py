@@ -6,7 +6,7 @@ import logging
 import warnings
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -89,28 +89,6 @@ class Solution:
     method: str  # its name
 
 
-class LinearSolver(Protocol):
-    """What solves (A + c I) X = B for many B."""
-
-    method: str
-
-    def solve(
-        self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True, tol: float | None = None
-    ) -> Solution:
-        """Solve for some right-hand sides.
-
-        B (n,)
-        """
-        ...
-
-    def inverse_diagonal(self) -> np.ndarray:
-        """Work out the diagonal of the inverse.
-
-        -> (n,)
-        """
-        ...
-
-
 def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
     """B as an n x k float64 array, checked."""
     B = np.asarray(B, np.float64)
@@ -121,8 +99,8 @@ def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
     return B.reshape(n, -1)
 
 
-class CheckedSolver:
-    """Checks and shapes of a solve; what follows is each method's own."""
+class LinearSolver:
+    """What solves (A + c I) X = B for many B: checks and shapes; what follows is each method's own."""
 
     method: str
 
@@ -144,6 +122,13 @@ class CheckedSolver:
         return replace(solution, value=solution.value.reshape(np.shape(B)))
 
     def _solve(self, B: Any, x0: Any, check: bool, tol: float) -> Solution:
+        raise NotImplementedError
+
+    def inverse_diagonal(self) -> np.ndarray:
+        """Work out the diagonal of the inverse.
+
+        -> (n,)
+        """
         raise NotImplementedError
 
     def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:

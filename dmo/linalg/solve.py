@@ -28,7 +28,6 @@ from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.linear import (
     PROBES,
     TOLERATED,
-    CheckedSolver,
     FactorSystem,
     IllConditioned,
     LinearSolver,
@@ -47,7 +46,7 @@ lose too, and a float64 product with a float32 kernel of 4500 samples takes as l
 log = logging.getLogger("dmo")
 
 
-class _Direct(CheckedSolver):
+class _Direct(LinearSolver):
     """A factorization, refined against the true residual where that is asked for and above the tolerance."""
 
     # The residual B - A X - c X is made with A's own entries in float64, never with the factor: it sees what the
