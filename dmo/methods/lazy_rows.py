@@ -18,14 +18,7 @@ from dask.delayed import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.errors import UserError
-from dmo.inputs import ClassWeight as ClassWeight
-from dmo.inputs import Inputs as Inputs
-from dmo.inputs import Outputs as Outputs
-from dmo.inputs import RowWeights as RowWeights
-from dmo.inputs import (
-    as_views,
-    check_view_names,
-)
+from dmo.inputs import as_views, check_view_names
 
 if TYPE_CHECKING:
     import dask.array as da

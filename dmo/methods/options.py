@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from dmo.inputs import (
     one_of,
     optional,
 )
-from dmo.inputs import ClassWeight as ClassWeight
-from dmo.inputs import Inputs as Inputs
-from dmo.inputs import Outputs as Outputs
-from dmo.inputs import RowWeights as RowWeights
 from dmo.kernels import Kernel
 from dmo.labels.proximities import Combination
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -35,8 +31,6 @@ from dmo.methods.catalog import SUPERVISED, UNSUPERVISED
 from dmo.methods.quadratic_forms import NEEDS
 from dmo.parameters import ParameterObject
 
-if TYPE_CHECKING:
-    pass
 KernelSpec = str | Kernel
 """A kernel or its name."""
 KernelSpecs = str | Kernel | Mapping[str, Any] | Sequence[Any]
