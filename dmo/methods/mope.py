@@ -32,16 +32,16 @@ from dmo.inputs import (
     one_of,
     optional,
 )
-from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
+from dmo.kernels import Kernel, Linear, gram_matrix, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.labels.proximities import Combination, Proximity, Scheme, all_pairs, combine, strongest
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
 from dmo.methods.catalog import METHODS, UNSUPERVISED
 from dmo.methods.options import GAUSSIAN, PAIRS_TOO, Combine, Decoder, Graph, KernelSpec, MethodOptions, Solver
 from dmo.methods.projection import DecodingProjection
-from dmo.methods.projector import Projected, check_has_features
+from dmo.methods.projector import Projected, check_has_features, embed
 from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, TraceSamples, mix
-from dmo.methods.trace_solvers import EmbeddingFit, LinearFit, solve_direct, solve_projected
+from dmo.methods.trace_solvers import EmbeddingFit, solve_direct, solve_projected
 from dmo.parameters import Part, parametrized
 
 Constraint = Literal["projection", "embedding", "coefficients"]
@@ -284,13 +284,12 @@ class MOPE(DecodingProjection):
         view, source = data.only
         k, X = count_components(self.n_components, 1, data.n, data.n), rows(source)
         problem = self._problem(X, data.Y)
-        kernel = parse(self.kernel) if self.n_landmarks is None else parse_relation(self.kernel)
         if self.n_landmarks is not None:
-            found = self._relations(view, X, problem, k, kernel)
-        elif isinstance(kernel, Linear) and kernel.normalize is None:
-            found = self._linear(view, X, problem, k)
+            found = self._relations(view, X, problem, k, self.n_landmarks)
         else:
-            found = self._kernel(view, X, problem, k, kernel)
+            kernel = parse(self.kernel)
+            plain = isinstance(kernel, Linear) and kernel.normalize is None
+            found = self._linear(view, X, problem, k) if plain else self._kernel(view, X, problem, k, kernel)
         self._keep(found)
         self._fit_decoder(view, source, data.Y, data.weights.labels)
 
@@ -373,7 +372,7 @@ class MOPE(DecodingProjection):
             raise UserError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
         if min(n, d) <= _SMALL:
             found = solve_projected(problem, X, k)
-            return Projected(LinearExpansion(view, found.coefficients, found.offset), _fit(found), None)
+            return Projected(LinearExpansion(view, found.coefficients, found.offset), found, None)
         if self.constraint == "embedding":
             raise UserError(
                 f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are taken; take "
@@ -394,26 +393,17 @@ class MOPE(DecodingProjection):
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: X}, alpha, offset, np.float64)
         return Projected(expansion, fit, K @ alpha + offset)
 
-    def _relations(self, view: str, X: Any, problem: TraceProblem, k: int, kernel: Kernel) -> Projected:
+    def _relations(self, view: str, X: Any, problem: TraceProblem, k: int, n_landmarks: int) -> Projected:
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
-        n, n_landmarks = X.shape[0], self.n_landmarks
-        if n_landmarks is None or n_landmarks > n:
-            raise TooFewSamples(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
+        if n_landmarks > X.shape[0]:
+            raise TooFewSamples(
+                f"n_landmarks = {n_landmarks!r} of {X.shape[0]} samples; needs a whole number from 1 to {X.shape[0]}"
+            )
         if self.constraint == "coefficients":
             raise UserError(
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
             )
-        picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))
-        fitted, known = kernel.fit(X, self.random_state), X[picked]
-        R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
-        found = solve_projected(problem, R, k)
-        W, offset = found.coefficients, found.offset
-        expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
-        return Projected(expansion, _fit(found), R @ W + offset)
-
-
-def _fit(found: LinearFit) -> EmbeddingFit:
-    return EmbeddingFit(found.values, found.coefficients)
+        return embed(lambda rows: (problem, None), view, X, k, self.kernel, "exact", n_landmarks, self.random_state)
 
 
 def _centered(K: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -144,12 +144,25 @@ def _lanczos(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TraceP
 
 
 @dataclass(frozen=True)
-class LinearFit:
-    """f(x) = x W + offset of new rows."""
+class EmbeddingFit:
+    """What was found of an embedding."""
 
     values: np.ndarray  # (k,): eigenvalues, descending
-    coefficients: np.ndarray  # (d, k): W
-    offset: np.ndarray  # (k,): of all rows
+    coefficients: np.ndarray  # (d, k): of new rows: on features or on kernel columns
+    steps: int = 0  # of the eigenproblem; 0 where it is small
+    converged: bool = True  # whether all pairs have
+    residual: float = 0.0  # the largest of theirs
+
+    def unscaled(self) -> EmbeddingFit:
+        """Divide the coordinates of a scaled problem by the roots of their eigenvalues."""
+        return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
+
+
+@dataclass(frozen=True)
+class LinearFit(EmbeddingFit):
+    """f(x) = x W + offset of new rows, W the coefficients."""
+
+    offset: np.ndarray = field(kw_only=True)  # (k,): of all rows
 
 
 def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | None = None) -> LinearFit:
@@ -179,7 +192,7 @@ def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | Non
     scale = np.sqrt(problem.ridge) if B is None else 1.0
     W = found.vectors / scale if back is None else fix_signs(back @ (found.vectors / scale))
     values = found.values / scale**2
-    return LinearFit(values, W, np.zeros(W.shape[1]) if mean is None else -mean @ W)
+    return LinearFit(values, W, offset=np.zeros(W.shape[1]) if mean is None else -mean @ W)
 
 
 def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
@@ -240,21 +253,6 @@ def row_factor(X: Any, center: bool) -> np.ndarray:
 
 DIRECT_ROWS = 8192
 """Rows up to which a kernel is factorized, wherever its entries are."""
-
-
-@dataclass(frozen=True)
-class EmbeddingFit:
-    """What was found of an embedding."""
-
-    values: np.ndarray  # (k,): eigenvalues, descending
-    coefficients: np.ndarray  # (d, k): of new rows: on features or on kernel columns
-    steps: int = 0  # of the eigenproblem; 0 where it is small
-    converged: bool = True  # whether all pairs have
-    residual: float = 0.0  # the largest of theirs
-
-    def unscaled(self) -> EmbeddingFit:
-        """Divide the coordinates of a scaled problem by the roots of their eigenvalues."""
-        return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
