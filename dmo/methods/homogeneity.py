@@ -206,20 +206,16 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _read_passive(
         self, views: Mapping[str, Rows], Y: np.ndarray | None, weights: SampleWeights, shares: Sequence[float]
     ) -> FactorRows:
-        maps = self._partial_maps(views, weights)
+        index = {view: np.flatnonzero(weights.views[view]) for view in views}
+        some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has
+        counts = {view: weights.views[view][own] for view, own in index.items()}
+        maps = fit_maps(self._engine, self.kernel, some, self.random_state, self.center, counts)
         groups = weights.views | ({} if Y is None else {LABELS: weights.labels})
         mass = np.sum([share / sum(shares) * D for share, D in zip(shares, groups.values(), strict=True)], axis=0)
         joint, own = passive_moments(FeatureRows(views, maps), Y, groups, mass, current_client())
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         own = {name: part.mixed(mixings) for name, part in own.items()}
         return FactorRows(maps, RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center))
-
-    def _partial_maps(self, views: Mapping[str, Rows], weights: SampleWeights) -> dict[str, FeatureMap]:
-        """The low-rank kernels of the samples that every view has."""
-        index = {view: np.flatnonzero(weights.views[view]) for view in views}
-        some = {view: Subset(source, index[view]) for view, source in views.items()}
-        counts = {view: weights.views[view][own] for view, own in index.items()}
-        return fit_maps(self._engine, self.kernel, some, self.random_state, self.center, counts)
 
     def _keep(self, pairs: Eigenpairs) -> None:
         self.eigenvalues_ = pairs.values

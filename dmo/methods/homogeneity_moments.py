@@ -222,8 +222,14 @@ def homogeneity(
             f"{k} components from factors of {columns} columns in all; lower n_components or raise the rank"
         )
     shares = {name: weight / total for name, weight in weights.items()}
-    if isinstance(rotated, RotatedRows):
-        return _of_rows(rotated, shares, ridges, k, tol, max_steps, random_state)
+    if isinstance(rotated, RotatedRows):  # the eigenpairs of M = sum_j w_j U_j U_j' of whitened rows U_j
+        names = list(rotated.groups)
+        found = dict(zip(names, in_threads(lambda name: rotated.whitened(name, ridges[name]), names), strict=True))
+        M = _RowMap([(shares[name], U) for name, (_, U) in found.items()])
+        start = M(found[LABELS][1]) if LABELS in found else np.zeros((M.n, 0))
+        pairs = block_krylov(M, _widened(start, k, random_state), k, tol, max_steps, loosen=M.loosen)
+        M.loosen(1.0)
+        return _with_offsets(rotated, pairs, {name: T @ M.across(U, pairs.vectors) for name, (T, U) in found.items()})
     D = np.concatenate([np.sqrt(shares[name] / (rotated.spectra[name] + ridges[name])) for name in rotated.slices])[
         :, None
     ]
@@ -232,25 +238,6 @@ def homogeneity(
     pairs = block_krylov(lambda B: D * rotated.product(D * B), start, k, tol, max_steps)
     lengths = np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
     return _expanded(rotated, ridges, pairs, rotated.product(D * (pairs.vectors / lengths)))
-
-
-def _of_rows(
-    rotated: RotatedRows,
-    shares: Mapping[str, float],
-    ridges: Mapping[str, float],
-    k: int,
-    tol: float,
-    max_steps: int,
-    random_state: int | None,
-) -> HomogeneityFit:
-    """The fit from the rows themselves: the eigenpairs of M = sum_j w_j U_j U_j' of whitened rows U_j."""
-    names = list(rotated.groups)
-    found = dict(zip(names, in_threads(lambda name: rotated.whitened(name, ridges[name]), names), strict=True))
-    M = _RowMap([(shares[name], U) for name, (_, U) in found.items()])
-    start = M(found[LABELS][1]) if LABELS in found else np.zeros((M.n, 0))
-    pairs = block_krylov(M, _widened(start, k, random_state), k, tol, max_steps, loosen=M.loosen)
-    M.loosen(1.0)
-    return _with_offsets(rotated, pairs, {name: T @ M.across(U, pairs.vectors) for name, (T, U) in found.items()})
 
 
 class _RowMap:

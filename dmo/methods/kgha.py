@@ -75,6 +75,12 @@ def _embedding(fit: HomogeneityFit) -> tuple[dict[str, np.ndarray], np.ndarray, 
     return coefficients, offset, fit.coefficients[LABELS]
 
 
+def _shared(number: int, fit: HomogeneityFit) -> SharedFit:
+    """The embedding of one setting by itself."""
+    coefficients, offset, loadings = _embedding(fit)
+    return SharedFit(coefficients, offset, [(number, None, loadings)])
+
+
 def _class_directions(Y: np.ndarray) -> int:
     """Count the directions of labels (n x L) that are classes, one a sample; 0 of others."""
     single = ((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all()
@@ -328,8 +334,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         prepared = SharedHomogeneity(RotatedMoments.of(moments, center))
         if class_directions(prepared.rotated) >= k:
             for j, model in enumerate(models):
-                coefficients, offset, loadings = _embedding(model._solve(prepared.rotated, k, leading=True))
-                yield SharedFit(coefficients, offset, [(j, None, loadings)])
+                yield _shared(j, model._solve(prepared.rotated, k, leading=True))
             return
         found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
         for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
@@ -343,8 +348,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             for j, model, weights, pairs in solved:
                 how = model._solver.tol, model._solver.max_iter, model.random_state
                 fit = prepared.expand(pairs) if pairs else homogeneity(prepared.rotated, weights, ridges, k, *how)
-                coefficients, offset, loadings = _embedding(fit)
-                yield SharedFit(coefficients, offset, [(j, None, loadings)])
+                yield _shared(j, fit)
 
     def _held_out_fit(
         self,
