@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -15,12 +15,11 @@ from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
 from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
-from dmo.fit.krylov import ShiftedRows, Subspace, SubspaceCoordinates
+from dmo.fit.krylov import RowMap, ShiftedRows, Subspace, SubspaceCoordinates
 from dmo.fit.moments import ROWS, WEIGHTED, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
-from dmo.lowrank import FeatureMap
 from dmo.memory import free_memory
 
 _SHARE = 0.5  # of the free memory that similarities may take: beside them stands a problem of p x p, and the rows
@@ -107,98 +106,53 @@ _SOME = 256  # rows whose mean stands near the others
 
 
 @dataclass(frozen=True)
-class FeatureColumns:
-    """The features themselves, less a shift near their mean."""
+class ViewColumns:
+    """What a projection needs of a view that a pass over the rows turns into columns."""
 
-    view: str  # name of the view
-    row_map: ShiftedRows  # what takes the shift off
-    trace: None = None  # the columns lack nothing
-
-    @classmethod
-    def of(cls, view: str, X: Rows, center: bool) -> FeatureColumns:
-        """Take the features of some rows.
-
-        X (n, d)
-        """
-        needed, free = 8 * 4.0 * X.shape[1] ** 2, free_memory()
-        if needed > free / 2:
-            raise UserError(
-                f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
-                f"take the dual problem, or approximation=Nystrom(...)"
-            )
-        return cls(view, ShiftedRows(_amid(X) if center else None))
-
-    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """Make the function of new rows.
-
-        coefficients (r, k); offset (k,)
-        """
-        shift = self.row_map.shift
-        return LinearExpansion(self.view, coefficients, offset if shift is None else offset - shift @ coefficients)
+    row_map: RowMap  # what turns them into columns
+    function: Callable[[np.ndarray, np.ndarray], Expansion]  # of coefficients (r, k) and their offset (k,): of new rows
+    trace: float | None = None  # of the linear kernel of all directions, where the columns lack some
 
 
-@dataclass(frozen=True)
-class SubspaceColumns:
-    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
+def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
+    """Take the features themselves, less a shift near their mean.
 
-    view: str  # name of the view
-    subspace: Subspace  # basis, mean and trace
+    X (n, d)
+    """
+    needed, free = 8 * 4.0 * X.shape[1] ** 2, free_memory()
+    if needed > free / 2:
+        raise UserError(
+            f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
+            f"take the dual problem, or approximation=Nystrom(...)"
+        )
+    shift = _amid(X) if center else None
 
-    @property
-    def row_map(self) -> SubspaceCoordinates:
-        """Of the pass."""
-        return SubspaceCoordinates(self.subspace)
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        return LinearExpansion(view, coefficients, offset if shift is None else offset - shift @ coefficients)
 
-    @property
-    def trace(self) -> float:
-        """Of the linear kernel of all directions."""
-        return self.subspace.trace
-
-    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """Make the function of new rows.
-
-        coefficients (r, k); offset (k,)
-        """
-        W = self.subspace.basis @ coefficients
-        return LinearExpansion(self.view, W, offset - self.subspace.mean @ W)
+    return ViewColumns(ShiftedRows(shift), function)
 
 
-@dataclass(frozen=True)
-class FactorColumns:
-    """Factor rows of a low-rank kernel."""
+def subspace_columns(view: str, subspace: Subspace) -> ViewColumns:
+    """Take coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
 
-    view: str  # name of the view
-    row_map: FeatureMap  # fitted
-    trace: None = None  # the columns lack nothing
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        W = subspace.basis @ coefficients
+        return LinearExpansion(view, W, offset - subspace.mean @ W)
 
-    @classmethod
-    def fit(
-        cls,
-        approximation: Any,
-        view: str,
-        X: Rows,
-        kernel: Any,
-        center: bool,
-        random_state: int | None,
-        weights: np.ndarray | None = None,
-    ) -> FactorColumns:
-        """Fit the feature map on the rows.
-
-        X (n, d); weights (n,)
-        """
-        counts = None if weights is None else {view: weights}
-        return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center, counts)[view])
-
-    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """Make the function of new rows.
-
-        coefficients (r, k); offset (k,)
-        """
-        return FactorExpansion.of(self.view, self.row_map, coefficients, offset)
+    return ViewColumns(SubspaceCoordinates(subspace), function, subspace.trace)
 
 
-ViewColumns: TypeAlias = FeatureColumns | SubspaceColumns | FactorColumns
-"""What a projection needs of a view that a pass over the rows turns into columns."""
+def factor_columns(
+    approximation: Any, view: str, X: Rows, kernel: Any, center: bool, seed: int | None, weights: np.ndarray | None
+) -> ViewColumns:
+    """Take factor rows of a low-rank kernel.
+
+    X (n, d); weights (n,)
+    """
+    counts = None if weights is None else {view: weights}
+    feature_map = fit_maps(approximation, kernel, {view: X}, seed, center, counts)[view]
+    return ViewColumns(feature_map, partial(FactorExpansion.of, view, feature_map))
 
 
 def collect_view(

@@ -34,12 +34,12 @@ from dmo.fit.functions import Expansion
 from dmo.fit.krylov import Krylov, subspaces
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.one_view import (
-    FactorColumns,
-    FeatureColumns,
-    SubspaceColumns,
     ViewColumns,
     collect_view,
+    factor_columns,
+    feature_columns,
     relation_features,
+    subspace_columns,
 )
 from dmo.graphs.distances import read
 from dmo.kernels import Linear, parse
@@ -279,7 +279,7 @@ def project(
         dual = X.shape[1] > X.shape[0] if options.dual is None else options.dual
         if dual:
             return _by_dual(task, view, X, samples, k, options, learn)
-        return _by_moments(task, FeatureColumns.of(view, X, task.center), X, samples, k, learn)
+        return _by_moments(task, feature_columns(view, X, task.center), X, samples, k, learn)
     return _by_kernel(task, view, X, samples, k, options, learn)
 
 
@@ -292,7 +292,7 @@ def _by_kernel(
         found = _by_subspace(task, view, X, samples, k, options.approximation, seed)
         return found if learn is None else replace(found, decoder=None)
     if not is_exact(options.approximation):
-        columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed, samples.weights)
+        columns = factor_columns(options.approximation, view, X, options.kernel, task.center, seed, samples.weights)
         return _by_moments(task, columns, X, samples, k, learn)
     built = KernelProducts.build(
         exact_engine(options.approximation), view, X, options.kernel, task.ridge, task.center, seed, samples.weights
@@ -312,7 +312,7 @@ def _by_subspace(
     for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
         if found.basis.shape[1] < k and not found.last:
             continue
-        columns, moments = SubspaceColumns(view, found), found.moments
+        columns, moments = subspace_columns(view, found), found.moments
         if moments is None or diagonal is not None:
             moments = collect_view(columns, X, labels, diagonal, samples.weights)
         done = _from_moments(task, columns, moments, samples, k)
