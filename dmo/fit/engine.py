@@ -5,29 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows
 from dmo.cluster import current_client
 from dmo.errors import UserError, amount
 from dmo.fit.exact import Exact, exact_bytes
-from dmo.fit.moments import LABELS, Moments, label_groups
+from dmo.fit.moments import LABELS, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
-from dmo.fit.row_sums import BLOCK
 from dmo.inputs import per_view
 from dmo.kernels import parse
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import is_product
-from dmo.linalg.linear import warn_of_leverage
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.sampling import MOST_ROWS
 from dmo.memory import free_memory
-from dmo.progress import stage
 from dmo.threads import in_threads, thread_count
 
 log = logging.getLogger("dmo")
@@ -112,10 +109,7 @@ class LowRankPass:
     @cached_property
     def total(self) -> Moments:
         """Moments of all rows."""
-        total = self.folds[0]
-        for part in self.folds[1:]:
-            total = total + part
-        return total
+        return reduce(add, self.folds)
 
     @property
     def frequency(self) -> np.ndarray:
@@ -130,55 +124,9 @@ class LowRankPass:
         Y (m, L); weights (m,)
         """
         seed = None if random_state is None else [random_state, int(self.total.n)]
-        new = _folded_moments(self.maps, views, Y, len(self.folds), seed, weights)
+        new = pass_of(self.maps, views, Y, len(self.folds), seed, weights).folds
         old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
         return LowRankPass(self.maps, [a + b for a, b in zip(old, new, strict=True)])
-
-
-def left_out_scores(
-    total: Moments,
-    maps: Mapping[str, FeatureMap],
-    views: Mapping[str, Rows],
-    Y: np.ndarray,
-    weights: Mapping[str, float],
-    c: float | np.ndarray,
-    coefficients: Mapping[str, np.ndarray],
-    offset: np.ndarray,
-    center: bool,
-    sample_weights: np.ndarray | None = None,
-) -> np.ndarray:
-    """Score every training row by the ridge regression without it: (s_i - h_i y_i) / (1 - h_i).
-
-    views (n, d); Y (n, L); c, offset (L,); coefficients (rank, L); sample_weights (n,) -> (n, L)
-    """
-    # One pass over the rows: with R'R = F'F + c I of the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
-    #
-    # Rifkin, Lippert 2007, section 3.
-    slices = total.slices()
-    columns, scale, _, small = total.weighted_system(weights, center)
-    # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
-    eye, groups = np.eye(len(small)), label_groups(c, Y.shape[1])
-    roots = [(scipy.linalg.cholesky(small + value * eye), which) for value, which in groups]
-    mean = total.mean()[columns] if center else 0.0
-    # scores of centered labels, as the regression gives them
-    label_mean = total.mean()[slices[LABELS]] if center else 0.0
-    out = np.empty(Y.shape)
-    blocks = row_blocks(len(Y), BLOCK)
-    with stage("leave-one-out scores", len(blocks)) as advance:
-        for where in blocks:
-            factors = {view: maps[view](rows(views[view], where)) for view in weights}
-            score = offset + sum(factors[view] @ coefficients[view] for view in weights)
-            F = (np.hstack([factors[view] for view in weights]) - mean) * scale
-            targets = Y[where] - label_mean
-            for whiten, which in roots:
-                half = scipy.linalg.solve_triangular(whiten, F.T, trans="T", check_finite=False)
-                h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
-                if sample_weights is not None:
-                    h *= sample_weights[where, None]
-                warn_of_leverage(1 - h[:, 0])
-                out[where, which] = (score[:, which] - h * targets[:, which]) / (1 - h)
-            advance(1)
-    return out
 
 
 def fit_maps(
@@ -243,14 +191,19 @@ def pass_of(
     views: Mapping[str, Rows],
     Y: np.ndarray | None,
     n_folds: int,
-    random_state: int | None,
+    seed: Any,
     weights: np.ndarray | None = None,
 ) -> LowRankPass:
-    """Pass once over the rows with fitted maps.
+    """Pass once over the rows with fitted maps, in n_folds random folds of equal sizes.
 
     views (n, d); Y (n, L); weights (n,)
     """
-    return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state, weights))
+    n = next(iter(views.values())).shape[0]
+    folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
+    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, current_client(), weights)
+    mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+    found = [part.mixed(mixings) for part in raw]
+    return LowRankPass(maps, found + [Moments.zeros(found[0].widths)] * (n_folds - len(found)))
 
 
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
@@ -259,20 +212,3 @@ def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
     -> (n,)
     """
     return np.random.default_rng(seed).permutation(np.resize(np.arange(n_folds, dtype=np.min_scalar_type(n_folds)), n))
-
-
-def _folded_moments(
-    maps: Mapping[str, FeatureMap],
-    views: Mapping[str, Rows],
-    Y: np.ndarray | None,
-    n_folds: int,
-    seed: Any,
-    weights: np.ndarray | None = None,
-) -> list[Moments]:
-    """Moments of the rows, in n_folds random folds of equal sizes."""
-    n = next(iter(views.values())).shape[0]
-    folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
-    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, current_client(), weights)
-    mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
-    found = [part.mixed(mixings) for part in raw]
-    return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))
