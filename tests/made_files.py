@@ -15,8 +15,9 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool", weights=None):
-    """An ONNX file with one node: the mean of every channel; and one that adds the number in the file `weights`."""
+def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool", weights=None, inputs=1):
+    """An ONNX file with one node: the mean of every channel; and one that adds the number in the file `weights`. Without
+    `inputs` x is a constant."""
 
     def tensor(name, shape):
         dims = b"".join(field(1, field(1, size)) for size in shape)
@@ -29,7 +30,10 @@ def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool", weights=
         outside = field(13, field(1, "location") + field(2, weights)) + field(14, 1)
         graph += field(1, field(1, "p") + field(1, "w") + field(2, "y") + field(4, "Add"))
         graph += field(5, field(1, 1) + field(2, 1) + field(8, "w") + outside)
-    graph += field(2, "g") + field(11, x) + field(12, y)
+    if not inputs:
+        dims = b"".join(field(1, size) for size in (1, channels, side, side))
+        graph += field(5, dims + field(2, 1) + field(8, "x") + field(9, bytes(4 * channels * side**2)))
+    graph += field(2, "g") + field(11, x) * inputs + field(12, y)
     path.write_bytes(field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 13)))
     return path
 

@@ -86,6 +86,8 @@ class Embedding:
         path = os.path.abspath(path)
         digest = file_digest(io.BytesIO(_content(path)))
         inputs = _session(path, digest).get_inputs()
+        if not inputs:
+            raise UserError(f"{path}: it has no input, needed is one float tensor N x 3 x H x W")
         shape = inputs[0].shape
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(shape) != 4 or shape[1] not in (3, "C", None):
             raise UserError(f"{path}: its input is {inputs[0].type} {shape}, needed is one float tensor N x 3 x H x W")

@@ -677,9 +677,8 @@ class MultiViewRidge(Incremental, Annotator):
         """
         self._check_label_ridges(data)
         left = self._learn_exact(data, "known" if needs_loo else "")
-        loo = left.scores()[0] if left.scores else None
-        labels = data.Y if loo is None else data.Y[left.rows]
-        return HeldOut(components, data.frequency, self._raw_scores(new), None, loo, labels)
+        loo = left.scores()[0] if left.scores else None  # of all rows: settings share fits where no view lacks one
+        return HeldOut(components, data.frequency, self._raw_scores(new), None, loo, data.Y)
 
     @property
     def coef_(self) -> np.ndarray:

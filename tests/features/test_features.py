@@ -350,6 +350,8 @@ def test_a_model_reads_no_file_but_its_own(tmp_path, place):
 def test_models_that_cannot_be_used_are_refused(tmp_path, image):
     with pytest.raises(ValueError, match="needed is one float tensor N x 3"):
         features.Embedding.open(onnx_model(tmp_path / "gray.onnx", channels=1))
+    with pytest.raises(ValueError, match="it has no input, needed is one float tensor N x 3"):
+        features.Embedding.open(onnx_model(tmp_path / "constant.onnx", inputs=0))
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
         features.Embedding.open(tmp_path / "bad.onnx")
