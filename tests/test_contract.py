@@ -645,6 +645,8 @@ def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine
     case, meant = Case(name, "memory"), {"nystrom": Nystrom(), "meka": Meka(), "best": dmo.BestLowRank()}[engine]
     model = clone(case.model(approximation=engine))
     assert repr(model.approximation) == repr(meant)
+    each = clone(case.model(approximation={"a": engine, "b": Nystrom(rank=20)}))  # which takes what is kept as given
+    assert repr(each.approximation) == repr({"a": meant, "b": Nystrom(rank=20)})
     if engine == "nystrom":
         found, expected = (case.says(case.fit(model=own)) for own in (model, case.model(approximation=meant)))
         np.testing.assert_array_equal(found, expected)

@@ -138,13 +138,14 @@ def test_single_precision_refuses_landmarks_that_are_near_each_other():
         LandmarkFactors(np.asfortranarray([[1.0, 0.9999], [0.9999, 1.0]], np.float32), 0.0, 0.1)
 
 
-def test_a_gram_matrix_that_is_rounding_is_not_solved_with():
+def test_a_gram_matrix_that_is_a_little_off_is_gone_on_from_and_one_that_is_rounding_is_refused():
     ones, W, _, products = spanned(0.0)
-    C = ones[:, :-1]
+    C, right = ones[:, :-1], ones.T @ Y
     gram = (C - C.mean(axis=0)).T @ (C - C.mean(axis=0))
-    rows = RowFactors(3 * gram, C.sum(axis=0), W, 500, 0.1, True)
+    near, far = (RowFactors(share * gram, C.sum(axis=0), W, 500, 0.1, True) for share in (1.001, 3.0))
+    assert_solved(landmark_ridge(near, products, right, 500, 0.1, tol=1e-8), ones, W, right)
     with pytest.raises(IllConditioned, match="of the right-hand sides"):
-        landmark_ridge(rows, products, ones.T @ Y, 500, 0.1, tol=1e-8)
+        landmark_ridge(far, products, right, 500, 0.1, tol=1e-8)
 
 
 def spanned(noise):
@@ -161,14 +162,18 @@ def spanned(noise):
     return ones, W[np.ix_(factors.keep, factors.keep)], factors, products
 
 
+def assert_solved(found, ones, W, right):
+    """The normal equations of the span, by NumPy."""
+    system = ones.T @ ones
+    system[:-1, :-1] += 0.1 * W
+    np.testing.assert_allclose(ones @ np.vstack(found), ones @ np.linalg.solve(system, right), atol=1e-6)
+
+
 @pytest.mark.parametrize("labels", [3, 12])  # of many labels, combinations are looked at
 def test_steps_by_inexact_products_end_at_a_residual_that_is_exact(labels):
     ones, W, factors, products = spanned(1e-5)
     right = ones.T @ (Y @ np.random.default_rng(0).normal(size=(3, labels)))
-    a, offset = landmark_ridge(factors, products, right, 500, 0.1, tol=1e-8)
-    system = ones.T @ ones
-    system[:30, :30] += 0.1 * W
-    np.testing.assert_allclose(ones @ np.vstack([a, offset]), ones @ np.linalg.solve(system, right), atol=1e-6)
+    assert_solved(landmark_ridge(factors, products, right, 500, 0.1, tol=1e-8), ones, W, right)
 
 
 def test_products_that_are_too_inexact_are_told():
