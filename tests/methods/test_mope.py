@@ -187,21 +187,22 @@ def test_distances_to_samples_take_the_place_of_the_features() -> None:
         made(MOPE, **CALL, kernel="euclidean").fit(X, Y)
 
 
-@pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
-def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
-    labels = Y.copy()
+@pytest.mark.parametrize(
+    ("unsupervised", "selection"), [("pca", "features"), ("olpp", "features"), ("olpp", "proximity")]
+)
+def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any, selection: Any) -> None:
+    labels, arguments = Y.copy(), CALL | {"selection": selection}
     labels[::3] = np.nan
     known = np.where(np.isnan(labels), 0, labels)
-    psi = brute_psi(labels=known)
-    edge = made(MOPE, **CALL).fit(X, labels).proximity_.toarray()
-    np.testing.assert_allclose(edge, psi, atol=1e-12)
+    psi = made(MOPE, **arguments).fit(X, labels).proximity_.toarray()
+    np.testing.assert_allclose(psi, brute_psi(labels=known, selection=selection), atol=1e-12)
     assert not psi[::3].any()
     distance = np.linalg.norm(X[:, None] - X[None], axis=2)
     graph = adjacency(neighbors(X, 7)).toarray() > 0
     W = np.where(graph, np.exp(-(distance**2) / (2 * distance[graph].mean() ** 2)), 0)
     A = np.eye(N) if unsupervised == "pca" else W - np.diag(W.sum(axis=1))
     values = scipy.linalg.eigvalsh(X.T @ (0.3 * psi + 0.7 * A) @ X)
-    model = made(MOPE, **CALL, mixing=0.3, unsupervised=unsupervised).fit(X, labels)
+    model = made(MOPE, **arguments, mixing=0.3, unsupervised=unsupervised).fit(X, labels)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
     assert np.isfinite(model.transform(X)).all()
 
