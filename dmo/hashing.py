@@ -1,4 +1,4 @@
-"""How two contents are told apart: by SHA-256 of values in memory, of a source of rows, and of the bytes of a file."""
+"""Digests of values in memory, of row sources and of files (SHA-256), and 64-bit hashes of single rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import scipy
 
-from dmo.blocks import Rows, Subset, iterate
+from dmo.blocks import Rows, Subset, iterate, presence
 
 _BLOCK = 8192  # rows that are read at a time
+_STRIP = 1 << 15  # entries that are hashed at a time, as 64-bit integers that stay in the cache
 
 
 def file_digest(file: BinaryIO) -> str:
@@ -44,6 +45,66 @@ def _contents(source: Rows) -> str | None:
         return getattr(source, "contents", None)
     inner = _contents(source.source)
     return None if inner is None else digest(inner, np.asarray(source.index, np.int64))
+
+
+def row_hashes(source: Rows, exact: bool = False) -> np.ndarray:
+    """Hash every row of a source; sparse and dense rows of equal values have equal hashes, and missing rows have 0.
+
+    Values are compared as float32, or with all their bits if `exact`.
+
+    source (n, d) -> (n,), uint64
+    """
+    present, found = presence(source), np.empty(source.shape[0], np.uint64)
+    for where, block in iterate(source, _BLOCK):
+        found[where] = _block_hashes(block, exact)
+    return found if present is None else np.where(present, found, np.uint64(0))
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """Scramble 64-bit integers by the finalizer of splitmix64, a bijection that maps 0 to 0.
+
+    values (n,) -> (n,), uint64
+    """
+    found = np.asarray(values).astype(np.uint64)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(found ^ (found >> np.uint64(31)))
+
+
+def _block_hashes(block: Any, exact: bool) -> np.ndarray:
+    """Sum the spread bits of every row's values, each times an odd number of its column, modulo 2^64."""
+    n, d = block.shape
+    factors = mixed(np.arange(1, d + 1)) | np.uint64(1)
+    found = np.zeros(n, np.uint64)
+    if scipy.sparse.issparse(block):
+        csr = scipy.sparse.csr_array(block)
+        sums = np.append(np.uint64(0), np.cumsum(_spread(csr.data, exact) * factors[csr.indices]))
+        return np.asarray(sums[csr.indptr[1:]] - sums[csr.indptr[:-1]])
+    size = max(1, _STRIP // max(1, d))
+    for start in range(0, n, size):
+        values = _spread(block[start : start + size], exact)
+        values *= factors
+        found[start : start + size] = values.sum(axis=1)
+    return found
+
+
+def _spread(values: Any, exact: bool) -> np.ndarray:
+    """The bits of numbers, spread over 64: those of small whole numbers are the highest of a float alone."""
+    found = _bits(values, exact).astype(np.uint64)
+    found *= np.uint64(0x9E3779B97F4A7C15)
+    found ^= found >> np.uint64(32)
+    return found
+
+
+def _bits(values: Any, exact: bool) -> np.ndarray:
+    """The bits of numbers as float32, or if `exact` as float64 or 64-bit integers; one pattern for NaN and for zero."""
+    values = np.asarray(values)
+    if exact and values.dtype.kind in "biu":
+        return values.astype(np.int64).view(np.uint64)
+    with np.errstate(over="ignore"):  # as float32, large numbers are infinite
+        floats = np.ascontiguousarray(values, np.float64 if exact else np.float32) + 0  # -0 becomes 0
+    floats[np.isnan(floats)] = np.nan
+    return floats.view(np.uint64 if exact else np.uint32)
 
 
 def digest(*parts: Any) -> str:

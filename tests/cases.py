@@ -15,6 +15,8 @@ from sklearn.preprocessing import KernelCenterer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info
 
+from dmo.decide.out_of_fold import folds_of_rows, row_keys
+from dmo.inputs import Data
 from dmo.kernels import RBF
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.operators import Dense, LowRank, Operator
@@ -169,6 +171,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "sum-of-centered": lambda: added(centered(dense(np.float64)), centered(low_rank(np.float64))),
     "scaled-centered": lambda: scaled(centered(dense(np.float64)), 3.0),
 }
+
+
+def folds(X: Any, Y: np.ndarray) -> np.ndarray:
+    """The folds of the out-of-fold scores of a fit on one view in memory."""
+    return folds_of_rows(Y, row_keys(None, Data.of({"x": X}, Y), np.arange(len(Y))))
 
 
 def made(kind: type, *first: Any, **options: Any) -> Any:

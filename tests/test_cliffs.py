@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import made
+from cases import folds, made
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 
 import dmo
 from dmo import KGHA, MESD, MORP, Exact, Graph, LabelPropagation, MultiViewRidge, Nystrom, Solver, TraceEmbedding
-from dmo.decide.out_of_fold import folds_of_rows
 from dmo.decide.score_rule import ScoreRule
 from dmo.decoders import Scores
 from dmo.fit.krylov import Krylov
@@ -273,6 +272,7 @@ OTHERS = {
         formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
         formats.frames._LEVELS formats.frames._SOME formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
         formats.matlab.HEADER formats.matlab.MATRIX formats.matlab.ROWS_PER_BYTE formats.matlab.USERBLOCK
+        hashing._STRIP fit.training_rows._BLOCK
         formats.matlab.MOST_VALUES formats.text._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.app.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
@@ -494,15 +494,19 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
-def test_folds_follow_from_what_few_rows_are_and_from_the_order_of_more(monkeypatch):
+def test_folds_do_not_depend_on_the_order_of_rows(monkeypatch):
+    """Repeated rows share a fold; few rows have more folds."""
     X, Y, n = MORE[0][:80], MORE[1][:80], 80
-    order = np.random.default_rng(0).permutation(n)
-    for most, few in ((n - 1, False), (n, True), (n + 1, True)):
+    order, again = np.random.default_rng(0).permutation(n), np.repeat(np.arange(n), np.arange(n) % 3 + 1)
+    for most, count in ((79, 4), (80, 4), (160, 4), (400, 5), (10000, 10)):
         set_constant(monkeypatch, "decide.out_of_fold.FEW_ROWS", most)
-        fold, turned = folds_of_rows({"x": X}, Y), folds_of_rows({"x": X[order]}, Y[order])
-        assert (fold[order] == turned).all() == few
-        assert (fold == stratified_folds(Y, 4)).all() != few
-        np.testing.assert_array_equal(folds_of_rows({"x": np.ones((n, 1))}, 0 * Y), stratified_folds(0 * Y, 4))
+        fold = folds(X, Y)
+        assert fold.max() == count - 1
+        np.testing.assert_array_equal(folds(X[order], Y[order]), fold[order])
+        np.testing.assert_array_equal(folds(X[again], Y[again]), fold[again])
+        assert np.ptp(np.bincount(fold)) <= 1
+        same = folds(np.ones((n, 1)), 0 * Y)  # equal rows alone are dealt out by position
+        np.testing.assert_array_equal(same, stratified_folds(0 * Y, count))
 
 
 UNFACTORED = {
@@ -520,7 +524,7 @@ def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_fo
     X, Y, new = MORE[0][:n] / 5, MORE[1][:n], [MORE[0][n:120] / 5]
     plain, fold, held_out = (
         clone(UNFACTORED[name]).set_params(decoder=Scores(label_sets=False)),
-        folds_of_rows({"x": X}, Y),
+        folds(X, Y),
         np.empty(Y.shape),
     )
     for number in range(fold.max() + 1):

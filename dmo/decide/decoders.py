@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -114,28 +114,6 @@ class FittedDecoder:
         more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
         rule = GainRule if "gain" in more else SetRule if "threshold" in more else PlugInRule
         return cls(PooledProbabilities(**own), thresholds, rule(**more, **meta["rule"]), ranks)
-
-
-class Later:
-    """A decoder that is learned when it is first asked for; a copy or a file of it is the decoder itself."""
-
-    def __init__(self, learn: Callable[[], FittedDecoder | None]):
-        self._learn: Callable[[], FittedDecoder | None] | None = learn
-        self._found: FittedDecoder | None = None
-
-    def __call__(self) -> FittedDecoder | None:
-        learn = self._learn  # two threads may both learn it: they find the same
-        if learn is not None:
-            self._found = learn()
-            self._learn = None
-        return self._found
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]:
-        return _itself, (self(),)
-
-
-def _itself(found: FittedDecoder | None) -> FittedDecoder | None:
-    return found
 
 
 @dataclass(eq=False, repr=False)

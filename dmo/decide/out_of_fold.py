@@ -9,18 +9,18 @@ components as labels, balance .01) where scores out of fold had .70 and test sam
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import clone
 
-from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
+from dmo.blocks import PartialRows, Rows, Subset, crossed, is_computed, sampled
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
 from dmo.fit.fitted_views import SOLVED_ROWS
+from dmo.hashing import mixed, row_hashes
 from dmo.inputs import Data, Prepare, PreparedViews, per_view, prepare_views
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import MultiKernel
@@ -42,7 +42,7 @@ class LeftOut:
     rows: np.ndarray = field(
         default_factory=lambda: np.zeros(0, np.intp)
     )  # (m,): of "known" the numbers of the samples
-    scores: Callable[[], list[np.ndarray]] | None = None  # -> (m, L) each: all that a decoder takes
+    scores: list[np.ndarray] | None = None  # (m, L) each: all that a decoder takes
     statistics: Statistics | None = None  # of all samples' scores, where the fit knows them
     maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels for a fit on a part, which know nothing of labels
 
@@ -55,9 +55,9 @@ def out_of_fold_scores(
     views (n, d), as the estimator prepared them -> (n, L) each
     """
     scores: dict[int, np.ndarray] = {}
-    data = replace(data, views=_given(estimator, data.views))
     index = np.flatnonzero(data.any_weight) if rows is None else rows
-    fold = folds_of_rows(_part(data.views, index), data.Y[index])
+    fold = folds_of_rows(data.Y[index], row_keys(estimator, data, index))
+    data = replace(data, views=_given(estimator, data.views))
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = index[fold != number], index[fold == number]
@@ -84,12 +84,19 @@ PASSED_ROWS, _RUN = 4096, 256
 """Rows that the moment engine reads again for held-out scores, in runs of some, since stores are read by blocks."""
 
 
-def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
-    """Numbers of the rows of an exact kernel that a fit without a decoder scores; None: all."""
+def some_rows(n: int, factorized: bool, keys: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+    """Choose the rows of an exact kernel that a fit without a decoder scores, those of the smallest keys; None means all."""
     if n <= (SOME_ROWS if factorized else SOLVED_ROWS):
         return None
-    count = SOME_ROWS if factorized else SOLVED_SOME
-    return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+    return smallest(keys(np.arange(n)), SOME_ROWS if factorized else SOLVED_SOME)
+
+
+def smallest(keys: np.ndarray, count: int) -> np.ndarray:
+    """Find the row indices of the `count` smallest keys, ascending; the first rows of equal ones.
+
+    keys (n,) -> (count,)
+    """
+    return np.sort(np.argsort(keys, kind="stable")[:count])
 
 
 def takes_folds(n: int, storage: Storage, kernels: Iterable[MultiKernel]) -> bool:
@@ -107,9 +114,11 @@ def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
 
 def held_out_part(
     estimator: Any, data: Data, rows: np.ndarray, most: int, maps: Mapping[str, FeatureMap] | None = None
-) -> tuple[np.ndarray, Callable[[], list[np.ndarray]]] | None:
-    """Numbers of some of the `rows`, and what finds all that a decoder takes of them by one fit on others: at most `most`,
-    and half as many; of few rows all, each scored by the fit on other folds.
+) -> tuple[np.ndarray, list[np.ndarray]] | None:
+    """Row indices of some of the `rows` and their scores by one fit on at most `most` others.
+
+    At most half as many rows are scored as are fitted. Few rows are all scored, each by the fit on the other folds. The
+    result is None if there are too few rows, or if all have the same labels.
     """
     # They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from,
     # with every label in its share, so that the fit costs less than the one whose scores it stands for. None where
@@ -122,7 +131,7 @@ def held_out_part(
         return None
     few, train, test = len(rows) <= FEW_ROWS, rows, rows
     if not few:
-        part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)
+        part = dealt(Y[rows], row_keys(estimator, data, rows), (*share, 1 - sum(share)) if sum(share) < 1 else share)
         train, test = rows[part == 0], rows[part == 1]
     if (Y[train] == Y[train[0]]).all():
         return None
@@ -139,37 +148,57 @@ def held_out_part(
         model._given_maps = maps
     old, new = (_part(read, np.searchsorted(index, some)) for some in (train, test))
     learned = replace(data.rows(train), views=old)
-
-    def scores() -> list[np.ndarray]:
-        with warnings.catch_warnings(), stage("label sets", 1) as advance:
-            warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell
-            if few:
-                found = out_of_fold_scores(model, learned, model=model)
-            else:
-                _fit(model, learned)
-                found = _scored(model, new)
-            advance(1)
-        return found
-
-    return test, scores
+    with warnings.catch_warnings(), stage("label sets", 1) as advance:
+        warnings.simplefilter("ignore")  # the fit on all rows has issued the same warnings
+        if few:
+            found = out_of_fold_scores(model, learned, model=model)
+        else:
+            _fit(model, learned)
+            found = _scored(model, new)
+        advance(1)
+    return test, found
 
 
-def folds_of_rows(views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
-    """Folds of rows (n); of few they follow from what the rows are: the same in any order, and one for equal rows."""
-    if len(Y) > FEW_ROWS:
-        return stratified_folds(Y, FOLDS)
-    keys = np.zeros(len(Y))
+def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
+    """Compute the keys of samples, by which they are dealt out to folds and drawn into subsets.
+
+    A key is a hash of the labels and feature values (as float32) of a sample, so it does not depend on the order of
+    samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, and rows
+    that dask computes, which would be computed once more, are identified by their position.
+
+    index (m,) -> (m,), uint64
+    """
+    views = getattr(data.views, "raw", data.views)  # scaled values differ in their last digits if the order does
+    kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
+    kernels = per_view("kernel", kernel, list(views))
+    if any(is_pairwise(kernels[view]) or is_computed(source) for view, source in views.items()):
+        return mixed(index + 1)
+    keys = row_hashes(data.Y[index])
     for source in views.values():
-        X: Any = (source.source if isinstance(source, PartialRows) else source)[:]
-        draw = np.random.default_rng(0).standard_normal(X.shape[1])
-        # sums row by row: those of matrix products depend on where a row stands
-        sums = X.multiply(draw).sum(axis=1) if scipy.sparse.issparse(X) else (np.nan_to_num(X) * draw).sum(axis=1)
-        keys += np.asarray(sums).ravel()
-    distinct, place = np.unique(np.column_stack([Y, keys]), axis=0, return_inverse=True)
-    if len(distinct) == 1:
-        return stratified_folds(Y, min(FOLDS, len(Y)))
-    folds = max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // len(distinct)))
-    return stratified_folds(distinct[:, :-1], min(folds, len(distinct)))[place.ravel()]
+        keys = mixed(keys) + row_hashes(Subset(source, index))
+    return mixed(keys)
+
+
+def dealt(Y: np.ndarray, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarray:
+    """Deal samples out to stratified parts by their keys: in any order alike, and equal samples to the same part.
+
+    Y (n, L); keys (n,) -> (n,)
+    """
+    distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    if len(distinct) < (parts if isinstance(parts, int) else len(parts)):  # too few to keep equal samples together
+        return stratified_folds(Y, parts)
+    return stratified_folds(Y[first], parts)[place.ravel()]
+
+
+def folds_of_rows(Y: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Deal samples out to folds, of which there are more if there are few samples.
+
+    Y (n, L); keys (n,) -> (n,)
+    """
+    count = len(np.unique(keys))
+    count = len(Y) if count == 1 else count  # equal rows alone are dealt out by their positions
+    folds = FOLDS if count > FEW_ROWS else max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // count))
+    return dealt(Y, keys, min(folds, count))
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Self, TypeAlias
@@ -110,41 +110,31 @@ class KernelView(KernelProducts):
         """
         return self.smoother.dual(B)
 
-    def _without(
-        self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None, part: np.ndarray | None
-    ) -> np.ndarray:
-        """The function's values at training rows, had each of them been left out: of all, or of rows `where` (m)."""
-        c, intercept, part = self.smoother.ridge, self._intercept_leverage(), np.ones(1) if part is None else part
-        if where is None and self.smoother.solver.method == "cg" and len(B) <= SOLVED_ROWS:
-            where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
-        if where is None:
-            return leave_one_out(B, c * coefficients, c * self.smoother.inverse_diagonal() - intercept, part)
-        intercept, part = (np.broadcast_to(values, len(B))[where] for values in (intercept, part))
-        inverse = [self._inverse_entries(where[at : at + _RUN]) for at in range(0, len(where), _RUN)]
-        return leave_one_out(B[where], c * coefficients[where], c * np.concatenate(inverse) - intercept, part)
-
     def left_out(
         self,
         B: np.ndarray,
         coefficients: np.ndarray,
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
-    ) -> Callable[[], np.ndarray]:
-        """Make what finds the function's values at training rows, had each been left out; later, where there is a factor.
+    ) -> np.ndarray:
+        """Compute leave-one-out values of the function at all training rows, or at those with indices `where`.
 
-        B, coefficients (n, k); where (m,); part (n,) -> (n, k)
+        B, coefficients (n, k); where (m,); part (n,) -> (n, k) or (m, k)
         """
-        solver, c = self.smoother.solver, self.smoother.ridge
-        later = partial(self._without, B, coefficients, where, part)
-        if not isinstance(solver, CholeskySolver) or (where is not None and not np.array_equal(where, solver.last)):
-            found = later()
-            return lambda: found
+        solver, c, rows = self.smoother.solver, self.smoother.ridge, slice(None) if where is None else where
+        if where is None and solver.method == "cg" and len(B) <= SOLVED_ROWS:
+            where = np.arange(len(B))  # without a factor, the diagonal of the inverse takes one solve per row
         if where is None:
-            return later
+            inverse = self.smoother.inverse_diagonal()
+        elif isinstance(solver, CholeskySolver) and np.array_equal(where, solver.last):
+            inverse = solver.last_diagonal()
+        else:
+            inverse = np.concatenate(
+                [self._inverse_entries(where[at : at + _RUN]) for at in range(0, len(where), _RUN)]
+            )
         shares = self._intercept_leverage(), np.ones(1) if part is None else part
-        intercept, part = (np.broadcast_to(values, len(B))[where] for values in shares)
-        diagonal, targets, residuals = solver.last_diagonal(), B[where], c * coefficients[where]
-        return lambda: leave_one_out(targets, residuals, c * diagonal() - intercept, part)
+        intercept, part = (np.broadcast_to(values, len(B))[rows] for values in shares)
+        return leave_one_out(B[rows], c * coefficients[rows], c * inverse - intercept, part)
 
     def _inverse_entries(self, where: np.ndarray) -> np.ndarray:
         """Diagonal entries of (K + c I)^-1, solved for as columns."""
@@ -189,8 +179,8 @@ class LinearView:
         coefficients: np.ndarray,
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
-    ) -> Callable[[], np.ndarray]:
-        """Make what finds left-out values."""
+    ) -> np.ndarray:
+        """Compute leave-one-out values, see `KernelView.left_out`."""
         return self.smoother.left_out(B, coefficients, 1.0 if part is None else part, where)
 
 
@@ -272,22 +262,16 @@ class WeightedView:
         coefficients: np.ndarray,
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
-    ) -> Callable[[], np.ndarray]:
-        """Make what finds left-out values."""
+    ) -> np.ndarray:
+        """Compute leave-one-out values, see `KernelView.left_out`; zeros at samples of weight 0."""
         part = None if part is None else part[self.index]
         if where is None:
-            inner = self.inner.left_out(self._scaled(B), coefficients, None, part)
-            return lambda: self._back(inner())
+            return self._back(self.inner.left_out(self._scaled(B), coefficients, None, part))
         has, place = self._places(where)
-        inner, roots = self.inner.left_out(self._scaled(B), coefficients, place, part), np.sqrt(self.weights[place])
-        shape = len(where), B.shape[1]
-
-        def values() -> np.ndarray:
-            out = np.zeros(shape)
-            out[has] = inner() / roots[:, None]
-            return out
-
-        return values
+        out = np.zeros((len(where), B.shape[1]))
+        values = self.inner.left_out(self._scaled(B), coefficients, place, part)
+        out[has] = values / np.sqrt(self.weights[place])[:, None]
+        return out
 
     def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of some samples have a positive weight, and their numbers among those that do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse
 from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
 from dmo.devices import moved
 from dmo.errors import UserError
+from dmo.fit.training_rows import KeepsRows
 from dmo.kernels import log_distance, normalize_rows
 from dmo.kernels.composite import selection
 from dmo.kernels.multikernel import MultiKernel
@@ -23,6 +25,7 @@ from dmo.persistence import with_prefix, without_prefix
 _BLOCK = 4096
 _STRIP = 256  # rows that are cast to float64 at a time
 _KEPT = 2**24  # entries of training rows up to which they are kept as they were prepared: 64 MiB
+_CACHING = Lock()  # held while a cache of prepared rows changes
 _SAMPLE = 512  # training rows whose pairs give the mean of a distance
 
 
@@ -39,7 +42,7 @@ class Expansion(Protocol):
 
 
 @dataclass(frozen=True)
-class KernelExpansion:
+class KernelExpansion(KeepsRows):
     """A function from kernel values: f(x) = sum_i k(x, x_i) c_i + offset.
 
     sources (n, d); coefficients (n, k); offset (k,)
@@ -56,6 +59,10 @@ class KernelExpansion:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": {}}
+
+    def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
+        super().own(copies)
+        self._prepared.clear()  # it may share memory with the rows of the caller
 
     def __post_init__(self) -> None:
         # a kernel matrix is not kept, nor stored with a model: new rows have the values, and need the columns alone
@@ -85,11 +92,12 @@ class KernelExpansion:
 
     def _old(self, where: slice) -> dict[str, Any]:
         """Some training rows ready for `tile`, which takes longer than the values of a single new row do."""
-        if where.start in self._prepared:
-            return self._prepared[where.start]
-        old = self.kernel.prepare(self.sources, where, self.dtype)
-        if not self.kernel.pairwise and sum(X.shape[0] * X.shape[1] for X in self.sources.values()) <= _KEPT:
-            self._prepared[where.start] = old
+        old = self._prepared.get(where.start)
+        if old is None:
+            old = self.kernel.prepare(self.sources, where, self.dtype)
+            if not self.kernel.pairwise and sum(X.shape[0] * X.shape[1] for X in self.sources.values()) <= _KEPT:
+                with _CACHING:
+                    old = self._prepared.setdefault(where.start, old)
         return old
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.cluster.workers import each
 from dmo.errors import UserError
+from dmo.fit.training_rows import KeepsRows
 from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, log_distance, parse
 from dmo.progress import stage
 
@@ -50,7 +51,7 @@ def _by_kind(source: Rows) -> str:
 
 
 @dataclass(frozen=True)
-class ViewDistances:
+class ViewDistances(KeepsRows):
     """Distances d_v(x, x_i) of new rows to n training rows, every view's divided by its mean over the training rows.
 
     sources (n, d)

@@ -47,6 +47,14 @@ class PreparedViews(dict[str, Rows]):
         super().__init__(prepared)
         self.raw = raw
 
+    @property
+    def made(self) -> list[Rows]:
+        """Views whose rows were made by the preparation, so that the caller has no access to them."""
+        arrays = [(view, self.raw[key]) for key, view in self.items() if isinstance(view, np.ndarray)]
+        return [
+            view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))
+        ]
+
 
 def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> PreparedViews:
     """Fill the gaps and scale the columns of checked views, as the estimator's `prepare` asks."""

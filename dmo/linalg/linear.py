@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -298,14 +297,6 @@ class FactorSystem:
         if not self._primal:
             return (self.ridge * self._dual(self._small, B)[0])[rows]
         return B - self._F.dot(W) if where is None else B[where] - self._some(where) @ W
-
-    def of_rows(self, where: np.ndarray) -> FactorSystem | None:
-        """What tells the residuals of these rows from theirs alone, without the factor; None where all rows are needed."""
-        if self._svd is not None or not self._primal:
-            return None
-        found = copy(self)
-        found._F, found.intercept = CenteredRows(self._some(where), None), self.intercept[where]
-        return found
 
     def _some(self, where: Any) -> np.ndarray:
         """Rows of F, by a slice or by numbers: of a factor that is one array."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,21 +137,14 @@ class LinearSmoother:
 
     def left_out(
         self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0, where: np.ndarray | None = None
-    ) -> Callable[[], np.ndarray]:
-        """Make what finds, for every row or those of `where`, the value there of the function that smooths B without that row.
+    ) -> np.ndarray:
+        """Compute leave-one-out values of the function that smooths B, at all rows or at those with indices `where`.
 
-        B (n, p); W (d, p); part (n,); where (m,) -> (n, p)
+        B (n, p); W (d, p); part (n,); where (m,) -> (n, p) or (m, p)
         """
         rows = slice(None) if where is None else where
-        targets, own = B[rows], part[rows] if isinstance(part, np.ndarray) else part
-        some = None if where is None else self._solver.of_rows(where)
-        if some is not None:  # a few rows are kept, and no work is done before it is asked for
-            return lambda: leave_one_out(targets, some.residuals(targets, W), some.unfitted(), own)
-
-        def found() -> np.ndarray:
-            return leave_one_out(targets, self._solver.residuals(B, W, where), self._solver.unfitted(where), own)
-
-        return found if where is None else partial(np.asarray, found())
+        own = part[rows] if isinstance(part, np.ndarray) else part
+        return leave_one_out(B[rows], self._solver.residuals(B, W, where), self._solver.unfitted(where), own)
 
 
 def leave_one_out(

@@ -14,8 +14,6 @@ Nystrom preconditioner.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -202,10 +200,10 @@ class CholeskySolver(_Direct):
         """diag((A + c I)^-1) (n): what leave-one-out predictions need. Takes the factor's memory once more while it runs."""
         return self._as_before(_inverse_diagonal(self._factor))
 
-    def last_diagonal(self) -> Callable[[], np.ndarray]:
-        """What works out the entries of that diagonal at the rows `last`, and keeps their part of the factor alone."""
+    def last_diagonal(self) -> np.ndarray:
+        """Compute the entries of that diagonal at the rows `last`, from their part of the factor alone."""
         edge = self.A.n - len(self.last)
-        return partial(_inverse_diagonal, self._factor[edge:, edge:].copy(order="F"))
+        return _inverse_diagonal(self._factor[edge:, edge:].copy(order="F"))
 
 
 def _lender(A: Operator, dtype: np.dtype) -> Dense | None:
@@ -318,12 +316,12 @@ class MixedSolver(CholeskySolver):
             return super().inverse_diagonal()
         return super().inverse_diagonal() - np.einsum("ij,ij->i", self._back, self._solved)
 
-    def last_diagonal(self) -> Callable[[], np.ndarray]:
-        """As of a float64 factor; from one where solutions are not within `_LOOSE` without refinement."""
+    def last_diagonal(self) -> np.ndarray:
+        """Compute it from a float64 factor if unrefined solutions are not within `_LOOSE`."""
         if not self._serves(_LOOSE):
             return super().last_diagonal()
-        found, taken = super().last_diagonal(), np.einsum("ij,ij->i", self._back[self.last], self._solved[self.last])
-        return lambda: found() - taken
+        taken = np.einsum("ij,ij->i", self._back[self.last], self._solved[self.last])
+        return super().last_diagonal() - taken
 
     def _serves(self, tol: float) -> bool:
         """Whether solutions of the float32 factor are within a tolerance as they are; else a float64 one takes its place."""

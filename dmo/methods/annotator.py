@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.decide.decoders import Calibration, FittedDecoder, Later, Scores, as_decoder
+from dmo.decide.decoders import Calibration, FittedDecoder, Scores, as_decoder
 from dmo.decide.out_of_fold import (
     HELD_OUT_ROWS,
     LEAST,
@@ -122,8 +121,7 @@ class Annotator(Estimator):
     classes_: np.ndarray
     multilabel_: bool
     held_out_scores_: np.ndarray
-    _decoding: FittedDecoder | Later | None = None
-    _only_scores = False  # of a fit inside another: nobody will ask for more
+    decoding_: FittedDecoder | None = None
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
     outputs_: RealOutputs | None = None
@@ -134,15 +132,6 @@ class Annotator(Estimator):
         """What is learned to rank and decide; None where scores do."""
         given = getattr(self, "decoder", None)
         return None if isinstance(given, Scores) and isinstance(type(self)._by_scores, Part) else given
-
-    @property
-    def decoding_(self) -> FittedDecoder | None:
-        """What decides; without a decoder it is learned when it is first asked for, and before a model is saved or copied."""
-        return self._decoding() if isinstance(self._decoding, Later) else self._decoding
-
-    @decoding_.setter
-    def decoding_(self, found: FittedDecoder | Later | None) -> None:
-        self._decoding = found
 
     @property
     def _decodes(self) -> bool:
@@ -173,29 +162,33 @@ class Annotator(Estimator):
         return read_complete(self, views, y)
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Learn what ranks labels, and what decides, from scores of samples that the fit has not seen."""
+        """Learn the ranking, label sets and probabilities from out-of-fold scores of training samples."""
         self.decoding_ = None
         left = LeftOut() if left is None else left
         how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
         unscaled = bool(self._by_scores.standardize) and statistics is None
-        if how is None and self._decides and not scipy.sparse.issparse(data.Y):
-            how = "part" if self._decoder is None else "folds"
-        if how == "folds" and (self._decides or unscaled):
+        if how is None and (self._decides or unscaled) and not scipy.sparse.issparse(data.Y):
+            how = "part"
+        if how == "part" and (unscaled or self._decoder is not None):
+            how = "folds"  # which standardization and decoders share
+        if how == "folds":
             rows = data.labeled
-            scores = partial(list, _of_rows(out_of_fold_scores(self, data, rows), rows))
+            scores = _of_rows(out_of_fold_scores(self, data, rows), rows)
         elif how == "part" and self._decides:
-            rows, scores = held_out_part(self, data, data.labeled, self._most_held_out, left.maps) or (rows, None)
-        if unscaled:
-            if how == "part" or scores is None:
-                given = data.labeled
-                found = _of_rows(out_of_fold_scores(self, data), given)
-            else:
-                given, found = rows, scores()
-                scores = partial(list, found)
-            statistics = mean_and_deviation(found[0], row_counts(data.decided(given)))
+            rows, scores = self._scores_of_part(data, left.maps)
+        if unscaled and scores is not None:
+            statistics = mean_and_deviation(scores[0], row_counts(data.decided(rows)))
         self._learn_rule(data.frequency, data.n_labeled, statistics)
         if scores is not None and self._decides:
             self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows))
+
+    def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
+        """Row indices and scores of some samples by a fit on others; no scores if there are too few samples."""
+        try:
+            return held_out_part(self, data, data.labeled, self._most_held_out, maps) or (data.labeled, None)
+        except TooFewSamples as error:
+            log.info("no label sets or probabilities are learned: %s", error)
+            return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
         """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
@@ -262,7 +255,7 @@ class Annotator(Estimator):
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
         """What ranks the labels, from the score matrices (m x L each)."""
-        if isinstance(self._decoding, Later) or self.decoding_ is None or not self.decoding_.ranks:  # none later does
+        if self.decoding_ is None or not self.decoding_.ranks:
             return self.rule_(scores[0])
         found = self.decoding_(scores)
         if self.decoding_.rule is None:
@@ -337,21 +330,20 @@ class Annotator(Estimator):
     def _learn_decoder(
         self,
         decoder: Decoder,
-        held_out: Callable[[], list[np.ndarray]],
+        scores: list[np.ndarray],
         Y: np.ndarray,
         counts: np.ndarray | None = None,
     ) -> None:
-        """Learn decisions from raw held-out scores (matrices n x L) of training samples, which are kept where there is a
-        decoder, and else asked for when the decisions are; `counts`: how often every entry of Y counts (n x L), 0 where it
-        is unknown, None for once."""
+        """Learn label sets and probabilities from raw out-of-fold scores of training samples.
+
+        scores (n, L) each; Y (n, L); counts (n, L), the weight of every entry of Y, 0 if unknown
+        """
         learner = as_decoder(decoder)
         if learner is not None:
-            scores = held_out()
             self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts), scores[0]
-            return
-        usable = len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any()
-        given = held_out, self.rule_, Y, not self.multilabel_, counts
-        self.decoding_ = Later(partial(_learned_aside, *given)) if usable else None
+        elif len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any():
+            ranking = [self.rule_(scores[0])]
+            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, not self.multilabel_, counts)
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Rule, decisions and units of real outputs, beside what is done to rows."""
@@ -565,17 +557,6 @@ class Annotator(Estimator):
 
 def _of_rows(scores: list[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
     return [part[rows] for part in scores]
-
-
-def _learned_aside(
-    held_out: Callable[[], list[np.ndarray]], rule: ScoreRule, Y: np.ndarray, classes: bool, counts: np.ndarray | None
-) -> FittedDecoder | None:
-    try:
-        ranking = [rule(held_out()[0])]
-    except TooFewSamples as error:
-        log.info("no label sets are learned: %s", error)
-        return None
-    return Calibration().learn_aside(ranking, Y, rule.seen, classes, counts)
 
 
 class OnBase(Annotator):

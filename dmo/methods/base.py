@@ -13,6 +13,7 @@ from sklearn.utils import Tags
 from dmo.blocks import Rows
 from dmo.decide.out_of_fold import LeftOut
 from dmo.errors import UserError
+from dmo.fit.training_rows import own_rows
 from dmo.inputs import (
     COUNT,
     POSITIVE,
@@ -32,6 +33,7 @@ from dmo.inputs import (
 )
 from dmo.kernels import Kernel
 from dmo.kernels.composite import is_pairwise
+from dmo.memory import compared
 from dmo.methods.options import NamedEngine, fill_docstrings
 from dmo.parameters import Parametrized, Part, parts_of, refuse_unknown
 from dmo.persistence import Persistent, decode, encode, with_prefix, without_prefix
@@ -49,6 +51,7 @@ class Estimator(Named, Persistent, Parametrized):
     approximation: Any = NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
     _lacks_rows = False  # whether views may lack samples of the fit
+    _only_scores = False  # whether this is a fit within another one, of which nothing but scores is needed
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """The fit of every estimator."""
@@ -60,6 +63,8 @@ class Estimator(Named, Persistent, Parametrized):
         left = self._learn(data)
         # 5 decide: from scores to rankings, label sets and probabilities
         self._decide(data, left)
+        if not self._only_scores and compared() is None:  # a fit within another keeps nothing for later
+            own_rows(self, data.views)
         return self
 
     def _begin(self) -> None:

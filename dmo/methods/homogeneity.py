@@ -171,7 +171,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
             def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | float]:
                 coefficients = view.coefficients(X)
-                left = view.left_out(X, coefficients)() if loo else 0.0
+                left = view.left_out(X, coefficients) if loo else 0.0
                 advance(1)
                 return view.expansions(coefficients), left
 

@@ -58,7 +58,7 @@ class DistanceAnnotator(Annotator):
         if held_out is None:
             return LeftOut()
         # scales of columns have seen the samples that distances leave out
-        return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), lambda: [held_out])
+        return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         """Learn whatever there is to; returns scores of the training samples by the others, where they are needed."""

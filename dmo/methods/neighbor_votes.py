@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, clone
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.decide.decoders import PlugIn, PooledCalibration
-from dmo.decide.out_of_fold import LeftOut
+from dmo.decide.out_of_fold import LeftOut, dealt, row_keys
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, choose_engine, is_exact
 from dmo.fit.functions import KernelDistances
@@ -33,7 +33,6 @@ from dmo.inputs import (
     Outputs,
     prepare_views,
 )
-from dmo.labels.stratification import stratified_folds
 from dmo.memory import Memory, remembered
 from dmo.methods.annotator import OnBase
 from dmo.methods.options import Decoder
@@ -208,7 +207,7 @@ class NeighborVotes(OnBase):
             rows = tuple((view, memory.name(source)) for view, source in getattr(views, "raw", views).items())
             return "voters", str(encode(base)), rows, memory.name(Y)
 
-        parts, voters = remembered(lambda: self._voters(base, views, Y), 32.0 * Y.size, key)
+        parts, voters = remembered(lambda: self._voters(base, data), 32.0 * Y.size, key)
         self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
         visual = self.visual and (self.base is not None or self.base_.is_exact)
         self.distances_ = voters.distances if visual else None
@@ -222,15 +221,14 @@ class NeighborVotes(OnBase):
                 log.info(
                     "votes of neighbors do not pay: held-out ranking %.3f, without %.3f; fit the base", voted, alone
                 )
-        return LeftOut("known", np.arange(len(Y)), lambda: [raw, found])
+        return LeftOut("known", np.arange(len(Y)), [raw, found])
 
-    def _voters(
-        self, base: Any, views: Mapping[str, Rows], Y: np.ndarray
-    ) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
+    def _voters(self, base: Any, data: Data) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
         """Fits of the base on all samples but each fold's, whose votes are held out, and on all."""
         # a vote's weight compares scores, and held-out scores of the whole fit have seen each other's labels: what votes are
         # worth is learned from samples that neither the base nor the voters of their fold have seen
-        fold = stratified_folds(Y, min(FOLDS, len(Y)))
+        views, Y = data.views, data.Y
+        fold = dealt(Y, row_keys(self, data, np.arange(len(Y))), min(FOLDS, len(Y)))
         parts: list[tuple[np.ndarray, Mapping[str, Rows], _Voters]] = []
         with stage("fits of the base", int(fold.max()) + 2) as advance:
             for number in range(int(fold.max()) + 1):
@@ -250,12 +248,12 @@ class NeighborVotes(OnBase):
     def _learn_decoder(
         self,
         decoder: Decoder,
-        held_out: Callable[[], list[np.ndarray]],
+        scores: list[np.ndarray],
         Y: np.ndarray,
         counts: np.ndarray | None = None,
     ) -> None:
         few = not self.multilabel_ or 2 * self.rule_.frequency.sum() < _ANNOTATED
-        super()._learn_decoder(decoder or (PooledCalibration() if few else PlugIn()), held_out, Y, counts)
+        super()._learn_decoder(decoder or (PooledCalibration() if few else PlugIn()), scores, Y, counts)
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         voters = _Voters(self.base_, self.labels_, self.voters_, self.distances_)

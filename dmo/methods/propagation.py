@@ -24,9 +24,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
 from dmo.decide.decoders import Scores
-from dmo.decide.out_of_fold import FEW_ROWS, LEAST, LeftOut
+from dmo.decide.out_of_fold import FEW_ROWS, LEAST, LeftOut, dealt, row_keys
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS
+from dmo.fit.training_rows import owned
 from dmo.graphs import adjacency, laplacian, local_scales, nearest, neighbors, weigh
 from dmo.inputs import (
     NOT_NEGATIVE,
@@ -42,7 +43,6 @@ from dmo.inputs import (
     read_some,
 )
 from dmo.labels.proximities import Proximity, class_similarities
-from dmo.labels.stratification import stratified_folds
 from dmo.linalg.cg import solve_shifted
 from dmo.methods.annotator import Annotator
 from dmo.methods.options import GAUSSIAN, Decoder, Graph
@@ -272,7 +272,7 @@ class LabelPropagation(Annotator):
     def _learn(self, data: Data) -> LeftOut:
         view, source = data.only
         Y, known = data.Y, data.weights.labels > 0
-        self.rows_ = rows(source)
+        self.rows_ = rows(source) if self._only_scores else rows(owned(source, view))
         W, near = self._weigh()
         found = self._propagated(W, Y, known)
         if found.residual > 10 * self.tol:
@@ -283,29 +283,27 @@ class LabelPropagation(Annotator):
             )
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
-        return LeftOut("") if near is None else self._held_out(W, near, Y, data.labeled)
+        return LeftOut("") if near is None else self._held_out(W, near, data)
 
     def _propagated(self, W: csr_array, Y: np.ndarray, known: np.ndarray) -> Propagated:
         sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
         return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
 
-    def _held_out(self, W: csr_array, near: csr_array, Y: np.ndarray, rows: np.ndarray) -> LeftOut:
+    def _held_out(self, W: csr_array, near: csr_array, data: Data) -> LeftOut:
         """Scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
+        Y, rows = data.Y, data.labeled
         if not self._decides or len(rows) < LEAST:
             return LeftOut("")
-        fold = stratified_folds(Y[rows], FOLDS)
+        fold = dealt(Y[rows], row_keys(self, data, rows), FOLDS)
         parts = range(FOLDS if self._decoder is not None or len(rows) <= FEW_ROWS else 1)
 
-        def held() -> list[np.ndarray]:
-            scores = np.zeros(Y.shape)
-            for number in parts:
-                test, known = rows[fold == number], np.zeros(len(Y), bool)
-                known[rows[fold != number]] = True
-                scores[test] = near[test] @ self._propagated(W, Y, known).scores
-            return [scores[found]]
-
+        scores = np.zeros(Y.shape)
+        for number in parts:
+            test, known = rows[fold == number], np.zeros(len(Y), bool)
+            known[rows[fold != number]] = True
+            scores[test] = near[test] @ self._propagated(W, Y, known).scores
         found = np.sort(rows[np.isin(fold, parts)])
-        return LeftOut("known", found, held)
+        return LeftOut("known", found, [scores[found]])
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
         """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""

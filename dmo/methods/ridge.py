@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -16,6 +16,7 @@ from dmo.decide.out_of_fold import (
     PASSED_ROWS,
     LeftOut,
     learned_columns,
+    row_keys,
     rows_in_runs,
     some_rows,
     takes_folds,
@@ -89,39 +90,31 @@ _COLUMNS = 512  # whose coefficients are worked out at a time
 
 @dataclass
 class _Summed(LeftOut):
-    """Scores of some samples by regressions that have not seen them: sums over the views that a sample has.
+    """Leave-one-out scores of some samples: weighted means over the regressions of the views that a sample has.
 
-    seen (m,): the views' weights
+    weight (m,): sum of the weights of these views; total (m, L): weighted sum of their scores
     """
 
-    seen: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    parts: list[tuple[float, np.ndarray, Callable[[], np.ndarray]]] = field(default_factory=list)
+    weight: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    total: Any = 0.0
 
     def begin(self, rows: np.ndarray) -> None:
-        """Take the scores of these rows."""
-        self.rows, self.seen, self.parts = rows, np.zeros(len(rows)), []
+        """Start the sums for the samples with these row indices."""
+        self.rows, self.weight, self.total = rows, np.zeros(len(rows)), 0.0
 
-    def add(self, share: float, has: np.ndarray, scores: Callable[[], np.ndarray]) -> None:
-        """Scores by a view of weight `share`: of all rows, or of those that it `has`."""
-        self.seen[has] += share
-        self.parts.append((share, has, scores))
+    def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
+        """Add the scores by a regression of weight `share`, of all rows or of those that its view `has`."""
+        self.weight[has] += share
+        values = np.zeros((len(has), scores.shape[1]))
+        values[has] = share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
+        self.total = self.total + values
 
     def end(self) -> Self:
-        """Add them up, of the rows that some view has, when they are asked for."""
+        """Divide by the weights, and keep the samples that some view has."""
         if self.how == "known":
-            some, seen, parts = self.seen > 0, self.seen, self.parts
-            self.rows = self.rows[some]
-
-            def added_up() -> list[np.ndarray]:
-                total: Any = 0.0
-                for share, has, find in parts:
-                    found = find()
-                    own = np.zeros((len(some), found.shape[1]))
-                    own[has] = share * (found if len(found) == np.count_nonzero(has) else found[has])
-                    total = total + own
-                return [np.asarray(total[some] / seen[some, None])]
-
-            self.scores = added_up
+            some = self.weight > 0
+            self.rows, self.scores = self.rows[some], [np.asarray(self.total[some] / self.weight[some, None])]
+            self.total = 0.0
         return self
 
 
@@ -133,11 +126,6 @@ def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
     for labels, columns in parts:
         out[:, labels] = columns
     return out
-
-
-def _raised(mean: np.ndarray | None, values: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-    """What finds values, and adds their mean to them."""
-    return values if mean is None else lambda: values() + mean
 
 
 @parametrized
@@ -377,8 +365,7 @@ class MultiViewRidge(Incremental, Annotator):
                 sources, labels = views, Y
                 if len(own) < Y.shape[0]:
                     sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
-                scores = regression.left_out(sources, labels, out)
-                left.add(share, has, partial(np.asarray, scores))
+                left.add(share, has, regression.left_out(sources, labels, out))
             self.expansions_ |= regression.expansions(share)
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
@@ -502,7 +489,7 @@ class MultiViewRidge(Incremental, Annotator):
         storage = choose_storage(engine, n, len(kernels))
         left = _Summed(self._held_out(data, takes_folds(n, storage, kernels.values())) if how is None else how)
         whole = how is not None or left.how != "known" or self._by_scores.standardize or self._decoder is not None
-        some = None if whole else some_rows(n, storage == "memory")
+        some = None if whole else some_rows(n, storage == "memory", partial(row_keys, self, data))
         if left.how == "known":
             left.begin(np.arange(n) if some is None else some)
         counted = data.complete and not self._ridge_by_label and (some is not None or not left.how)
@@ -526,15 +513,13 @@ class MultiViewRidge(Incremental, Annotator):
             full, mean = completed(groups.data, view.smoother, targets[:, labels], weights, self.center)
             duals.append((labels, view.coefficients(full)))
             if wanted:
-                find = view.left_out(full, duals[-1][1], groups.last, part)
-                scores.append((labels, find if isinstance(labels, slice) else find()))  # of one of several factors now
+                scores.append((labels, view.left_out(full, duals[-1][1], groups.last, part)))
         # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
         found = view.expansions(share * _joined(duals, targets.shape[1]))
         self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
         if wanted:
             values = _joined(scores, targets.shape[1])
-            find = values if callable(values) else lambda: values
-            left.add(share, weights[left.rows] > 0, _raised(mean, find))
+            left.add(share, weights[left.rows] > 0, values if mean is None else values + mean)
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
         """Every target by its own weights of the views' kernels and its own ridge; see `_learn_exact`."""
@@ -578,7 +563,7 @@ class MultiViewRidge(Incremental, Annotator):
                 self.expansions_[view] = built[view].expansion({view: views[view]}, operator, own_dual)
         whole = np.sum(parts, axis=0)
         self._tell_by_target(list(views), weights, ridges, np.array([(part * whole).sum(axis=0) for part in parts]))
-        return LeftOut("known", np.arange(n), lambda: [loo]) if left.how == "known" else left
+        return LeftOut("known", np.arange(n), [loo]) if left.how == "known" else left
 
     def _search_by_target(self, matrices: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (L, V) and ridges (L,) of the targets, from all samples or some."""
@@ -677,7 +662,7 @@ class MultiViewRidge(Incremental, Annotator):
         """
         self._check_label_ridges(data)
         left = self._learn_exact(data, "known" if needs_loo else "")
-        loo = left.scores()[0] if left.scores else None  # of all rows: settings share fits where no view lacks one
+        loo = left.scores[0] if left.scores else None  # of all rows: settings share fits where no view lacks one
         return HeldOut(components, data.frequency, self._raw_scores(new), None, loo, data.Y)
 
     @property

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from cases import folds
 from scenes import draw_images
 from shell import record, run
 from sklearn.base import clone
@@ -16,7 +17,6 @@ from sklearn.base import clone
 import dmo
 from dmo import MultiViewRidge, Nystrom, stores
 from dmo.datasets import Samples
-from dmo.decide.out_of_fold import folds_of_rows
 from dmo.decoders import Calibration, Scores
 from dmo.errors import UserError
 from dmo.workflows.images import stored_image
@@ -68,8 +68,7 @@ def test_doubts_are_those_of_fits_that_have_not_seen_the_sample(given, folder, t
     X, Y = store.views["x"][:80], store.labels[:80]
     model = MultiViewRidge("rbf", ridge=0.1, approximation="exact", **given).fit({"x": X}, Y)
     model.save(str(tmp_path / "m.zarr"))
-    own = model._checked({"x": X}) if given.get("prepare") == "l2" else {"x": X}  # what is learned is learned by fold
-    fold, raw = folds_of_rows(own, Y), np.zeros(Y.shape)
+    fold, raw = folds(X, Y), np.zeros(Y.shape)
     plain = clone(model).set_params(intercept=False, decoder=None)
     for number in range(fold.max() + 1):
         fitted = plain.fit({"x": X[fold != number]}, Y[fold != number])

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from cases import folds
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.base import clone, is_classifier, is_regressor
@@ -23,8 +24,9 @@ import dmo
 from dmo import KGHA, Exact, MultiViewRidge, Nystrom
 from dmo.decide import out_of_fold
 from dmo.decide.probabilities import PooledProbabilities, _best, learn_thresholds
-from dmo.decoders import Calibration, PlugIn, Scores
+from dmo.decoders import PlugIn, Scores
 from dmo.errors import UserError
+from dmo.inputs import Data
 from dmo.kernels import RBF
 from dmo.labels.label_kernels import SetKernel
 from dmo.labels.stratification import stratified_folds
@@ -154,10 +156,11 @@ def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, 
     monkeypatch.setattr("dmo.methods.ridge.rows_in_runs", lambda n: np.arange(5, 17))
     found = {}
     monkeypatch.setattr(
-        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.update(scores=held()[0], Y=Y)
+        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, *_: found.update(scores=held[0], Y=Y)
     )
     model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0, approximation=engine).fit(X, Y)
-    rows = out_of_fold.some_rows(300) if model.is_exact else np.arange(5, 17)
+    keys = out_of_fold.row_keys(model, Data.of({"x": X}, Y), np.arange(300))
+    rows = np.sort(np.argsort(keys)[:12]) if model.is_exact else np.arange(5, 17)
     np.testing.assert_array_equal(found["Y"], Y[rows])
     exact = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0, intercept=True)
     exact._only_scores = True
@@ -170,7 +173,7 @@ def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, 
 def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(problem, monkeypatch):
     X, Y, *_ = problem
     widths, held, apply = [], [], Tiles._apply
-    monkeypatch.setattr(MultiViewRidge, "_learn_decoder", lambda self, d, found, Y, known=None: held.append(found()[0]))
+    monkeypatch.setattr(MultiViewRidge, "_learn_decoder", lambda self, d, found, Y, *_: held.append(found[0]))
     model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)  # by a Cholesky factor
     monkeypatch.setattr(Tiles, "_apply", lambda A, B, dtype: (widths.append(B.shape[1]), apply(A, B, dtype))[1])
     monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)  # as for kernels whose factor has no room
@@ -331,7 +334,7 @@ def test_few_samples_are_all_scored_and_their_order_hardly_moves_probabilities(m
     held = []
     monkeypatch.setattr(out_of_fold, "FEW_ROWS", most)
     monkeypatch.setattr(
-        KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append((found()[0], Y))
+        KGHA, "_learn_decoder", lambda self, d, found, Y, *_: held.append((found[0], Y))
     ) if most < 1000 else None
     rng, moved = np.random.default_rng(0), []
     for _ in range(4):
@@ -354,9 +357,9 @@ def test_scores_of_few_samples_are_those_of_fits_without_their_fold(monkeypatch)
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(60, 4)), (rng.random((60, 3)) < 0.4).astype(np.uint8)
     held = []
-    monkeypatch.setattr(KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found()[0]))
+    monkeypatch.setattr(KGHA, "_learn_decoder", lambda self, d, found, Y, *_: held.append(found[0]))
     KGHA(dmo.kernels.RBF(2.0)).fit(X, Y)
-    fold = out_of_fold.folds_of_rows({"x": X}, Y)
+    fold = folds(X, Y)
     assert fold.max() == 9
     model = KGHA(dmo.kernels.RBF(2.0), decoder=Scores(label_sets=False))
     for number in range(10):
@@ -487,37 +490,17 @@ def test_label_propagation_learns_from_means_of_neighbors_whose_scores_have_not_
     X, signal = signals
     Y, held = (signal[:100] > 0.5).astype(float), []
     Y[60:] = np.nan
-    monkeypatch.setattr(
-        dmo.LabelPropagation, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found()[0])
-    )
+    monkeypatch.setattr(dmo.LabelPropagation, "_learn_decoder", lambda self, d, found, Y, *_: held.append(found[0]))
     model = dmo.LabelPropagation(graph=dmo.Graph(n_neighbors=5, weight="constant")).fit(X[:100], Y)
-    fold = stratified_folds(Y[:60], 4)
+    known = np.nan_to_num(Y).astype(np.uint8)
+    keys = out_of_fold.row_keys(model, Data.of({"x": X[:100]}, known), np.arange(60))
+    fold = out_of_fold.dealt(known[:60], keys, 4)
     near = NearestNeighbors(n_neighbors=6).fit(X[:100]).kneighbors(X[:60], return_distance=False)[:, 1:]
     for number in range(4):
         left = Y.copy()
         left[np.flatnonzero(fold == number)] = np.nan
         scores = model.fit(X[:100], left).scores_
         np.testing.assert_allclose(held[0][fold == number], scores[near[fold == number]].mean(axis=1), atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", [KGHA, MultiViewRidge])
-def test_decisions_are_learned_once_when_they_are_asked_for_and_go_with_a_copy(problem, kind, monkeypatch):
-    """Of the rows and parameters of the fit, whatever becomes of them later; rankings ask for none."""
-    X, Y, new, _ = problem
-    learned, learn = [], Calibration.learn_aside
-    monkeypatch.setattr(Calibration, "learn_aside", lambda *given: (learned.append(1), learn(*given))[1])
-    wanted = kind().fit(X, Y).predict_proba(new)
-    labels, learned[:] = Y.copy(), []
-    model = kind().fit(X, labels)
-    model.decision_function(new)
-    model.set_params(ridge=7.0, random_state=3)
-    labels[:] = 0
-    assert learned == []
-    copied = pickle.loads(pickle.dumps(model))
-    assert learned == [1]
-    np.testing.assert_array_equal(copied.predict_proba(new), wanted)
-    np.testing.assert_array_equal(model.predict_proba(new), wanted)
-    assert learned == [1]
 
 
 def test_training_rows_are_prepared_once_for_all_predictions_and_not_pickled(problem, monkeypatch):

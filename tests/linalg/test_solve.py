@@ -560,7 +560,7 @@ def test_rows_put_last_change_no_solution_and_tell_their_part_of_the_inverse(
     precise = solver._factor.dtype == np.float64 or not loose
     assert_allclose(solver.solve(B).value, inverse @ B, atol=1e-3)
     assert_allclose(solver.inverse_diagonal(), np.diagonal(inverse), rtol=1e-3)
-    assert_allclose(solver.last_diagonal()(), np.diagonal(inverse)[last], rtol=1e-5 if precise else 1e-3)
+    assert_allclose(solver.last_diagonal(), np.diagonal(inverse)[last], rtol=1e-5 if precise else 1e-3)
 
 
 @pytest.mark.parametrize("ridge", [0.1, 1e-7], ids=["float32", "a float64 factor takes its place"])
@@ -800,4 +800,4 @@ def test_left_out_values_of_some_rows_are_those_among_all(
     W = smoother.loadings(B)
     part = rng.uniform(0.5, 1, shape[0])
     some = smoother.left_out(B, W, part, where)
-    np.testing.assert_allclose(some(), smoother.left_out(B, W, part)()[where], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(some, smoother.left_out(B, W, part)[where], rtol=1e-9, atol=1e-12)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from cases import folds
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh, null_space
 from scipy.sparse import csr_array, issparse
@@ -535,7 +536,7 @@ def test_weights_of_labels_are_those_of_one_regression_a_label(approximation: An
 def test_decoders_learn_from_folds_that_have_the_weights_of_labels() -> None:
     model = MultiViewRidge("linear", ridge=0.3, decoder="probabilities", class_weight="balanced", approximation="exact")
     held = model.fit(VIEWS["a"], Y).held_out_scores_
-    fold = out_of_fold.folds_of_rows({"a": VIEWS["a"]}, Y.astype(np.uint8)) == 0
+    fold = folds(VIEWS["a"], Y.astype(np.uint8)) == 0
     oracle = Ridge(0.3)
     for label in range(L):
         weights = compute_sample_weight("balanced", Y[:, label])
@@ -873,7 +874,7 @@ def test_rows_that_stand_last_in_a_factor_are_left_out_as_others_are() -> None:
     given = Exact("memory"), {"a": MultiKernel.of("a", RBF(2.0))}, {"a": 0.1}, Data.of(X, weights=weights), True, 0
     some = np.array([0, 3, 17, 30, 39])
     view, plain = Groups(*given, last=some)["a"], Groups(*given)["a"]
-    found = view.left_out(B, view.coefficients(B), some)()
-    np.testing.assert_allclose(found, plain.left_out(B, plain.coefficients(B))()[some], rtol=1e-9, atol=1e-12)
+    found = view.left_out(B, view.coefficients(B), some)
+    np.testing.assert_allclose(found, plain.left_out(B, plain.coefficients(B))[some], rtol=1e-9, atol=1e-12)
     assert (found[weights[some] == 0] == 0).all()
     assert found[weights[some] > 0].all()

@@ -1,0 +1,123 @@
+"""Training rows that fitted functions keep for predictions: their own copies, or references that detect changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Block, Rows, RowsOf, Subset, row_blocks, rows
+from dmo.cluster.workers import each
+from dmo.errors import UserError
+from dmo.hashing import row_hashes
+from dmo.inputs import PreparedViews
+from dmo.inputs.views import KeptRows
+from dmo.stores import DenseView, SparseView
+
+_BLOCK = 4096
+
+
+class KeepsRows:
+    """Base class of fitted functions that read training rows, in their mapping `sources` of view to rows."""
+
+    sources: Mapping[str, Rows]
+    _is_owner = False
+
+    def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
+        """Replace rows in memory by copies, and let rows outside of memory detect changes.
+
+        copies: by the id of a row source, the source and its replacement, which several functions share
+        """
+        if self._is_owner:
+            return
+        found = {}
+        for view, source in self.sources.items():
+            if id(source) not in copies:
+                copies[id(source)] = source, owned(source, view)
+            found[view] = copies[id(source)][1]
+        object.__setattr__(self, "sources", found)  # of frozen dataclasses as well
+        object.__setattr__(self, "_is_owner", True)
+
+
+@dataclass(frozen=True, eq=False)
+class VerifiedRows(RowsOf):
+    """Rows outside of memory that raise an error when they are read if they have changed since the fit."""
+
+    hashes: np.ndarray  # (n,): of the rows at the fit, with all bits
+    view: str
+
+    @classmethod
+    def of(cls, source: Rows, view: str) -> Self:
+        """Hash all rows, by the workers of the current cluster if there is one."""
+        parts = row_blocks(source.shape[0], _BLOCK)
+        work = partial(_hashes, source, parts)
+        return cls(
+            source, np.concatenate([found for _, found in each("hashes of rows", work, range(len(parts)))]), view
+        )
+
+    def __getitem__(self, where: slice) -> Block:
+        block = rows(self.source, where)
+        changed = np.flatnonzero(row_hashes(block, exact=True) != self.hashes[where])
+        if changed.size:
+            raise UserError(
+                f"view {self.view!r}: row {range(self.shape[0])[where][changed[0]]} of the training data has changed since "
+                "the fit; restore the data, or fit again"
+            )
+        return block
+
+
+def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
+    return row_hashes(rows(source, parts[number]), exact=True)
+
+
+def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
+    """Make a fitted model the owner of all training rows that it reads, so that later changes by the caller do not matter.
+
+    views: those of the fit; rows that their preparation made are not copied
+    """
+    made = views.made if isinstance(views, PreparedViews) else []
+    copies: dict[int, tuple[Rows, Rows]] = {id(source): (source, source) for source in made}
+    for holder in _holders(model, set()):
+        holder.own(copies)
+
+
+def owned(source: Rows, view: str) -> Rows:
+    """Copy rows in memory; wrap rows outside of memory such that changes are detected."""
+    if isinstance(source, Subset) and _is_block(source.source):
+        return rows(source).copy()
+    if isinstance(source, KeptRows) and _is_block(source.kept):
+        return source.kept  # type: ignore[no-any-return]
+    if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows):
+        return replace(source, source=owned(source.source, view))
+    if _is_block(source):
+        return source.copy()  # type: ignore[attr-defined, no-any-return]
+    if isinstance(source, DenseView | SparseView):  # which compares every block with the checksum of its manifest
+        return source
+    return VerifiedRows.of(source, view)
+
+
+def _is_block(source: Any) -> bool:
+    return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
+
+
+def _holders(value: Any, seen: set[int]) -> Iterator[KeepsRows]:
+    """Walk through the attributes of dmo's objects, and through containers, to all functions that keep rows."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, KeepsRows):
+        yield value
+    if isinstance(value, Mapping):
+        parts: Any = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif type(value).__module__.startswith("dmo."):
+        parts = vars(value).values() if hasattr(value, "__dict__") else ()
+    else:
+        return
+    for part in parts:
+        yield from _holders(part, seen)
