@@ -14,13 +14,15 @@ from dmo.errors import UserError
 def stratified_folds(
     Y: Any, folds: int | Sequence[float], random_state: int | np.random.Generator | None = 0, order: int = 1
 ) -> np.ndarray:
-    """Deal samples out to parts in which every label, and with `order` 2 every pair of labels, has its share.
+    """Assign samples to parts in which every label, and with `order` 2 every pair of labels, has its share.
 
     Y (n, L), dense or sparse -> (n,)
     """
-    # The label with the fewest samples left is dealt out first, each of its samples to the part that lacks the label
-    # most, then the one that lacks samples most. Labels of one per sample come out as by a stratified k-fold. Columns
-    # that are not 0/1 cannot be counted: targets of other numbers are dealt out at random.
+    # Parts have fixed sizes, within one sample of their shares. The label with the fewest unassigned samples comes
+    # first; each of its samples goes to the part that lacks the label most. If a part lacks less than one sample, only
+    # whole samples count, and the part with most room for its size gets the others: by the largest fraction, a small
+    # part would get hardly any sample of a rare label. Labels of one per sample come out as by a stratified k-fold.
+    # Columns that are not 0/1 cannot be counted: targets of other numbers are assigned at random.
     #
     # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are dealt as
     # labels of their own: Szymanski, Kajdanowicz 2017, "A network perspective on stratification of multi-label data".
@@ -41,7 +43,7 @@ def stratified_folds(
     labels = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=bool))[turn]
     labels.eliminate_zeros()
     part[turn] = _dealt(labels if order == 1 else _with_pairs(labels), shares, rng)
-    return part if len(np.unique(part)) == len(shares) else by_chance  # a handful of samples: no part stays empty
+    return part
 
 
 def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
@@ -63,20 +65,22 @@ def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The part of every sample, in the order in which they are dealt.
+    """Assign samples, in the order of their rows, to parts.
 
     Y (n, L) -> (n,)
     """
     n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
     columns.sort_indices()
-    left = np.diff(columns.indptr).astype(np.int64)  # samples not yet dealt out
-    lacking, room = np.outer(shares, left), shares * n  # of every label, by part
-    chance = rng.permutation(len(shares))
+    left = np.diff(columns.indptr).astype(np.int64)  # unassigned samples of every label
+    lacking, size = np.outer(shares, left), _sizes(shares * n)  # of every label, by part; of the parts
+    room, chance = size.copy(), rng.permutation(len(shares))
     while left.any():
         label = int(np.where(left > 0, left, n + 1).argmin())
         some = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
         some = some[part[some] < 0]
-        part[some] = to = _in_turn(len(some), lacking[:, label], room, chance)
+        wish = lacking[:, label].round(9)  # a third is not an exact number
+        wish = np.floor(wish) if (wish < 1).any() else wish
+        part[some] = to = _in_turn(len(some), wish, room, size, chance)
         for p in np.unique(to):
             given = Y[some[to == p]]
             found, times = np.unique(given.indices, return_counts=True)
@@ -84,16 +88,26 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
             lacking[p, found] -= times
             left[found] -= times
     rest = np.flatnonzero(part < 0)
-    part[rest] = _in_turn(len(rest), room, room, chance)
+    part[rest] = _in_turn(len(rest), room, room, size, chance)
     return part
 
 
-def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """The parts that `count` samples go to, each to the one that wishes most, then has most room, then by `chance`."""
-    # A part that gets a sample has one less of both. So each part's wishes fall one by one, and the parts' sequences
-    # are merged by one sort, up to the level that `count` samples cannot go below.
-    most = np.clip(np.ceil(wish - (wish.sum() - count) / len(wish)) + 2, 0, count).astype(np.intp)
+def _sizes(wish: np.ndarray) -> np.ndarray:
+    """Round the sizes of parts by largest remainders; the sum remains, and no part is empty."""
+    n, size = round(wish.sum()), np.maximum(np.floor(wish.round(9)), 1).astype(np.intp)
+    while size.sum() < n:
+        size[np.argmax((wish - size).round(9))] += 1
+    while size.sum() > n:
+        size[np.argmin(np.where(size > 1, wish - size, np.inf).round(9))] -= 1
+    return size
+
+
+def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, size: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """Choose the parts of `count` samples in turn: the part that wishes most, then has most room for its size, by `chance`."""
+    # A part that gets a sample wishes for one less, and has room for one less. Its keys thus fall one by one, and the
+    # sequences of the parts are merged by one sort. A part without room is left out.
+    most = np.clip(room, 0, count)
     part = np.repeat(np.arange(len(wish)), most)
     nth = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)
-    keys = np.round(wish[part] - nth, 9), np.round(room[part] - nth, 9)  # ties are ties: a third is no exact number
+    keys = (wish[part] - nth).round(9), ((room[part] - nth - 0.5) / size[part]).round(9)
     return part[np.lexsort((chance[part], *reversed(keys)))[::-1][:count]]

@@ -97,29 +97,59 @@ def test_every_fold_has_its_share_of_every_label_which_chance_does_not_give(seed
     assert spread(fold) < spread(rng.permutation(np.arange(400) % 4)) / 2
     rare = Y.sum(axis=0) <= 8
     assert np.ptp([Y[fold == i][:, rare].sum(axis=0) for i in range(4)], axis=0).max() <= 2
-    assert np.abs(np.bincount(fold) - 100).max() <= 10
-    assert (np.bincount(stratified_folds(Y, (0.9, 0.1), seed)) >= [355, 35]).all()
+    assert np.bincount(fold).tolist() == [100] * 4
+    assert np.bincount(stratified_folds(Y, (0.9, 0.1), seed)).tolist() == [360, 40]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_folds_are_dealt_one_sample_after_the_other_to_the_part_that_wishes_most(seed):
-    """Algorithm 1 of Sechidis, Tsoumakas, Vlahavas 2011, as it is printed."""
+def test_stratified_folds_follow_the_published_algorithm(seed):
+    """Algorithm 1 of Sechidis, Tsoumakas, Vlahavas 2011 for parts of fixed sizes, sample by sample."""
     rng = np.random.default_rng(seed)
     n, shares = int(rng.integers(10, 300)), [np.full(3, 1 / 3), np.full(7, 1 / 7), np.array([0.7, 0.2, 0.1])][seed % 3]
     Y = rng.random((n, 12)) < rng.random(12) / 2
     rng = np.random.default_rng(seed)
     order, chance, part = rng.permutation(n), rng.permutation(len(shares)), np.full(n, -1)
-    wanted, room = np.outer(shares, Y.sum(axis=0)), shares * n
+    size = np.floor((shares * n).round(9)).astype(int)
+    for p in np.argsort((size - shares * n).round(9), kind="stable")[: n - size.sum()]:
+        size[p] += 1
+    wanted, room = np.outer(shares, Y.sum(axis=0)), size.copy()
     while (part < 0).any():
         left = (Y & (part < 0)[:, None]).sum(axis=0)
         rarest = np.where(left > 0, left, n + 1).argmin() if left.any() else None
         some = [i for i in order if part[i] < 0 and (rarest is None or Y[i, rarest])]
+        whole = rarest is not None and (wanted[:, rarest].round(9) < 1).any()
         for i in some:
             wish = room if rarest is None else wanted[:, rarest]
-            to = max(range(len(shares)), key=lambda p: (wish[p].round(9), room[p].round(9), chance[p]))
+            wish = np.floor(wish.round(9)) if whole else wish
+            free = [p for p in range(len(shares)) if room[p] > 0]
+            to = max(free, key=lambda p: (wish[p].round(9), ((room[p] - 0.5) / size[p]).round(9), chance[p]))
             part[i], room[to] = to, room[to] - 1
             wanted[to] -= Y[i]
     np.testing.assert_array_equal(stratified_folds(Y.astype(int), tuple(shares), seed), part)
+
+
+@pytest.mark.parametrize("n_labels", [2, 100, 374, 1000])
+@pytest.mark.parametrize("n", [7, 36, 601])
+def test_stratified_parts_have_their_sizes(n, n_labels):
+    rng = np.random.default_rng(n + n_labels)
+    Y = rng.random((n, n_labels)) < np.geomspace(0.5 / n, 0.3, n_labels)
+    Y[rng.random(n) < 0.2] = False
+    for shares in ((0.9, 0.1), (0.5, 0.3, 0.2), (1, 1, 1, 1)):
+        sizes = np.bincount(stratified_folds(Y, shares), minlength=len(shares))
+        wanted = n * np.array(shares) / sum(shares)
+        assert sizes.sum() == n
+        assert (np.abs(sizes - wanted) < 1).all()
+        assert (sizes > 0).all()
+
+
+def test_stratified_parts_get_their_share_of_rare_labels():
+    labels = np.random.default_rng(0).integers(0, 3000, (600, 5))
+    Y = np.zeros((600, 3000))
+    Y[np.arange(600)[:, None], labels] = 1
+    rare = Y.sum(axis=0) < 5
+    for share in (0.1, 0.2):
+        small = stratified_folds(Y, (1 - share, share)) == 1
+        assert abs(Y[small][:, rare].sum() / Y[:, rare].sum() - share) < 0.03
 
 
 def test_folds_of_one_class_a_sample_are_scikit_learns_stratified_folds():
