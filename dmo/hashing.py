@@ -1,16 +1,16 @@
-"""Digests of values in memory, of row sources and of files (SHA-256), and 64-bit hashes of single rows."""
+"""Digests of values in memory, of row sources and of files (SHA-256), and 64-bit hashes of rows and samples."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 import scipy
 
-from dmo.blocks import Rows, Subset, iterate, presence
+from dmo.blocks import Rows, Subset, iterate, numbered, presence
 
 _BLOCK = 8192  # rows that are read at a time
 _STRIP = 1 << 15  # entries that are hashed at a time, as 64-bit integers that stay in the cache
@@ -112,6 +112,39 @@ def digest(*parts: Any) -> str:
     found = hashlib.sha256()
     _feed(found, parts)
     return found.hexdigest()
+
+
+def id_keys(ids: Iterable[str]) -> np.ndarray:
+    """Hash the ids of samples.
+
+    -> (n,), uint64
+    """
+    found = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(found, "<u8").astype(np.uint64)
+
+
+def row_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
+    """Number the rows of stored views, from a start that depends on the contents of the views; None for other views.
+
+    views (n, d) -> (n,), uint64
+    """
+    found = [numbered(source) for source in views.values()]
+    contents = [getattr(source, "contents", None) for source, _ in found]
+    (source, index), *others = found
+    same = all(own is index or np.array_equal(own, index) for _, own in others)  # type: ignore[arg-type]
+    if None in contents or not same:
+        return None
+    start = int(digest(*sorted(contents))[:16], 16)
+    return np.uint64(start) + (np.arange(source.shape[0]) if index is None else index).astype(np.uint64)
+
+
+def joined_keys(*parts: np.ndarray | None) -> np.ndarray | None:
+    """Unite keys of samples; None if none are known.
+
+    parts (n,) -> (m,)
+    """
+    known = [part for part in parts if part is not None]
+    return np.unique(np.concatenate(known)) if known else None
 
 
 def _feed(found: Any, value: Any) -> None:

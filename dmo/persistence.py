@@ -19,6 +19,8 @@ from dmo.parameters import placed
 
 ATTACHED = "attached"
 """The start of the names of the arrays that are attached to a model."""
+SAMPLES = "samples"
+"""Name of the attachment with the keys of the samples that a model was fitted on."""
 Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
@@ -27,6 +29,8 @@ class Persistent:
 
     one_view = False
     """Whether it learns from one view only."""
+    _sample_keys: np.ndarray | None = None
+    """Keys (uint64) of the samples of the fit, which evaluation leaves out; None if they are not known."""
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Everything learned as (arrays, JSON meta); subclasses add theirs."""
@@ -68,8 +72,10 @@ class Persistent:
             As `dmo.stores.save_model` does.
         """
         arrays, description = described(self)
-        abouts = {}
-        for name, (parts, about) in (attached or {}).items():
+        abouts, more = {}, dict(attached or {})
+        if self._sample_keys is not None:
+            more[SAMPLES] = {"keys": self._sample_keys}, {}
+        for name, (parts, about) in more.items():
             arrays |= with_prefix(f"{ATTACHED}/{name}", parts)
             abouts[name] = dict(about)
         stores.save_model(path, arrays, description | {ATTACHED: abouts}, overwrite, provenance)
@@ -82,6 +88,18 @@ def load_attached(path: str, name: str) -> Attached | None:
     found = meta.get(ATTACHED, {})
     about = found.get(name) if isinstance(found, dict) else None
     return None if not isinstance(about, dict) else (without_prefix(prefix, arrays), about)
+
+
+def load_sample_keys(path: str) -> np.ndarray | None:
+    """Load the keys of the samples that a saved model was fitted on, or None if it does not record them."""
+    found = load_attached(path, SAMPLES)
+    return None if found is None else _checked_keys(found[0].get("keys"))
+
+
+def _checked_keys(keys: Any) -> np.ndarray:
+    if not isinstance(keys, np.ndarray) or keys.dtype != np.uint64 or keys.ndim != 1:
+        raise stores.StoreError("the keys of its training samples are damaged; fit the model again")
+    return keys
 
 
 def load(path: str) -> Any:
@@ -119,7 +137,10 @@ def load(path: str) -> Any:
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
     try:
         checked(Model, meta)
-        return rebuilt(own, meta)
+        model = rebuilt(own, meta)
+        if SAMPLES in meta.get(ATTACHED, {}):
+            model._sample_keys = _checked_keys(arrays.get(f"{ATTACHED}/{SAMPLES}/keys"))
+        return model
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, stores.StoreError):
             raise type(error)(f"{path}: {error}") from error

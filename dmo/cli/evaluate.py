@@ -28,17 +28,16 @@ def evaluate(
     ] = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
+    """Compare a model's annotation with the labels of samples.
+
+    By default samples of the test split are evaluated, or all if there is none, without those that the model has learned.
+    """
     for path in (model, features):
         stores.describe(path)  # before workers are asked for
     from dmo.workflows.evaluation import judge, trained_on  # after what is refused, which needs no estimators
 
     with session() as run, connect(scheduler):
         found = judge(model, features, split, top, cv)
-        seen = found.measures["training_samples"]
-        if seen is not None:
-            which = "these are" if seen == "all" else "among these are"
-            run.note(f"{which} samples that the model was trained on: take others, or --cv 4 for fits without them")
         if found.measures.get("auc_macro", 0) is None:
             run.note("no label has both positive and negative samples here: no AUC")
     applied = found.applied
@@ -101,8 +100,9 @@ def report_command(
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
 ) -> None:
-    """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
+    """Show data, models and annotations on one HTML page.
 
+    By default the page shows samples of the test split, or all if there is none, without those that a model has learned.
     Without a feature store the one that the model was fitted on is taken.
     """
     with session() as run:

@@ -14,6 +14,7 @@ from dmo.blocks import Rows
 from dmo.decide.out_of_fold import LeftOut
 from dmo.errors import UserError
 from dmo.fit.training_rows import own_rows
+from dmo.hashing import row_keys
 from dmo.inputs import (
     COUNT,
     POSITIVE,
@@ -58,7 +59,9 @@ class Estimator(Named, Persistent, Parametrized):
         check_parameters(self)
         self._begin()
         # 1 read: rows as they are prepared, labels or outputs, weights, what is unknown
-        data = self._read(self._checked(X, reset=True), y, sample_weight)
+        views = self._checked(X, reset=True)
+        self._sample_keys = row_keys(getattr(views, "raw", views))
+        data = self._read(views, y, sample_weight)
         # 2 groups, 3 solve, 4 functions: views under an engine, the method's equations, and functions of new rows
         left = self._learn(data)
         # 5 decide: from scores to rankings, label sets and probabilities

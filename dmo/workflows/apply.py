@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import SINGLE, Rows, Subset, row_blocks
+from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
-from dmo.hashing import fingerprint
+from dmo.hashing import fingerprint, id_keys, row_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.models import read_with_contents
 from dmo.workflows.program import Session
@@ -43,6 +43,8 @@ class AppliedModel:
     index: np.ndarray
     split: str | None
     columns: np.ndarray | None = None
+    excluded: int = 0
+    """Samples that were left out because a model has learned them."""
 
     @property
     def n(self) -> int:
@@ -77,9 +79,31 @@ class AppliedModel:
         known = self.store.sample_ids
         return [str(i) if known is None else known[i] for i in self.index.tolist()]
 
+    @cached_property
+    def learned(self) -> np.ndarray | None:
+        """Mark the samples that the model was fitted on (m); None if the model does not record them."""
+        kept = self.model._sample_keys
+        if kept is None:
+            return None
+        # A model that was fitted in Python records rows, since the views that it got have no ids.
+        found = [row_keys(self.views), None if self.store.sample_ids is None else id_keys(self.ids)]
+        return np.any([np.zeros(self.n, bool), *(np.isin(keys, kept) for keys in found if keys is not None)], axis=0)
+
     def label_names(self) -> list[str]:
         """Names of the model's labels, numbers where it knows none."""
         return label_names(self.model)
+
+
+def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.ndarray | None:
+    """Hash samples of a store, whose views are given: by their ids, or by their rows if the store has no ids.
+
+    -> (m,), uint64
+    """
+    ids = store.sample_ids
+    if ids is None:
+        return row_keys(views)
+    _, index = numbered(next(iter(views.values())))
+    return id_keys(ids if index is None else [ids[i] for i in index.tolist()])
 
 
 def rows_of(

@@ -1,9 +1,11 @@
-"""Models judged on the samples of a store: what a report is made from."""
+"""Evaluation of models on the samples of a store, from which a report is made."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import metrics, stores
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
+from dmo.persistence import load_sample_keys
 from dmo.progress import stage
 from dmo.workflows.apply import (
+    ALL,
     AppliedModel,
     checked_top,
     chosen_split,
@@ -29,6 +33,8 @@ from dmo.workflows.apply import (
     rows_of,
 )
 from dmo.workflows.images import stored_image
+
+log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +100,17 @@ class Evaluation:
 def judge_together(
     paths: Sequence[str], features: str, split: str | None, top: int | None
 ) -> tuple[EvaluatedModel, ...]:
-    """`judge` several models on the same samples by the same number of labels: without `top` the least that one gives."""
-    judged = tuple(judge(path, features, split, top) for path in paths)
+    """Evaluate several models on the same samples, by default on those that none of them has learned."""
+    # Without `top`, figures at k use the smallest k of the models.
+    opened = [(path, _opened(path, features, split)) for path in paths]
+    if len({(applied.split, applied.n) for _, applied in opened}) > 1:
+        has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)
+        raise UserError(f"models are compared on the same samples, but these differ: {has}; pass --split")
+    opened = _unlearned(opened, features, split)
+    judged = tuple(_judge(path, applied, features, top, top) for path, applied in opened)
     counts = {int(each.measures["top"]) for each in judged if "top" in each.measures}
     if len(counts) > 1:
-        judged = tuple(judge(path, features, split, top, count=min(counts)) for path in paths)
-    sizes = {(each.applied.split, each.applied.n) for each in judged}
-    if len(sizes) > 1:
-        has = ", ".join(f"{each.name} {each.applied.n}" for each in judged)
-        raise UserError(f"models are compared on the same samples, but these differ: {has}; pass --split")
+        judged = tuple(_judge(path, applied, features, top, min(counts)) for path, applied in opened)
     labels = [each.applied.label_names() for each in judged]
     if any(names != labels[0] for names in labels):
         raise UserError(
@@ -111,15 +119,57 @@ def judge_together(
     return judged
 
 
-def judge(
-    path: str, features: str, split: str | None, top: int | None, cv: int | None = None, count: int | None = None
+def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
+    """Evaluate a model, or what `dmo annotate` wrote, on samples of a store."""
+    # By default samples that the model has learned are left out; an explicit `split` is evaluated as it is. With `cv`,
+    # models that are fitted without a sample score it.
+    opened = [(path, _opened(path, features, split))]
+    ((_, applied),) = opened if cv is not None else _unlearned(opened, features, split)
+    return _judge(path, applied, features, top, top, cv)
+
+
+def _opened(path: str, features: str, split: str | None) -> AppliedModel:
+    results = stores.describe(path)["kind"] == "results"
+    return _opened_results(path, features, split) if results else open_applied(path, features, split, "test")
+
+
+def _unlearned(
+    opened: Sequence[tuple[str, AppliedModel]], features: str, split: str | None
+) -> list[tuple[str, AppliedModel]]:
+    """Leave out samples that one of the models has learned, unless `split` requests them; log both."""
+    marks = {path: applied.learned for path, applied in opened}
+    for path in (path for path, learned in marks.items() if learned is None):
+        log.warning("%s does not record which samples it learned; on these, figures would be too good", path)
+    applied = opened[0][1]
+    by = {path: learned for path, learned in marks.items() if learned is not None and learned.any()}
+    learned = np.any([np.zeros(applied.n, bool), *by.values()], axis=0)
+    count, names = int(learned.sum()), " and ".join(by)
+    samples = f"{applied.n} samples" + (f" of split {applied.split}" if applied.split else "")
+    wanted = f"--split {applied.split or ALL}"
+    if not count:
+        return list(opened)
+    if split is not None:
+        text = (
+            "%s learned %d of these %s: figures do not hold for new samples; choose others, or run dmo evaluate --cv 4"
+        )
+        log.warning(text, names, count, samples)
+        return list(opened)
+    if count == applied.n:
+        raise UserError(
+            f"{names} learned all {samples} of {features}, so none is left for an evaluation; pass a store with other "
+            f"samples, {wanted} to evaluate these nevertheless, or dmo evaluate --cv 4 for models fitted without them"
+        )
+    log.warning("%d of %s are left out, since %s learned them; %s includes them", count, samples, names, wanted)
+    rows = np.flatnonzero(~learned)
+    return [(path, replace(applied.keep(rows), excluded=count)) for path, applied in opened]
+
+
+def _judge(
+    path: str, applied: AppliedModel, features: str, top: int | None, count: int | None, cv: int | None = None
 ) -> EvaluatedModel:
-    """Load a model and score the samples of a store with it, here or on workers; `count` labels a sample in the figures of so
-    many, where not `top` is asked for."""
-    count = count if top is None else top
-    if stores.describe(path)["kind"] == "results":
-        return _judge_results(path, features, split, count)
-    applied = open_applied(path, features, split, "test")
+    """Score samples here or on workers, and measure the scores; `count` labels a sample in the figures at k."""
+    if isinstance(applied, AppliedResults):
+        return _judge_results(path, applied, features, count)
     Y = known_labels(applied, features)
     real = applied.store.real_labels
     if real and not learned_values(applied.model):
@@ -141,23 +191,35 @@ def judge(
         measures = figures(Y, scores, shown) | set_figures(applied.model, Y, scores, sets, shown)
         measures["psp"] = _propensity_scored(Y, scores, shown, trained)
     measures |= accuracy(applied.store, sets, measures)
-    measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
+    measures |= _learned_figures(None if cv is not None else applied.learned, applied.excluded) | {"cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
     return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs, sets)
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """Stands for the model of a result store: the names of its labels, how many a sample is given, and whether these
-    are labels or classes."""
+    """Stands for the model of a result store."""
 
     label_names_: list[str]
-    n_seen_labels_: int
-    multilabel_: bool
+    n_seen_labels_: int  # labels that a sample is given
+    multilabel_: bool  # whether they are labels, not classes
+    _sample_keys: np.ndarray | None = None  # of the samples that the model was fitted on, as an estimator has them
 
 
-def _judge_results(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
-    """What `dmo annotate` wrote, on the samples it was written for; of labels only those written have a score."""
+@dataclass(frozen=True)
+class AppliedResults(AppliedModel):
+    """What `dmo annotate` wrote for samples, with these samples."""
+
+    kind: str = "labels"
+    written: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
+
+    def keep(self, rows: np.ndarray) -> AppliedResults:
+        """The same with some of the samples."""
+        return replace(self, views=self.some(rows), index=self.index[rows], written=self.written[rows])
+
+
+def _opened_results(path: str, features: str, split: str | None) -> AppliedResults:
+    """Open what `dmo annotate` wrote with the samples that it was written for."""
     results, store = stores.open_results(path), stores.open_features(features)
     names = results.attributes.get("label_names")
     if results.kind not in ("scores", "labels", "values") or names is None:
@@ -173,33 +235,49 @@ def _judge_results(path: str, features: str, split: str | None, top: int | None)
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
         )
-    scores = np.asarray(block, np.float64)
-    if results.kind == "labels":
+    written = len(names) if results.kind == "scores" else block.shape[1]
+    contents = results.provenance["parameters"].get("contents", {})
+    used = {name: view for name, view in views.items() if name in contents} or views
+    model = Annotations(list(names), written, not store.class_labels, _keys_behind(results.provenance, contents))
+    columns = class_columns(model, store, path)
+    return AppliedResults(model, "", store, used, index, where, columns, kind=results.kind, written=block)
+
+
+def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> np.ndarray | None:
+    """Load the keys of the training samples of the model that wrote results, if it is there unchanged."""
+    for parent in provenance["parents"]:
+        with suppress(FileNotFoundError, stores.StoreError):
+            if stores.model_contents(parent) == contents.get("the model"):
+                return load_sample_keys(parent)
+    return None
+
+
+def _judge_results(path: str, applied: AppliedResults, features: str, top: int | None) -> EvaluatedModel:
+    """Measure what `dmo annotate` wrote; only labels that it wrote have a score."""
+    block, names, kind, store = applied.written, applied.label_names(), applied.kind, applied.store
+    scores, written = np.asarray(block, np.float64), applied.model.n_seen_labels_
+    if kind == "labels":
         scores = np.zeros((len(block), len(names) + 1))  # -1, no label, is the last column
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         scores = scores[:, :-1]
-    written = len(names) if results.kind == "scores" else block.shape[1]
-    model = Annotations(list(names), written, not store.class_labels)
-    columns = class_columns(model, store, path)
-    applied = AppliedModel(model, "", store, views, index, where, columns)
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
-    name, nothing = f"{results.kind} ({Path(path).stem})", np.zeros((len(index), 0))
-    unseen: dict[str, Any] = {"training_samples": None, "cv": None}
+    name, nothing = f"{kind} ({Path(path).stem})", np.zeros((len(block), 0))
+    unseen = _learned_figures(applied.learned, applied.excluded) | {"cv": None}
     if store.real_labels:
         return EvaluatedModel(name, applied, scores, regression_figures(known, scores) | unseen, costs, nothing)
     if top is not None and top > written:
         raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
     count = min(_suitable(applied.model, known), written) if top is None else top
-    measures = figures(known, scores, count, area=results.kind == "scores")
-    sets = scores > 0 if results.kind == "labels" else nothing
+    measures = figures(known, scores, count, area=kind == "scores")
+    sets = scores > 0 if kind == "labels" else nothing
     measures |= unseen | chosen_figures(known, sets)
     measures |= accuracy(store, sets, measures)
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:
-    """Say, for a title, where samples that a model was trained on are among those that it is judged on."""
+    """Describe, for a title, how many of the evaluated samples the model was trained on."""
     known = {"all": ", training samples", "some": ", training samples among them"}
     return known.get(str(measures.get("training_samples")), "")
 
@@ -264,14 +342,14 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
     )
 
 
-def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:
-    """Whether "all" or "some" of the samples are those that the model was trained on; None where none are known to be."""
-    if made.get("features") != applied.store.provenance:
-        return None
-    trained = made.get("split")
-    if trained is None or trained == applied.split:
-        return "all"
-    return "some" if applied.split is None else None
+def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any]:
+    """Count the samples that the model was trained on, under the names of the JSON output.
+
+    learned (m,)
+    """
+    count = None if learned is None else int(learned.sum())
+    which = None if learned is None or not count else "all" if count == len(learned) else "some"
+    return {"training_samples": which, "learned_samples": count, "excluded_samples": excluded}
 
 
 @dataclass(frozen=True)
@@ -355,9 +433,10 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
             f"--jec: {store.url} needs training samples apart from those that are judged; take --split test"
         )
     views, Y, _ = store.select("train")
-    new, _, _ = store.select(evidence.first.applied.split)
-    assert Y is not None  # what is judged has labels
-    columns, scores = evidence.first.applied.columns, JEC().fit(views, Y).decision_function(new)
+    applied = evidence.first.applied
+    new = {name: Subset(view, applied.index) for name, view in store.views.items()}
+    assert Y is not None  # evaluated samples have labels
+    columns, scores = applied.columns, JEC().fit(views, Y).decision_function(new)
     return scores if columns is None else scores[:, columns]
 
 

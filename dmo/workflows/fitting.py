@@ -25,7 +25,7 @@ from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Annotator
-from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin
+from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin, sample_keys
 from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session, say_unreadable
 
@@ -262,11 +262,13 @@ def save(
     costs: Mapping[str, Any] | None = None,
     names: Sequence[str] | None = None,
     more: Mapping[str, Any] | None = None,
+    keys: np.ndarray | None = None,
 ) -> None:
-    """Save a fitted estimator with the names of its labels and where it comes from."""
-    # That is the store, its own provenance and the split; where the store was made from images, with their recipe and
-    # vocabularies.
+    """Save a fitted estimator with the names of its labels, its provenance and the keys of its training samples."""
+    # The provenance is the store, its own provenance and the split. If the store was made from images, their recipe and
+    # vocabularies are saved too. `keys` replaces the keys of the samples of `training`.
     store = training.store
+    estimator._sample_keys = sample_keys(store, training.views) if keys is None else keys
     names = store.label_names if names is None else names
     if store.label_names is not None and training.Y is not None and getattr(estimator, "multilabel_", True):
         estimator.label_names_ = list(names or ())

@@ -139,9 +139,6 @@ def write_page(
     Y = known_labels(first, features)
     names = " and ".join(each.name for each in judged[:2]) + (f" and {len(judged) - 2} more" if len(judged) > 2 else "")
     heading = (title or f"{names} on {Path(features).name}") + trained_on(judged[0].measures)
-    for each in judged:
-        if where := trained_on(each.measures):
-            run.note(f"{each.name}{where}: figures say nothing of new samples; take others, or dmo evaluate --cv 4")
     made = {"dmo": dmo.__version__, "date": date.today().isoformat()} | ({"command": command} if command else {})
     if first.store.real_labels:
         return _write_targets(judged, Y, out, heading, made)
@@ -298,8 +295,10 @@ def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Ta
     rows += [[name, *cells(measures)] for name, measures in others.items()]
     split = evidence.first.applied.split
     labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
+    excluded = evidence.first.applied.excluded
+    without = f" without {excluded} that a model has learned" if excluded else ""
     note = (
-        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}, {labels} each; precision and "
+        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}{without}, {labels} each; precision and "
         "recall are means over the labels that occur; N+: labels found at least once; sets: the labels that the model gives."
     )
     return Table("Annotation", columns, rows, best=columns[1:], note=note)

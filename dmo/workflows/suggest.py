@@ -19,6 +19,7 @@ from dmo.errors import UserError, visible
 from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import SEPARATORS, label_sets, split_cells
+from dmo.hashing import joined_keys
 from dmo.workflows.apply import (
     ALL,
     AppliedModel,
@@ -29,6 +30,7 @@ from dmo.workflows.apply import (
     learned_values,
     open_applied,
     rows_of,
+    sample_keys,
     unguarded,
     views_for,
 )
@@ -419,6 +421,8 @@ def update(
     from dmo.workflows.fitting import Training, save
 
     known_labels(applied, features)
+    source, earlier = applied, applied.model._sample_keys
+    recorded = np.zeros(applied.n, bool) if applied.learned is None else applied.learned
     if new is not None:
         place = f"{out.removesuffix('.zarr')}-samples.zarr"
         if os.path.abspath(place) == os.path.abspath(features):
@@ -436,12 +440,16 @@ def update(
     part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
     # a model of `dmo fit` learned from every sample of its split: one without labels says that it carries none of them
     whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
-    own = ~np.isnan(Y).all(axis=1) if whole else labeled_rows(Y)
+    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # the added samples come last
+    there = ~np.isnan(Y).all(axis=1)
+    own = there if whole else labeled_rows(Y)
     if part is not None:
-        own &= np.asarray(applied.store.split) == part
+        own = own & (np.asarray(applied.store.split) == part)
+    if split is None:
+        own = own | (there & recorded)
     learned = {place: before[sample] for place, sample in enumerate(applied.ids) if sample in before}
     counts = _counted(by_row, learned, Y, names)
-    seen = [*np.flatnonzero(own), *learned, *by_row]
+    seen = [*np.flatnonzero(own | recorded), *learned, *by_row]
     judge = None if added else _judge(applied, np.asarray(applied.Y), seen)
     before_after = [] if judge is None else [judge(applied.model)]
     goes_on = hasattr(applied.model, "pass_") and not any(own[row] or row in learned for row in by_row)
@@ -456,7 +464,13 @@ def update(
     before_after += [] if judge is None else [judge(fitted)]
     kept = before | {applied.ids[row]: list(labels) for row, labels in by_row.items()}
     training = Training(applied.store, applied.some(rows), Y[rows], part)
-    save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
+    taught = rows if earlier is not None else np.union1d(rows, [*np.flatnonzero(own), *learned]).astype(int)
+    places = [(applied, taught)]
+    if new is not None:  # the samples of the store before are recorded there, too: it may have no ids
+        places.append((source, taught[taught < source.n]))
+    found_keys = (sample_keys(one.store, one.some(some)) for one, some in places)
+    keys = joined_keys(earlier if goes_on else None, *found_keys)
+    save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole}, keys)
     found: dict[str, Any] = {"model": out, "store": features, "split": part, "answers": len(by_row)}
     found |= {"new_labels": added, "test": dict(zip(("before", "after"), before_after))}
     return found | counts | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
