@@ -24,7 +24,7 @@ from dmo.formats.files import DataError, check_memory, existing, sha256, suffix
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.tables import cell_views, open_table, questions, shared_rows
 from dmo.formats.text import open_csv, read_names
-from dmo.labels.stratification import stratified_folds
+from dmo.labels.stratification import describe_test_split, stratified_folds
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 
@@ -398,7 +398,10 @@ class _Reader:
             if not 0 < test_share < 1:
                 raise UserError(f"test_share = {test_share!r}; needs a number between 0 and 1")
             n = next(iter({**samples.views, **self.texts}.values())).shape[0]  # of documents alone there is no view yet
-            samples = replace(samples, split=share_out(samples.labels, n, test_share, random_state))
+            split = share_out(samples.labels, n, test_share, random_state)
+            samples = replace(samples, split=split)
+            if samples.labels is not None and not samples.real:
+                self.notes.append(describe_test_split(samples.labels, split == "test", test_share))
         return self.with_texts(samples)
 
     def add(self, view: str, given: Any, columns: list[str] | int | None, unlabeled: bool) -> None:

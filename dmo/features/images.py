@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from dmo.errors import UserError
 from dmo.formats.files import csv_rows, existing
 from dmo.formats.labels import Kind, label_matrix
 from dmo.hashing import file_digest
+from dmo.labels.stratification import describe_test_split
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,6 +40,7 @@ CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo
 NAMES = ("file", "image", "picture", "path", "sample")
 """What the first column of a file of labels is called."""
 FOLDERS = "folders"
+log = logging.getLogger("dmo")
 
 
 class UnreadableImage(UserError):
@@ -340,6 +343,8 @@ class Listing:
         split = ["test" if place < share else "train" for place in places]
         if len(set(split)) < 2:
             raise UserError(f"a test share of {share:g} of {len(self.ids)} images leaves one part empty; change it")
+        if self.labels is not None and self.kind != "targets":
+            log.warning("%s", describe_test_split(self.labels, np.array(split) == "test", share))
         return replace(self, split=split)
 
 

@@ -46,6 +46,22 @@ def stratified_folds(
     return part
 
 
+def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
+    """Describe the size of a test split, and how far the test shares of labels differ from `share`.
+
+    Y (n, L), NaN where a label is not known; test (n,), bool
+    """
+    counts, held = np.nansum(Y, axis=0), np.nansum(Y[test], axis=0)
+    there = counts > 0
+    counts, held = counts[there], held[there]
+    far = np.abs(held / counts - share).max(initial=0.0)
+    return (
+        f"test split: {test.sum()} of {len(test)} samples; of {len(counts)} labels {(held == 0).sum()} have no test sample "
+        f"and {(held == counts).sum()} no training sample; the test share of a label differs from {share:g} by at most "
+        f"{far:.2g}"
+    )
+
+
 def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Labels and, as labels of their own, the pairs that samples have."""
     sizes, L = np.diff(Y.indptr).astype(np.int64), Y.shape[1]

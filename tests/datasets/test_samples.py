@@ -704,6 +704,21 @@ def test_a_vector_of_an_archive_is_the_labels(y):
         ingest_files({"v": "s.npz::X"}, "t.zarr", labels="s.npz")
 
 
+def test_test_share_reports_deviations_of_labels(caplog):
+    labels = np.zeros((20, 4), int)
+    labels[:, 0], labels[:10, 1], labels[0, 2] = 1, 1, 1  # of all samples, of half, of one; the last label of none
+    frame = pd.DataFrame({"x": np.arange(20.0)})
+    samples = read_samples(frame, labels=pd.DataFrame(labels, columns=list("abcd")), test_share=0.25)
+    test = samples.split == "test"
+    shares = labels[test, :3].sum(axis=0) / labels[:, :3].sum(axis=0)
+    (note,) = (note for note in samples.notes if note.startswith("test split"))
+    assert note.startswith("test split: 5 of 20 samples; of 3 labels ")
+    assert f"{(shares == 0).sum()} have no test sample and {(shares == 1).sum()} no training sample" in note
+    assert note.endswith(f"differs from 0.25 by at most {np.abs(shares - 0.25).max():.2g}")
+    ingest_files({"x": "x.csv"}, "s.zarr", labels="tags.csv", id="image", test_share=0.25)
+    assert "test split: " in caplog.text
+
+
 def test_a_column_that_looks_like_classes_and_is_not_named_is_asked_about(caplog):
     TABLE.assign(species=KINDS).to_csv("zoo.csv", index=False)
     said = "column 'species' looks like classes: --label-columns species (in Python labels=['species'])"
