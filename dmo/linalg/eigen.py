@@ -102,7 +102,7 @@ def block_krylov(
     if inner is None and V.shape[1] < k:
         raise UserError(f"the start spans {V.shape[1]} dimensions, {k} eigenpairs need at least {k}")
     limit = basis_columns(start.shape[1], k)
-    basis, block = _Basis.of(V), V
+    basis, block = Basis.of(V), V
     history: list[float] = []
     scale, best, since, worst = np.finfo(float).tiny, np.inf, 0, 1.0
     slack = _Slack(loosen, _SHARE * tol)
@@ -125,7 +125,7 @@ def block_krylov(
             converged = len(values) == k and bool((residuals <= tol).all())
             if slack.errors_of(kept[:, :k]).max(initial=0.0) > tol and len(history) < max_steps:
                 block = orthonormalize(product(basis.V, kept))
-                basis, slack = _Basis.of(block), _Slack(loosen, _SHARE * tol, tight=True)
+                basis, slack = Basis.of(block), _Slack(loosen, _SHARE * tol, tight=True)
                 continue
             # halved, not merely smaller: residuals that only flicker in the last digits would never run out of patience
             best, since = (worst, 0) if worst < best / 2 else (best, since + 1)
@@ -170,7 +170,7 @@ class _Slack:
 
 
 @dataclass(frozen=True)
-class _Basis:
+class Basis:
     """V (n x m, orthonormal), C V, M V and V'C M V; the last block of V may still lack its images. C V is V itself where
     C = I."""
 
@@ -180,12 +180,12 @@ class _Basis:
     projected: np.ndarray
 
     @classmethod
-    def of(cls, block: np.ndarray) -> _Basis:
+    def of(cls, block: np.ndarray) -> Basis:
         """A first block, which lacks its images."""
         none = np.zeros((len(block), 0))
         return cls(block, none, none, np.zeros((0, 0)))
 
-    def mapped(self, block: np.ndarray, apply: LinearMap, inner: LinearMap | None) -> _Basis:
+    def mapped(self, block: np.ndarray, apply: LinearMap, inner: LinearMap | None) -> Basis:
         """With the images of the last block."""
         within = block if inner is None else inner(block)
         CV = self.V if inner is None else hstack([self.CV, within])
@@ -197,7 +197,7 @@ class _Basis:
         before = len(self.projected)
         # rounding leaves it unsymmetric by its own size, and LAPACK would read one triangle of it
         rows[:, before:] = (rows[:, before:] + rows[:, before:].T) / 2
-        return _Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
+        return Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """All eigenpairs of M projected on the basis, largest first; vectors are combinations of its columns."""
@@ -206,17 +206,17 @@ class _Basis:
         whiten = _whitening(gram(self.V, self.CV), _INDEPENDENT)
         return _whitened(self.projected, whiten, whiten.shape[1])
 
-    def extended(self, block: np.ndarray) -> _Basis:
+    def extended(self, block: np.ndarray) -> Basis:
         """With one block more, which lacks its images."""
-        return _Basis(hstack([self.V, block]), self.CV, self.image, self.projected)
+        return Basis(hstack([self.V, block]), self.CV, self.image, self.projected)
 
-    def restarted(self, vectors: np.ndarray) -> _Basis:
+    def restarted(self, vectors: np.ndarray) -> Basis:
         """Cut down to these combinations, orthonormal again: in x'Cy alone they are so by themselves, and drift."""
         # of an orthonormal V: the stored images are combined by it too, which saves applying the maps again
         change, _ = np.linalg.qr(vectors)
         projected = change.T @ self.projected @ change
         V, CV, image = (product(block, change) for block in (self.V, self.CV, self.image))
-        return _Basis(V, CV, image, (projected + projected.T) / 2)
+        return Basis(V, CV, image, (projected + projected.T) / 2)
 
 
 CUTOFF = 1e-12

@@ -346,11 +346,6 @@ def located(home: Callable[[], Home | None], search: Callable[[Callable[[np.ndar
     return first.retried(work)
 
 
-def qr(B: Any) -> Any:
-    """Orthonormal columns of the same span, of any condition; on workers in another order: (n, k) -> (n, k)."""
-    return pivoted_qr(B)[0] if isinstance(B, WorkerRows) else np.linalg.qr(B)[0]
-
-
 def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     """Q and the diagonal of R, of a QR with pivoted columns, which B may be used up for: (n, k) -> (n, k), (k,)."""
     if not isinstance(B, WorkerRows):

@@ -19,13 +19,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 
-from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
-from dmo.linalg.rows import Home, WorkerRows, beside, hstack, lengths, located, qr
+from dmo.linalg.eigen import Basis, Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.rows import Home, WorkerRows, beside, hstack, lengths, located
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.linalg.tiles import home_of
 from dmo.progress import stage
-from dmo.threads import in_threads, single_blas
+from dmo.threads import in_threads, product, single_blas
 
 Placed: TypeAlias = Callable[[np.ndarray], Any]
 """What puts tall blocks where a search is done."""
@@ -313,40 +313,45 @@ def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs
 def alternating_least_squares(
     apply: LinearMap, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
 ) -> Eigenpairs:
-    """Find X by the paper's iteration: X <- Gram-Schmidt(M X) from a random start, until tr(X'M X) stands still."""
-    # Orthogonal iteration on M: the objective rises to the sum of the top k eigenvalues from below, slowly where the
-    # balance is small. `history` of the result holds the objective per iteration.
+    """Find X by the paper's iteration from a random start, until the residuals of the Ritz pairs are at most `tol`."""
+    # The paper replaces X by an orthonormal basis of M X. This is orthogonal iteration: with a small balance the wanted
+    # eigenvalues are crowded, and the objective tr(X'M X) hardly changes between steps long before X is an eigenspace.
+    # Hence the iteration stops on the residual, and a step takes the k best Ritz vectors of the span of X, M X and the X
+    # before, which contains the step of the paper. The objective never decreases. `history` of the result holds the
+    # objective after each application of M. The images of X and of the X before are combinations of known ones.
     #
-    # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33].
-    first = np.random.default_rng(random_state).standard_normal((n, k))
-    kept: tuple[np.ndarray | None, list[float]] = (
-        None,
-        [],
-    )  # what the last whole step gave, if workers are lost in the next
+    # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33]; the span: Knyazev 2001 (LOBPCG).
+    noise = np.random.default_rng(random_state).standard_normal((n, k))
+    # the X and the objectives of the last complete step, from which the search resumes if workers are lost
+    kept: tuple[np.ndarray, list[float]] = noise - noise.mean(axis=0), []
 
     def search(placed: Placed) -> Eigenpairs:
         nonlocal kept
-        X = orthonormalize(placed(first - first.mean(axis=0))) if kept[0] is None else placed(kept[0])
-        history = list(kept[1])
-        converged = False
+        block, history = orthonormalize(placed(kept[0])), list(kept[1])
+        basis = Basis.of(block)
         with stage("alternating least squares", max_iter) as advance:
             advance(len(history))
-            while len(history) < max_iter:
-                image = apply(X)
-                projected = X.T @ image
-                history.append(float(np.trace(projected)))
+            while True:
+                basis = basis.mapped(block, apply, None)
+                values, vectors = basis.ritz()
+                values, turn = values[:k], vectors[:, :k]
+                X = product(basis.V, turn)
+                rest = product(basis.image, turn) - X * values
+                residuals = lengths(rest) / abs(values[0])
+                history.append(float(values.sum()))
                 advance(1)
-                converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tol * abs(history[-1])
-                if converged:
+                converged = bool((residuals <= tol).all())
+                if converged or len(history) >= max_iter:
                     break
-                X = qr(image)  # Gram-Schmidt of the paper; Householder's keeps X orthonormal where columns align
-                if len(history) < max_iter:
-                    kept = np.asarray(X), list(history)
-        # the iteration finds the span; within it, the eigenvectors come from the k x k projection
-        values, rotation = np.linalg.eigh((projected + projected.T) / 2)
-        values, vectors = values[::-1], X @ rotation[:, ::-1]
-        residuals = lengths(apply(vectors) - vectors * values) / abs(values[0])
-        return Eigenpairs(values, fix_signs(np.asarray(vectors)), residuals, history, converged)
+                kept = np.asarray(X), list(history)
+                # the first k columns of the basis are the X before
+                basis = basis.restarted(np.hstack([turn, np.eye(len(turn), k)]))
+                block = orthonormalize(rest, against=basis.V)
+                if not block.shape[1]:  # the basis is invariant; the residual is floating-point error of the map
+                    converged = True
+                    break
+                basis = basis.extended(block)
+        return Eigenpairs(values, fix_signs(np.asarray(X)), residuals, history, converged)
 
     return _searched(apply, n * k, search)
 

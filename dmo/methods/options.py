@@ -151,12 +151,12 @@ class Solver(ParameterObject):
     Parameters
     ----------
     method : {"krylov", "als"} or None, default=None
-        Block Krylov started from the labels, or a paper's alternating least squares with warm-started block CG.
+        Block Krylov iteration started from the labels, or a paper's alternating least squares with warm-started block CG,
+        whose steps keep the best directions of the new and the last two iterates.
     tol : float or None, default=None
-        Of eigenproblems, the residual of the eigenpairs relative to the largest eigenvalue; "als": relative change of the
-        objective.
+        Residual of the eigenpairs, relative to the largest eigenvalue, at which an eigenproblem is solved.
     max_iter : int or None, default=None
-        Steps; a ConvergenceWarning says when they ran out.
+        Maximum number of steps. If they do not suffice, a ConvergenceWarning reports the residual.
 
     Examples
     --------

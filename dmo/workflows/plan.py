@@ -321,8 +321,10 @@ def _exact_plan(
     useful = useful_threads(n, engine.block, columns, sum(threads), storage == "stored")
     reason = _with_useful(reason, useful, sum(threads))
     work += basis_bytes(n) * (held + _MADE) // len(threads)
-    if spectral and not (isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method == "als"):
-        work += 8 * n * _BASES * min(n, basis_columns(columns, wanted)) // len(threads)
+    if spectral:
+        als = isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method == "als"
+        widest = 3 * wanted if als else basis_columns(columns, wanted)
+        work += 8 * n * _BASES * min(n, widest) // len(threads)
     return Plan("exact", storage, tiles, peak, model, peak, reason, work, graph)
 
 
