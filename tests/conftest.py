@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import await_workers
 
 os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads it: what tests write is scratch
 # a cluster that waits for its tests took a ninth of a core by these
@@ -65,8 +66,7 @@ def _copied_workers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def local_cluster() -> Iterator[Any]:
-    """A LocalCluster of two single-threaded worker processes, started once for all tests."""
+def _shared_cluster() -> Iterator[Any]:
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
@@ -74,12 +74,24 @@ def local_cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def client(local_cluster: Any) -> Iterator[Any]:
-    """A client of `local_cluster`, which is not Dask's default client."""
+def _shared_client(_shared_cluster: Any) -> Iterator[Any]:
     from distributed import Client
 
-    with Client(local_cluster, set_as_default=False) as client:
+    with Client(_shared_cluster, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture
+def local_cluster(_shared_cluster: Any) -> Any:
+    """A LocalCluster of two single-threaded worker processes, started once; both run when a test begins."""
+    await_workers(_shared_cluster, 2)
+    return _shared_cluster
+
+
+@pytest.fixture
+def client(local_cluster: Any, _shared_client: Any) -> Any:
+    """A client of `local_cluster`, which is not Dask's default client."""
+    return _shared_client
 
 
 @pytest.fixture(scope="session")

@@ -61,8 +61,7 @@ def test_an_address_connects_to_a_running_scheduler(local_cluster: Any) -> None:
     assert place.client.status == "closed"
 
 
-def test_the_number_of_workers_is_told(local_cluster: Any, client: Any) -> None:
-    client.wait_for_workers(2, timeout=60)
+def test_the_number_of_workers_is_told(local_cluster: Any) -> None:
     with connect(local_cluster.scheduler_address) as place:
         assert place.where.endswith(", 2 workers")
 

@@ -461,9 +461,8 @@ def test_workers_without_dmo_or_with_another_one_are_refused(environment: str, s
 
 
 def test_workers_that_were_asked_for_are_waited_for_and_counted(
-    local_cluster: Any, client: Any, caplog: pytest.LogCaptureFixture
+    local_cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.wait_for_workers(2, timeout=60)
     with caplog.at_level("WARNING", logger="dmo"), connect(local_cluster.scheduler_address, workers=2):
         assert "workers came" not in caplog.text
     with caplog.at_level("WARNING", logger="dmo"), connect(local_cluster.scheduler_address, workers=3, timeout=0.3):

@@ -387,7 +387,6 @@ def test_predicted_bytes_cover_what_a_worker_holds(client: Any) -> None:
 
 
 def test_every_worker_has_its_share_of_resident_tiles(client: Any) -> None:
-    client.wait_for_workers(2, timeout=60)
     for _ in range(3):
         A = Tiles(ArrayTiles(K.astype(np.float32), 10), client, resident=True)
         A @ B
@@ -406,7 +405,6 @@ def test_a_scattered_source_that_is_lost_is_sent_again(client: Any, resident: bo
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_a_worker_killed_during_a_product_changes_nothing(client: Any, resident: bool, tmp_path: Path) -> None:
-    client.wait_for_workers(2, timeout=60)
     mark = tmp_path / "killed"
     A = Tiles(KillingTiles(K.astype(np.float32), 20, str(mark), 7 if resident else 11), client, resident)
     assert_allclose(A @ B, K @ B, atol=1e-5)
@@ -479,7 +477,6 @@ def test_a_worker_killed_during_a_search_changes_nothing(
 ) -> None:
     """It goes on from the last copy that this process took."""
     monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
-    client.wait_for_workers(2, timeout=60)
     counted = tmp_path / "calls"
     found = search(Tiles(CountingTiles(HARD.matrix, 20, str(counted), calls), client, dtype=np.float64)).solve(RIGHT)
     assert counted.stat().st_size > calls

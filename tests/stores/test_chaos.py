@@ -24,6 +24,7 @@ import pytest
 import scipy.sparse
 from distributed import Client, LocalCluster
 from object_store import object_store
+from places import PATIENCE, await_workers
 from scenes import draw_images
 from shell import run
 from sklearn.base import clone
@@ -42,7 +43,6 @@ from dmo.workflows.program import FAILED, WRONG, code
 
 pytestmark = pytest.mark.chaos
 BIN = Path(sys.executable).parent
-PATIENCE = 300  # seconds
 ENVIRONMENT = {
     **os.environ,
     "OPENBLAS_NUM_THREADS": "1",
@@ -182,7 +182,6 @@ def test_a_worker_killed_changes_nothing(
     engine, stage, steps = STAGES[name]
     views = samples[0]
     with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
-        made_whole(small_workers, place.client)
         expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
         with killing(place.client, stage, steps):
             found = fit(samples, engine(tmp_path / "killed")).decision_function(views)
@@ -200,8 +199,7 @@ def test_a_worker_killed_changes_nothing(
 
 
 @pytest.fixture(scope="module")
-def small_workers() -> Iterator[LocalCluster]:
-    """Two workers of little memory that begin to spill early, and are replaced once for a task that is too large."""
+def small_cluster() -> Iterator[LocalCluster]:
     settings = {"distributed.worker.memory.target": 0.01, "distributed.scheduler.allowed-failures": 1}
     with (
         dask.config.set(settings),
@@ -212,14 +210,11 @@ def small_workers() -> Iterator[LocalCluster]:
         yield cluster
 
 
-def made_whole(cluster: LocalCluster, client: Client) -> None:
-    """Wait for both workers; a nanny that does not start its killed one again, as one of Dask's did once, is replaced."""
-    try:
-        client.wait_for_workers(2, timeout=PATIENCE / 5)
-    except TimeoutError:
-        cluster.scale(0)
-        cluster.scale(2)
-        client.wait_for_workers(2, timeout=PATIENCE / 2)
+@pytest.fixture
+def small_workers(small_cluster: LocalCluster) -> LocalCluster:
+    """Two workers of little memory that spill early and are replaced once for a task that is too large; both run."""
+    await_workers(small_cluster, 2)
+    return small_cluster
 
 
 def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalCluster, table: list[Any]) -> None:
@@ -297,7 +292,7 @@ def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
         dask_worker.held = np.ones(((525 << 20) - psutil.Process().memory_info().rss) // 8)
 
     def release(dask_worker: Any) -> None:
-        del dask_worker.held
+        dask_worker.held = None
 
     with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
         begun: list[Any] = []
@@ -307,9 +302,11 @@ def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
                 begun.append(place.client.run(fill))
 
         said = r"2 of 2 workers wait for memory.*limit of 600\.0 MiB"
-        with listen(filled), pytest.raises(WorkerMemoryError, match=said) as refused:
-            model.fit(X, Y)
-        place.client.run(release)
+        try:
+            with listen(filled), pytest.raises(WorkerMemoryError, match=said) as refused:
+                model.fit(X, Y)
+        finally:
+            place.client.run(release)
         found = model.fit(X, Y).decision_function(X)
     np.testing.assert_allclose(
         found, clone(model).set_params(approximation=Exact()).fit(X, Y).decision_function(X), atol=1e-4
