@@ -15,7 +15,7 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
-from dmo.blocks import Rows, Subset, crossed, presence
+from dmo.blocks import SINGLE, Rows, Subset, crossed, presence, rows
 from dmo.decide.decoders import PlugIn, Scores, as_decoder
 from dmo.decide.rules import SET_METRICS
 from dmo.decide.score_rule import ScoreRule, unseen_last
@@ -295,7 +295,7 @@ def compared(
                     if runs is _shared:
                         tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores, ruled, loo)
                     else:
-                        tried = runs(model, raw, views, task, inner, scores)
+                        tried = runs(model, raw, task, inner, scores)
                 found = zip(tried, scores.values[number], scores.left_out[number].any(axis=1), strict=True)
                 tables[number] = [
                     {**fixed, **setting, **_summary(values)} for setting, values, lost in found if not lost
@@ -317,6 +317,19 @@ def compared(
     params = {key: best[key] for key in grid}
     final = with_setting(estimator, params)
     return SweepResult(table, name, params, best["mean"], final), real
+
+
+def input_of(views: Mapping[str, Rows], index: np.ndarray, columns: np.ndarray, pairwise: bool) -> Any:
+    """Select samples of checked views as the X of an estimator: an array if X was one, otherwise a mapping.
+
+    index (m,); columns (k,): the training samples, to which a kernel matrix in one array is restricted
+    """
+    # Views in one array, a table or a store are several, too: the names of the views decide, not the type of X.
+    some: dict[str, Rows] = {name: Subset(source, index) for name, source in views.items()}
+    if list(some) != [SINGLE]:
+        return some
+    source = views[SINGLE]
+    return crossed(some[SINGLE], Subset(source, columns)) if pairwise else rows(some[SINGLE])
 
 
 def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
@@ -579,23 +592,18 @@ def _ruled(model: Any, grid: Mapping[str, Sequence[Any]]) -> list[Any]:
 def _one_by_one(
     model: Any,
     sources: Mapping[str, Rows],
-    views: Any,
     task: _Task,
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
 ) -> list[dict[str, Any]]:
-    """Score every setting, fitted for itself. Returns the settings."""
+    """Score every setting by fits of its own; return the settings."""
     tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
     for number in range(task.folds):
         left = [i for i in range(len(tried)) if scores.wanted(i, number)]
         if not left:
             continue
         train, test = np.flatnonzero(task.fold != number), np.flatnonzero(task.fold == number)
-        old: Any = {name: Subset(source, train) for name, source in sources.items()}
-        new: Any = {name: Subset(source, test) for name, source in sources.items()}
-        if not isinstance(views, (Mapping, list, tuple)):
-            old, new = next(iter(old.values())), next(iter(new.values()))
-            old, new = (crossed(old, old), crossed(new, old)) if pairwise else (old[:], new[:])
+        old, new = (input_of(sources, index, train, pairwise) for index in (train, test))
         y = _safe_indexing(task.given, train)
         with part_of_more(scores.save):
             for i in left:

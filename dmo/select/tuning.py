@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
-from dmo.blocks import Rows, Subset, crossed, presence, rows, spread
+from dmo.blocks import SINGLE, Rows, Subset, presence, rows, spread
 from dmo.decide.decoders import Calibration, PlugIn, Scores
 from dmo.errors import UserError
 from dmo.fit.engine import is_exact, reasoned_engine
@@ -59,6 +59,7 @@ from dmo.select.sweeps import (
     SweepResult,
     compared,
     default_metric,
+    input_of,
     making_sets,
     names_rule,
     searched_labels,
@@ -258,18 +259,11 @@ class _Problem:
         """The best row of all settings so far, with those of the grids that are new. In a `race` the first folds leave some
         out: of inf all but those that lead, else those that are so many deviations below the best."""
         X, Y = self.X, self.Y
-        if self.chosen is None and isinstance(X, Mapping):
+        if self.chosen is not None:
+            pairwise = get_tags(self.estimator).input_tags.pairwise
+            X, Y = input_of(self.views, self.chosen, self.chosen, pairwise), _safe_indexing(Y, self.chosen)
+        elif list(self.views) != [SINGLE]:
             X = self.views
-        elif self.chosen is not None:
-            single = not isinstance(X, (Mapping, list, tuple))
-            part: dict[str, Any] = {name: Subset(source, self.chosen) for name, source in self.views.items()}
-            if single:
-                (source,) = part.values()
-                pairwise = get_tags(self.estimator).input_tags.pairwise
-                X = crossed(source, source) if pairwise else source[:]
-            else:
-                X = part
-            Y = _safe_indexing(Y, self.chosen)
         exact = getattr(self.estimator, "approximation", None) in ("auto", "exact")  # low-rank fits share their passes
         failed: list[UserError] = []
         for grid in grids:

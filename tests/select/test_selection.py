@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import xarray as xr
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.linear_model import Ridge, RidgeClassifier
@@ -41,6 +42,7 @@ from dmo import (
     Solver,
     TagProp,
     TwoPassKNN,
+    Views,
 )
 from dmo.blocks import Subset
 from dmo.datasets import Samples
@@ -656,6 +658,41 @@ def test_tune_takes_what_a_fit_takes_and_returns_the_fitted_best(form):
     assert (model.predict(X2, top=2).sum(axis=1) == 2).all()
     assert model.predict_proba(X2).shape == (10, L)
     assert model.decision_function(X2).shape == ((10,) if L == 2 and not model.multilabel_ else (10, L))
+
+
+def two_level_table(views):
+    return pd.concat({name: pd.DataFrame(X) for name, X in views.items()}, axis=1)
+
+
+def as_dataset(views):
+    return xr.Dataset({name: (("sample", f"column of {name}"), X) for name, X in views.items()})
+
+
+SEVERAL = {
+    "Views": (Views, None),
+    "list": (lambda views: list(views.values()), None),
+    "two levels of columns": (two_level_table, None),
+    "Dataset": (as_dataset, None),
+    "one array": (lambda views: np.hstack(list(views.values())), {"a": slice(0, 2), "b": slice(2, 4)}),
+}
+
+
+@pytest.mark.parametrize("form", SEVERAL)
+def test_searches_take_views_in_every_form(form, monkeypatch):
+    """On some of the samples, on all of them, and by fits of every setting, a search scores what it does for a mapping."""
+    monkeypatch.setattr(dmo.select.tuning, "_SIZES", (40, 50, 60))
+    X, Y = scattered(n=70)
+    views, (made, columns) = {"a": X[:, :2], "b": X[:, 2:]}, SEVERAL[form]
+    tables = []
+    for given, cut in ((views, None), (made(views), columns)):
+        prepare = Prepare(views=cut)
+        tuned = dmo.tune(MultiViewRidge("linear", prepare=prepare), given, Y, cv=2)
+        assert set(tuned.view_widths_.values()) == {2}
+        grid = {"n_neighbors": [2, 5]}
+        swept = sweep(TagProp(prepare=prepare), given, Y, grid, folds=2, metric="ranking", refit=False)
+        tables.append([row["folds"] for found in (tuned.tuning_, swept) for row in found.table])
+    for expected, found in zip(*tables, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("gap", ["view", "cells", "targets"])
