@@ -72,15 +72,20 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
 
     chunks = next(view.chunks[0] for view in views.values() if hasattr(view, "__dask_graph__"))
     parts = []
-    for number, view in enumerate(views.values()):
+    for number, (name, view) in enumerate(views.items()):
+        if np.isnan(chunks).any() and not hasattr(view, "__dask_graph__"):
+            raise UserError(
+                f"view {name!r} is in memory, and the chunks of another have unknown numbers of rows; call "
+                "compute_chunk_sizes() on that dask array"
+            )
         parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
     columns, dtype = model._row_shape(method, **kwargs)
     frozen = copy.copy(model)  # a later fit of the model does not change what was asked of this one
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
     node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
     sparse = method == "predict" and getattr(model, "_predicts_sparse", False)
-    empty = scipy.sparse.csr_array((0, 0), dtype=dtype) if sparse else None
-    out = (_ROW,) if columns is None else (_ROW, _COLUMN)
+    out, width = ((_ROW,), ()) if columns is None else ((_ROW, _COLUMN), (len(columns),))
+    empty = scipy.sparse.csr_array((0, *width), dtype=dtype) if sparse else np.empty((0, *width), dtype)
     return da.blockwise(
         _apply,
         out,
@@ -90,10 +95,11 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
         method=method,
         names=list(views),
         options=kwargs,
+        empty=empty,
         name=f"{method}-{token}",
-        new_axes={} if columns is None else {_COLUMN: len(columns)},
+        new_axes=dict.fromkeys(out[1:], *width),
         dtype=dtype,
-        meta=np.empty((0,) * len(out), dtype) if empty is None else empty,
+        meta=empty[:, :0] if width else empty,
         concatenate=False,
     )
 
@@ -109,9 +115,14 @@ def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
     return view.rechunk(wanted) if wanted else view
 
 
-def _apply(model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any]) -> Any:
-    """One chunk of rows; a block comes as the list of its chunks of columns, of which there is one."""
+def _apply(
+    model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any], empty: Any
+) -> np.ndarray | scipy.sparse.csr_array:
+    """Apply a method to one chunk of rows; return `empty` for a chunk without rows, which a filter may leave."""
+    # A block comes as the list of its chunks of columns, of which there is one.
     views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
+    if not max(view.shape[0] for view in views.values()):
+        return empty
     found = getattr(model, method)(views, **options)
     return found if scipy.sparse.issparse(found) else np.asarray(found)
 

@@ -99,6 +99,59 @@ def test_lazy_values_are_those_of_arrays(case, planning, uncomputed):
         assert_allclose(values, expected, atol=1e-10)
 
 
+def _kept(X: Any, keep: np.ndarray) -> Any:
+    """A dask array, of each view, whose chunks of 10 rows a filter leaves empty in part."""
+    if isinstance(X, dict):
+        return {name: _kept(view, keep) for name, view in X.items()}
+    return da.from_array(X, chunks=(10, -1))[da.from_array(keep, chunks=10)]
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
+@pytest.mark.parametrize("case", MODELS)
+def test_predictions_take_empty_chunks(case, counted):
+    model, X, methods = MODELS[case]
+    keep = (np.arange(N) < 10) | (np.arange(N) >= 65)
+    few = {name: view[keep] for name, view in X.items()} if isinstance(X, dict) else X[keep]
+    lazy = _kept(X, keep)
+    if counted:
+        for view in lazy.values() if isinstance(lazy, dict) else [lazy]:
+            view.compute_chunk_sizes()
+            assert view.chunks[0].count(0) == 5
+    fitted = model.fit(X, Y)
+    for name in methods:
+        found, expected = getattr(fitted, name)(lazy).compute(), getattr(fitted, name)(few)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert_allclose(found, expected, atol=1e-10)
+        assert getattr(fitted, name)(_kept(X, keep < 0)).compute().shape == (0, *expected.shape[1:])
+    if "predict" in methods:
+        assert_array_equal(fitted.top_labels(lazy, 2)[0], fitted.top_labels(few, 2)[0])
+
+
+def test_predictions_of_classes_and_many_labels_take_empty_chunks(monkeypatch):
+    keep = np.arange(N) < 15
+    classes = MultiViewRidge().fit(A, np.array(["sand", "sea"])[Y[:, 0]])
+    assert_array_equal(classes.predict(_kept(A, keep)).compute(), classes.predict(A[keep]))
+    monkeypatch.setattr("dmo.methods.annotator._MANY", 3)  # labels above which predictions are sparse
+    many = MultiViewRidge().fit(A, Y)
+    found = many.predict(_kept(A, keep)).compute()
+    assert scipy.sparse.issparse(found)
+    assert_array_equal(found.toarray(), many.predict(A[keep]).toarray())
+
+
+@pytest.mark.parametrize("model", [MultiViewRidge(), KGHA("linear", n_components=2, approximation=Nystrom(rank=15))])
+def test_fit_takes_empty_chunks(model):
+    keep = np.arange(N) % 40 >= 12
+    expected = model.fit(A[keep], Y[keep]).decision_function(A)
+    found = model.fit(_kept(A, keep), _kept(Y, keep)).decision_function(A)
+    assert_allclose(found, expected, atol=1e-6)
+
+
+def test_views_in_memory_with_uncounted_chunks_are_rejected():
+    model, keep = MultiViewRidge().fit(VIEWS, Y), np.arange(N) < 15
+    with pytest.raises(UserError, match=r"view 'hue' is in memory.*compute_chunk_sizes\(\)"):
+        model.predict({"gist": _kept(A, keep), "hue": B[keep]})
+
+
 def test_the_model_is_one_node_of_the_graph_and_stays_what_it_was():
     model = MultiViewRidge(approximation="exact").fit(VIEWS, Y)
     few, many = model.predict(_lazy(VIEWS, 35)), model.predict(_lazy(VIEWS, 1))
