@@ -193,6 +193,14 @@ class PreparedRows(RowsOf):
         return self.preparation(sampled(self.source, index))
 
 
+def precomputed_views(estimator: BaseEstimator, views: list[str]) -> set[str]:
+    """Return the names of the views that hold kernel values instead of features."""
+    kernel = getattr(estimator, "kernel", None)
+    if not is_pairwise(kernel):
+        return set()
+    return {view for view, own in per_view("kernel", kernel, views).items() if is_pairwise(own)}
+
+
 def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> dict[str, Preparation]:
     """Learn what an estimator's `prepare` asks for, from the training rows."""
     asked = preparing(estimator)
@@ -200,11 +208,10 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
         return {}
     scales = per_view("scale", asked.scale, list(views), _SCALE)
     gaps = per_view("impute", asked.impute, list(views), _GAP)
-    takes, kernel = None, getattr(estimator, "kernel", None)
-    kernels = per_view("kernel", kernel, list(views)) if is_pairwise(kernel) else {}
+    takes, precomputed = None, precomputed_views(estimator, list(views))
     found = {}
     for view, source in views.items():
-        if is_pairwise(kernels.get(view)):
+        if view in precomputed:
             if scales[view] not in ("auto", "none") or gaps[view] is not None:
                 raise UserError(
                     f"view {view!r} is a precomputed kernel, whose columns are samples, got scale={scales[view]!r}, "

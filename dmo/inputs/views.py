@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 import scipy.sparse
@@ -22,11 +22,14 @@ from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
-from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing
+from dmo.inputs.preparation import PreparedRows, learn_preparations, precomputed_views, preparing
+from dmo.kernels.composite import not_finite
 from dmo.memory import free_memory
 from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
+Contents: TypeAlias = Literal["features", "fillable features", "kernel"]
+"""Contents of a view: features whose missing values an option can fill or not, or precomputed kernel values."""
 _LARGEST = 1e140  # beyond, sums of squares leave float64
 _SHARE, _CHUNK = 0.25, 1 << 24  # of free memory, or disk, for rows that a fit keeps; bytes of a chunk of them
 _READINGS = 2  # of rows that are too large for memory, before they are stored
@@ -85,9 +88,9 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
         given = _with_missing(estimator, given)
     if not reset:
         _check_names(estimator.view_widths_, given)
-    gaps, fillable = _filled_views(estimator, list(given)), preparing(estimator) is not None
+    gaps, contents = _filled_views(estimator, list(given)), _contents(estimator, list(given))
     partial = partial and len(given) > 1
-    views = {key: _source(key, view, gaps[key], fillable, partial, reset) for key, view in given.items()}
+    views = {key: _source(key, view, gaps[key], contents[key], partial, reset) for key, view in given.items()}
     _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
@@ -165,6 +168,11 @@ def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, b
     return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
 
 
+def _contents(estimator: BaseEstimator, views: list[str]) -> dict[str, Contents]:
+    features: Contents = "features" if preparing(estimator) is None else "fillable features"
+    return dict.fromkeys(views, features) | dict.fromkeys(precomputed_views(estimator, views), "kernel")
+
+
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
@@ -174,8 +182,8 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
-        filled, fillable = _filled_views(estimator, [SINGLE])[SINGLE], preparing(estimator) is not None
-        return _source(SINGLE, X, filled, fillable, keep=reset)
+        filled, contents = _filled_views(estimator, [SINGLE])[SINGLE], _contents(estimator, [SINGLE])[SINGLE]
+        return _source(SINGLE, X, filled, contents, keep=reset)
     known = None if reset or hasattr(estimator, "feature_names_in_") else getattr(estimator, "n_features_in_", None)
     if _is_plain(X) and len(X) and X.shape[1] == known:
         array: Any = X
@@ -193,7 +201,8 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
                 )
             )
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
-        _refuse_non_finite(SINGLE, array, 0, column_names(X), preparing(estimator) is not None, whole=True)
+        contents = _contents(estimator, [SINGLE])[SINGLE]
+        _refuse_non_finite(SINGLE, array, 0, column_names(X), contents, whole=True)
     return array
 
 
@@ -223,9 +232,9 @@ def _counted(view: Any) -> Any:
     return view
 
 
-def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = False, keep: bool = False) -> Rows:
-    """One view, checked but for what is read later; `filled`: gaps are let through; `fillable`: they could be; `partial`:
-    rows of NaN are missing samples; `keep`: what dask computes is kept."""
+def _source(key: str, view: Any, filled: bool, contents: Contents, partial: bool = False, keep: bool = False) -> Rows:
+    """Check one view; lazy rows are checked when they are read."""
+    # `filled`: missing values are accepted; `partial`: rows of NaN are missing samples; `keep`: keep rows that dask computes.
     view = _counted(view)
     if is_lazy(view):
         if np.dtype(view.dtype).kind not in "biuf":
@@ -242,7 +251,7 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
             )
         if keep and hasattr(view, "compute"):
             view = KeptRows(view, key)
-        source = view if filled or _written_finite(view) else FiniteRows(view, key, fillable)
+        source = view if filled or _written_finite(view) else FiniteRows(view, key, contents)
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
@@ -255,13 +264,13 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
         with _of_numbers(key, view, f"view {key!r}"):
             array = _as_numbers(check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False))
     if partial and array.dtype.kind == "f":
-        return _partial_rows(key, array, filled, column_names(view), fillable)
+        return _partial_rows(key, array, filled, column_names(view), contents)
     if not filled:
-        _refuse_non_finite(key, array, 0, column_names(view), fillable, whole=True)
+        _refuse_non_finite(key, array, 0, column_names(view), contents, whole=True)
     return array
 
 
-def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, fillable: bool) -> Rows:
+def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, contents: Contents) -> Rows:
     """The array, whose rows of NaN are samples that the view lacks."""
     if scipy.sparse.issparse(array):
         gaps = np.bincount(
@@ -278,24 +287,24 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
         else:
             array[missing] = 0.0
     if not filled:
-        _refuse_non_finite(key, array, 0, names, fillable)
+        _refuse_non_finite(key, array, 0, names, contents)
     return PartialRows(array, ~missing) if missing.any() else array
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteRows(RowsOf):
-    """A row source that refuses NaN and infinity in the rows that are read, so that no reading is needed for that alone.
+    """A row source that rejects NaN and infinity in the rows that are read, without a separate pass over the data.
 
-    `view`: the name of the source, `fillable`: whether its reader could fill gaps, for the message.
+    The name and the contents of the view are those of the message.
     """
 
     view: str
-    fillable: bool = False
+    contents: Contents = "features"
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
         first = range(self.shape[0])[where].start
-        _refuse_non_finite(self.view, block, first, column_names(numbered(self.source)[0]), self.fillable)
+        _refuse_non_finite(self.view, block, first, column_names(numbered(self.source)[0]), self.contents)
         return block
 
 
@@ -454,12 +463,12 @@ def _refuse_non_finite(
     block: Any,
     first_row: int,
     names: Sequence[str] | None = None,
-    fillable: bool = False,
+    contents: Contents = "features",
     whole: bool = False,
 ) -> None:
-    """Refuse NaN, infinities, and numbers so large that sums of their squares overflow, with row and column.
+    """Reject NaN, infinities, and numbers whose sums of squares overflow; report the row and the column.
 
-    `names`: of the columns, for the message; `fillable`: whether an option fills gaps; `whole`: these are all rows.
+    `names`: names of the columns, for the message; `whole`: the block holds all rows.
     """
     data = block.data if scipy.sparse.issparse(block) else block
     if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
@@ -468,12 +477,18 @@ def _refuse_non_finite(
     # in float64: as float32 the bound is infinite, and infinity would pass
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
+    if contents == "kernel" and not np.isfinite(value):
+        raise not_finite(f"view {key!r}: the precomputed kernel", value, first_row + int(row), int(column))
     if names is not None and column < len(names):
         place += f" ({names[column]!r})"
     if np.isnan(value):
         if whole:
             place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
-        cure = "pass prepare=Prepare(impute='mean'), 'median' or 'zero'" if fillable else "fill missing values"
+        cure = (
+            "pass prepare=Prepare(impute='mean'), 'median' or 'zero'"
+            if contents == "fillable features"
+            else "fill missing values"
+        )
         raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares are numbers"
     if np.isinf(value):

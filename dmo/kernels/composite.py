@@ -331,10 +331,7 @@ class Precomputed(Kernel[PreparedSquare]):
             K[:] = blocks.entries(x.source, x.index, y.columns)
         if not np.isfinite(K).all():
             row, column = np.argwhere(~np.isfinite(K))[0]
-            raise UserError(
-                f"precomputed: needs finite {K.dtype} kernel values, got {K[row, column]} at row {x.index[row]}, column "
-                f"{y.columns[column]}; leave the sample out, in rows and columns"
-            )
+            raise not_finite("precomputed: the kernel", K[row, column], int(x.index[row]), int(y.columns[column]))
         return _symmetric(K) if x is y else K
 
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
@@ -567,6 +564,18 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
             f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
         )
     return NAMED[name](normalize=prefix) if dash else NAMED[name]()
+
+
+def not_finite(kernel: str, value: np.floating, row: int, column: int) -> UserError:
+    """Describe an entry of a precomputed kernel that is not finite, its likely cause and the fix."""
+    if np.isnan(value):
+        found, cause = "NaN", "the features of a sample hold NaN or were divided by a norm of 0; correct these features"
+    else:
+        found, cause = str(value), f"values overflow, in exp or in {value.dtype}; divide the features by a constant"
+    return UserError(
+        f"{kernel} has {found} at row {row}, column {column}, likely because {cause} and compute the kernel again, or "
+        "remove the samples with such entries from its rows and columns"
+    )
 
 
 def is_pairwise(spec: Any) -> bool:

@@ -37,6 +37,7 @@ from dmo import (
 )
 from dmo.blocks import Subset
 from dmo.decoders import Scores
+from dmo.errors import UserError
 from dmo.kernels import RBF, Laplacian, gram_matrix
 from dmo.linalg.solve import COEFFICIENTS
 from dmo.selection import sweep
@@ -401,7 +402,7 @@ SPOILT = np.where(np.eye(150, k=100) > 0, np.nan, 1.0)
         (
             MultiViewRidge("precomputed"),
             lambda K: da.from_array(K * SPOILT),
-            "needs finite float64 kernel values, got nan",
+            r"the kernel has NaN at row 0, column 100, likely because the features of a sample hold NaN or were divided",
         ),
         (MultiViewRidge("precomputed", prepare="standard"), None, "pass prepare='none'"),
         (MultiViewRidge("precomputed", prepare=Prepare(impute="mean")), None, "pass prepare='none'"),
@@ -417,6 +418,32 @@ def test_what_a_kernel_matrix_cannot_do_is_refused_in_a_sentence(model, change, 
     _, Y, K, _ = samples(150)
     with pytest.raises(ValueError, match=words):
         model.fit(K if change is None else change(K), Y)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (
+            np.nan,
+            "NaN at row 3, column 7, likely because the features of a sample hold NaN or were divided by a norm of 0",
+        ),
+        (np.inf, "inf at row 3, column 7, likely because values overflow, in exp or in float64"),
+    ],
+)
+def test_kernel_values_that_are_not_finite_name_the_cause(value, words):
+    _, Y, K, K_new = samples(60)
+    spoilt, new = K.copy(), K_new.copy()
+    spoilt[3, 7] = spoilt[7, 3] = new[3, 7] = value
+    alone, two = MultiViewRidge("precomputed").fit(K, Y), KGHA("precomputed", n_components=2)
+    for fails in (
+        lambda: alone.predict(new),
+        lambda: MultiViewRidge("precomputed").fit(spoilt, Y),
+        lambda: two.fit({"a": spoilt, "b": K}, Y),
+    ):
+        with pytest.raises(UserError, match=words) as refused:
+            fails()
+        assert "compute the kernel again" in str(refused.value)
+        assert "impute" not in str(refused.value)
 
 
 def test_a_kernel_matrix_and_features_are_no_kernel_of_the_same_rows():
