@@ -62,14 +62,24 @@ class _Splitter:
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; NaN is unknown and counts for nothing.
         groups : None
-            There for scikit-learn's sake.
+            Not supported: samples of one group may be divided between training and test. Anything but None is rejected.
 
         Returns
         -------
         iterator of (train, test)
-            Each an ndarray of int, numbers of samples, ascending.
+            Each an ndarray of int, row indices in ascending order.
+
+        Raises
+        ------
+        UserError
+            If groups are passed.
         """
         who = type(self).__name__
+        if groups is not None:
+            raise UserError(
+                f"{who} divides the samples of a group between training and test, got groups; pass groups=None, or keep "
+                "groups together by sklearn.model_selection.GroupKFold"
+            )
         Y = _labels(y, who, self.order)
         _check_length(X, Y.shape[0], who)
         return self._parts(Y)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, StratifiedKFold, cross_val_score
 
 from dmo import MultiViewRidge, UserError
 from dmo.model_selection import MultilabelStratifiedKFold, MultilabelStratifiedShuffleSplit
@@ -81,3 +81,12 @@ def test_scikit_learn_s_tools_take_them() -> None:
 def test_what_cannot_be_split_is_said(splitter, y, message) -> None:
     with pytest.raises(UserError, match=message):
         list(splitter.split(Z, y))
+
+
+@pytest.mark.parametrize("splitter", [MultilabelStratifiedKFold(3), MultilabelStratifiedShuffleSplit(3)])
+def test_splitters_reject_groups(splitter) -> None:
+    groups, model = np.arange(600) // 2, MultiViewRidge("linear")
+    with pytest.raises(UserError, match=r"Multilabel.* got groups; pass groups=None, or .*GroupKFold"):
+        cross_val_score(model, Z, Y, groups=groups, cv=splitter, error_score="raise")
+    for train, test in GroupKFold(3).split(Z, Y, groups):  # the advice
+        assert not set(groups[train]) & set(groups[test])
