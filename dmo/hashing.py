@@ -123,7 +123,7 @@ def id_keys(ids: Iterable[str]) -> np.ndarray:
     return np.frombuffer(found, "<u8").astype(np.uint64)
 
 
-def row_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
+def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
     """Number the rows of stored views, from a start that depends on the contents of the views; None for other views.
 
     views (n, d) -> (n,), uint64

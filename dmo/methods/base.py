@@ -14,7 +14,7 @@ from dmo.blocks import Rows
 from dmo.decide.out_of_fold import LeftOut
 from dmo.errors import UserError
 from dmo.fit.training_rows import own_rows
-from dmo.hashing import row_keys
+from dmo.hashing import stored_keys
 from dmo.inputs import (
     COUNT,
     POSITIVE,
@@ -60,7 +60,7 @@ class Estimator(Named, Persistent, Parametrized):
         self._begin()
         # 1 read: rows as they are prepared, labels or outputs, weights, what is unknown
         views = self._checked(X, reset=True)
-        self._sample_keys = row_keys(getattr(views, "raw", views))
+        self._sample_keys = stored_keys(getattr(views, "raw", views))
         data = self._read(views, y, sample_weight)
         # 2 groups, 3 solve, 4 functions: views under an engine, the method's equations, and functions of new rows
         left = self._learn(data)

@@ -13,7 +13,7 @@ from dmo.decide.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.fit.passes import FoldMoments
-from dmo.hashing import joined_keys, row_keys
+from dmo.hashing import joined_keys, stored_keys
 from dmo.inputs import (
     Data,
     Inputs,
@@ -127,7 +127,7 @@ class Incremental:
             done = self.pass_.extended(views, Y, self.random_state, weights)
         self._fit_pass(done)
         self.pass_ = done
-        self._sample_keys = joined_keys(None if first else self._sample_keys, row_keys(getattr(views, "raw", views)))
+        self._sample_keys = joined_keys(None if first else self._sample_keys, stored_keys(getattr(views, "raw", views)))
         if len(Y) >= _ENOUGH:
             self.decoding_ = None
             self._learn_from_pass(done, Data.of(views, Y, weights))

@@ -18,7 +18,7 @@ from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
-from dmo.hashing import fingerprint, id_keys, row_keys
+from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.models import read_with_contents
 from dmo.workflows.program import Session
@@ -86,7 +86,7 @@ class AppliedModel:
         if kept is None:
             return None
         # A model that was fitted in Python records rows, since the views that it got have no ids.
-        found = [row_keys(self.views), None if self.store.sample_ids is None else id_keys(self.ids)]
+        found = [stored_keys(self.views), None if self.store.sample_ids is None else id_keys(self.ids)]
         return np.any([np.zeros(self.n, bool), *(np.isin(keys, kept) for keys in found if keys is not None)], axis=0)
 
     def label_names(self) -> list[str]:
@@ -101,7 +101,7 @@ def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.nda
     """
     ids = store.sample_ids
     if ids is None:
-        return row_keys(views)
+        return stored_keys(views)
     _, index = numbered(next(iter(views.values())))
     return id_keys(ids if index is None else [ids[i] for i in index.tolist()])
 
