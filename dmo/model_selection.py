@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator, BaseShuffleSplit
 
 from dmo.errors import UserError
-from dmo.inputs import Named, are_real, as_views, check_partial_labels, sample_count
+from dmo.inputs import Named, are_real, check_partial_labels, given_views, sample_count
 from dmo.labels.stratification import stratified_folds
 
 __all__ = ["MultilabelStratifiedKFold", "MultilabelStratifiedShuffleSplit"]
@@ -39,7 +39,7 @@ def _labels(y: Any, who: str, order: int) -> Any:
 
 
 def _check_length(X: Any, n: int, who: str) -> None:
-    views = None if X is None else as_views(X)
+    views = None if X is None else given_views(X)
     got = (
         n if X is None else sample_count(views) if views is not None else len(X) if isinstance(X, list) else X.shape[0]
     )

@@ -21,7 +21,18 @@ from dmo.blocks import row_blocks, rows
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Inputs, Outputs, Views, as_views, check_labels, check_views, preparing, sample_count
+from dmo.inputs import (
+    Inputs,
+    Outputs,
+    Views,
+    as_views,
+    check_labels,
+    check_views,
+    paired,
+    preparing,
+    sample_count,
+    without_labels,
+)
 from dmo.inputs.containers import split_columns
 
 __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted_components", "view_importances"]
@@ -214,6 +225,8 @@ def permuted_components(
     >>> permuted_components(MultiSetCCA("linear"), views, n_permutations=19).p_values.tolist()
     [0.05, 0.15]
     """
+    y, _ = paired(X, y)
+    X, y = without_labels(X), without_labels(y)
     views = _views(model, X)
     if y is None and (views is None or len(views) < 2):
         raise UserError("one view and no labels leave nothing to permute; pass y, or several views")
@@ -222,12 +235,14 @@ def permuted_components(
     permuted = np.empty((n_permutations, len(observed)))
     for values in permuted:
         if y is not None:
-            values[:] = _eigenvalues(model, X, _safe_indexing(y, random.permutation(_num_samples(y))))
+            permuted_y = _safe_indexing(y, random.permutation(_num_samples(y)))
+            values[:] = _eigenvalues(model, X, without_labels(permuted_y))
             continue
         assert views is not None
         given = Views(views)
         first, *others = given.keys()
-        mixed = {first: given[first]} | {name: given[random.permutation(len(given))][name] for name in others}
+        mixed = {first: given[first]}
+        mixed |= {name: without_labels(given[random.permutation(len(given))][name]) for name in others}
         values[:] = _eigenvalues(model, mixed, None)
     p = (1 + (permuted >= observed * (1 - 1e-9)).sum(axis=0)) / (n_permutations + 1)
     return PermutedComponents(observed, permuted, p)
@@ -279,14 +294,15 @@ def view_importances(
     >>> bool(found["petal"].mean() > found["sepal"].mean())
     True
     """
-    views = _views(model, X)
+    y, _ = paired(X, y)
+    y, views = without_labels(y), _views(model, without_labels(X))
     if views is None or len(views) < 2:
         raise UserError("one view has no others; permute its columns by sklearn.inspection.permutation_importance")
     scorer, random, given = check_scoring(model, scoring=scoring), check_random_state(random_state), Views(views)
     whole = scorer(model, given, y)
 
     def loss(name: str) -> float:
-        shuffled = given[random.permutation(len(given))][name]
+        shuffled = without_labels(given[random.permutation(len(given))][name])
         return float(whole - scorer(model, Views({**dict(given.items()), name: shuffled}), y))
 
     return {name: np.array([loss(name) for _ in range(n_repeats)]) for name in views}
@@ -296,7 +312,8 @@ def _views(model: BaseEstimator, X: Any) -> dict[str, Any] | None:
     """Several views by name, cut out of one array where the model says how; None for one."""
     asked = preparing(model)
     columns = None if asked is None else asked.views
-    return as_views(X) if as_views(X) is not None or columns is None else split_columns(X, columns)
+    views = as_views(X)
+    return views if views is not None or columns is None else split_columns(X, columns)
 
 
 def _eigenvalues(model: BaseEstimator, X: Any, y: Any) -> np.ndarray:

@@ -1,6 +1,18 @@
 """Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
 
-from dmo.inputs.containers import ClassWeight, Columns, Inputs, Outputs, RowWeights, Views, as_views
+from dmo.inputs.containers import (
+    ClassWeight,
+    Columns,
+    Inputs,
+    Outputs,
+    RowWeights,
+    Views,
+    as_views,
+    given_views,
+    paired,
+    row_labels,
+    without_labels,
+)
 from dmo.inputs.data import (
     Data,
     SampleWeights,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -13,6 +15,9 @@ from dmo.blocks import SINGLE, Rows, RowSource, Subset, rows
 from dmo.devices import to_numpy
 from dmo.errors import UserError
 from dmo.formats.frames import as_frame, vectors
+from dmo.inputs.needs import warn_caller
+
+log = logging.getLogger("dmo")
 
 Columns: TypeAlias = slice | Sequence[int] | Sequence[str]
 """Columns of a view in one array: a slice, their numbers, or of a DataFrame their names."""
@@ -30,7 +35,8 @@ class Views:
     ----------
     data : mapping of view to rows, list of rows, FeatureStore, xarray Dataset, DataFrame, or one array
         Views of n samples each; of a Dataset the variables of two dimensions of which the first is that of the samples; a
-        DataFrame whose columns have two levels (view, feature); or with `views` one array or DataFrame.
+        DataFrame whose columns have two levels (view, feature); or with `views` one array or DataFrame. Tables are ordered by
+        the index of the first one.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Which columns of one array, or of a DataFrame by name, are the views.
 
@@ -154,25 +160,112 @@ ClassWeight = Literal["balanced"] | dict[Any, float] | None
 """Weights of classes."""
 
 
-def as_views(X: Inputs) -> dict[str, Any] | None:
-    """Take several views as a mapping, unread."""
+def given_views(X: Any) -> dict[str, Any] | None:
+    """Return several views as a mapping, as they were passed, or None if X is one view."""
     if isinstance(X, np.ndarray):
         return None
-    given: Any = plain(X)  # what it can do is asked
-    X = given
     if isinstance(X, Views):
         return dict(X.items())
     if hasattr(X, "data_vars"):  # an xarray Dataset
-        return {str(name): array for name, array in given.data_vars.items() if is_rows(given, array)}
+        return {str(name): array for name, array in X.data_vars.items() if is_rows(X, array)}
     if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
-        return dict(given.views)
+        return dict(X.views)
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
-        return {str(key): plain(view) for key, view in X.items()}
+        return {str(key): view for key, view in X.items()}
     if isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X):
-        return {f"view{i}": plain(view) for i, view in enumerate(given)}
-    if getattr(getattr(X, "columns", None), "nlevels", 1) == 2:
-        return {str(name): given[name] for name in dict.fromkeys(given.columns.get_level_values(0))}
-    return None if (table := as_frame(given)) is None else _of_table(table)
+        return {f"view{i}": view for i, view in enumerate(X)}
+    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # not a Series
+        return {str(name): X[name] for name in dict.fromkeys(X.columns.get_level_values(0))}
+    return None
+
+
+def as_views(X: Inputs) -> dict[str, Any] | None:
+    """Return several views as a mapping of unread rows in the order of the first table, or None if X is one view."""
+    found = given_views(X)
+    if found is not None:
+        # before tables of libraries without an index become pandas' own, which have one
+        labels = row_labels(X)
+        return {name: plain(_ordered(view, f"view {name!r}", labels)) for name, view in found.items()}
+    return None if (table := as_frame(X)) is None else _of_table(table)
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """Labels of the rows of a table: its index."""
+
+    index: Any  # a pandas Index
+    owner: str  # for messages
+
+    @property
+    def counts(self) -> bool:
+        """Whether the labels only count the rows, as those of a table without an index of its own."""
+        step = getattr(self.index, "step", None)  # of a RangeIndex
+        return step == 1 and self.index.start == 0
+
+
+def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
+    """Return the labels of the rows of X, of several views those of the first table, or None if X is no table."""
+    views = given_views(X)
+    if views is not None:
+        found = (row_labels(view, f"view {name!r}") for name, view in views.items())
+        return next((labels for labels in found if labels is not None), None)
+    if hasattr(X, "dims"):  # of xarray
+        index = X.indexes.get(X.dims[0])
+    else:  # the index of a dask DataFrame is not in memory, and that of a list is a method
+        index = None if hasattr(X, "__dask_graph__") else getattr(X, "index", None)
+    return RowLabels(index, owner) if hasattr(index, "is_unique") else None
+
+
+def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
+    """Order labels and weights as the rows of X: tables by their index, arrays by position.
+
+    y (n, L); sample_weight (n,)
+    """
+    labels = row_labels(X)
+    y = _ordered(y, "y", labels)
+    labels = labels or row_labels(y, "y")
+    if isinstance(sample_weight, Mapping):
+        return y, {name: _ordered(own, f"sample_weight of {name!r}", labels) for name, own in sample_weight.items()}
+    return y, _ordered(sample_weight, "sample_weight", labels)
+
+
+def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
+    """Order the rows of a table by labels, if its own are a permutation of them; tables with other labels stay as they are."""
+    own = row_labels(part, what) if labels is not None else None
+    if labels is None or own is None or len(own.index) != len(labels.index) or own.index.equals(labels.index):
+        return part
+    known = own.index.isin(labels.index)
+    if not known.any():
+        return part  # ids of another kind
+    if not (known.all() and own.index.is_unique and labels.index.is_unique):
+        if own.counts or labels.counts:
+            return part  # one of them has no index of its own
+        repeated = known.all() and labels.index.isin(own.index).all()
+        reason = "the same labels, repeated and in another order" if repeated else "only some labels in common"
+        raise UserError(
+            f"the indices of {labels.owner} and {what} have {reason}, so that rows cannot be paired by them; pass the same "
+            "samples with unique labels, or reset_index(drop=True) of both to pair rows by position"
+        )
+    place = own.index.get_indexer(labels.index)
+    if own.counts or labels.counts:
+        warn_caller(
+            f"rows of {what} are paired with {labels.owner} by their indices, one of which only counts rows; to pair rows by "
+            "position, pass reset_index(drop=True) of both"
+        )
+    log.info("%s: its rows are ordered by the index of %s", what, labels.owner)
+    return part.iloc[place] if hasattr(part, "iloc") else part[place]
+
+
+def without_labels(X: Any) -> Any:
+    """Remove the labels of rows, so that rows are paired by position.
+
+    X (n, d)
+    """
+    if given_views(X) is not None:
+        return {name: without_labels(view) for name, view in (as_views(X) or {}).items()}
+    if row_labels(X) is None:
+        return X
+    return X.drop_indexes(X.dims[0]) if hasattr(X, "dims") else X.reset_index(drop=True)
 
 
 def plain(X: Any) -> Any:

@@ -101,11 +101,15 @@ class Named:
         return min(wanted, most)
 
     def _warn(self, text: str, category: type[Warning] = UserWarning) -> None:
-        """Warn at the line that called the library, however deep the warning arose."""
-        frame, level = sys._getframe(1), 2
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
-            frame, level = frame.f_back, level + 1
-        warnings.warn(f"{self._title}: {text}", category, stacklevel=level)
+        warn_caller(f"{self._title}: {text}", category)
+
+
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called the library, however deep the warning arose."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 _ROWS = 65536  # of labels that are multiplied at a time

@@ -40,6 +40,7 @@ from dmo.inputs import (
     check_partial_labels,
     check_row_weights,
     named,
+    paired,
     prepare_views,
     preparing,
     read_complete,
@@ -531,6 +532,7 @@ class Annotator(Estimator):
         float
             From 0 to 1, the higher the better.
         """
+        y, sample_weight = paired(X, y, sample_weight)
         if self.outputs_ is not None:
             return float(r2_score(y, self._real_values(X, self.outputs_), sample_weight=sample_weight))
         scores = self._label_scores(X)

@@ -31,6 +31,7 @@ from dmo.inputs import (
     check_views,
     check_weights,
     only_view,
+    paired,
 )
 from dmo.kernels import Kernel
 from dmo.kernels.composite import is_pairwise
@@ -58,6 +59,7 @@ class Estimator(Named, Persistent, Parametrized):
         """The fit of every estimator."""
         check_parameters(self)
         self._begin()
+        y, sample_weight = paired(X, y, sample_weight)
         # 1 read: rows as they are prepared, labels or outputs, weights, what is unknown
         views = self._checked(X, reset=True)
         self._sample_keys = stored_keys(getattr(views, "raw", views))

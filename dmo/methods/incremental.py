@@ -25,6 +25,7 @@ from dmo.inputs import (
     check_views,
     is_label_sets,
     named,
+    paired,
     sample_count,
 )
 from dmo.inputs.outputs import Targets, read_real
@@ -105,6 +106,7 @@ class Incremental:
         first = not hasattr(self, "pass_")
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
+        y, sample_weight = paired(X, y, sample_weight)
         views = check_views(self, X, reset=first)
         vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:

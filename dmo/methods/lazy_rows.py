@@ -15,10 +15,11 @@ import numpy as np
 import scipy.sparse
 from dask.base import tokenize
 from dask.delayed import delayed
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.errors import UserError
-from dmo.inputs import as_views, check_view_names
+from dmo.inputs import as_views, check_view_names, given_views, row_labels
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -40,7 +41,7 @@ def row_by_row(method: Method) -> Method:
             check_is_fitted(self)
             return _labeled(self, name, wrapper(self, _unlabeled(X), *args, **kwargs), *labeled)
         if not _is_dask(X):
-            return method(self, X, *args, **kwargs)
+            return _indexed(self, name, X, method(self, X, *args, **kwargs))
         check_is_fitted(self)
         if kwargs.get("as_names") or len(args) > 1:
             raise UserError("a dask array holds no names; leave as_names out, and look the columns up in classes_")
@@ -52,9 +53,19 @@ def row_by_row(method: Method) -> Method:
     return wrapper  # type: ignore[return-value]
 
 
+def _indexed(model: Any, method: str, X: Any, found: Any) -> Any:
+    """Keep the index of several tables if coordinates become a DataFrame; scikit-learn keeps that of one table."""
+    if method != "transform" or given_views(X) is None or _get_output_config(method, model)["dense"] != "pandas":
+        return found
+    import pandas as pd
+
+    labels = row_labels(X)
+    return found if labels is None else pd.DataFrame(found, index=labels.index)
+
+
 def _is_dask(X: Any) -> bool:
     """A dask array or DataFrame, or views of which one is."""
-    views = as_views(X)
+    views = given_views(X)
     return any(hasattr(part, "__dask_graph__") for part in ([X] if views is None else views.values()))
 
 
@@ -129,7 +140,7 @@ def _apply(
 
 def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
     """Name of the samples' dimension and the coordinates that belong to samples alone; None where X is not xarray's."""
-    views = as_views(X)
+    views = given_views(X)
     first: Any = X if views is None else next((view for view in views.values() if view is not None), None)
     if not (hasattr(first, "dims") and hasattr(first, "coords")):
         return None
@@ -138,7 +149,7 @@ def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def _unlabeled(X: Any) -> Any:
-    views = as_views(X)
+    views = given_views(X)
     return X.data if views is None else {name: getattr(view, "data", view) for name, view in views.items()}
 
 

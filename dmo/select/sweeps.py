@@ -33,6 +33,7 @@ from dmo.inputs import (
     is_label_sets,
     naming,
     needs_of,
+    paired,
     per_view,
     sample_count,
 )
@@ -211,6 +212,7 @@ def sweep(
     >>> len(found.table), sorted(found.best_params)
     (4, ['decoder__prior_power', 'ridge'])
     """
+    Y, _ = paired(views, Y)
     with remembering():
         found, real = compared(estimator, views, Y, grid, folds, metric, random_state)
     if refit:

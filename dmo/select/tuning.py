@@ -33,6 +33,7 @@ from dmo.inputs import (
     is_label_sets,
     label_rank,
     naming,
+    paired,
     per_view,
     prepare_views,
     sample_count,
@@ -148,6 +149,7 @@ def search(
     Y (n, L)
     """
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
+    Y, _ = paired(X, Y)
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
     with remembering():
         if grid is None and isinstance(estimator, (MultiViewRidge, KGHA)):
