@@ -15,6 +15,22 @@ from sklearn.base import BaseEstimator
 from dmo.errors import UserError
 
 Kind = TypeVar("Kind")
+LOCATIONS = frozenset({"base", "hierarchy", "path"})
+"""Names of the parameters, of estimators and of their objects, that can hold a path or URL."""
+
+
+@dataclass(frozen=True)
+class SavedLocation:
+    """Path or URL in a parameter of a saved model; dmo never opens it, because the model may come from a third party."""
+
+    text: str
+
+    def refused(self, parameter: str) -> UserError:
+        """Return the error of a fit that would have to open this location."""
+        return UserError(
+            f"{parameter} = {self.text!r} was loaded with a saved model, and dmo opens no path or URL that a model names; "
+            f"if you trust it, pass it again with set_params and fit"
+        )
 
 
 class Parametrized(BaseEstimator):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from dmo import stores
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
-from dmo.parameters import placed
+from dmo.parameters import LOCATIONS, SavedLocation, placed
 
 ATTACHED = "attached"
 """The start of the names of the arrays that are attached to a model."""
 SAMPLES = "samples"
 """Name of the attachment with the keys of the samples that a model was fitted on."""
+_KEPT = ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_", "hierarchy_")
+"""Attributes of fitted estimators that are stored as JSON."""
 Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
@@ -155,7 +157,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Describe a fitted estimator as arrays and JSON."""
     check_is_fitted(model)
     arrays, meta = model._arrays()
-    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
+    for key in _KEPT:
         if hasattr(model, key):
             meta[key] = getattr(model, key)
     for key in ("classes_", "feature_names_in_", "ancestors_"):
@@ -173,9 +175,9 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
     kind = _public_class(description.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
-    model: Any = kind(**placed(kind, {key: decode(value) for key, value in description["parameters"].items()}))
+    model: Any = kind(**placed(kind, decoded(description["parameters"])))
     fitted = dict(description["fitted"])
-    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
+    for key in _KEPT:
         if key in fitted:
             setattr(model, key, fitted.pop(key))
     for key in ("classes_", "feature_names_in_", "ancestors_"):
@@ -191,8 +193,11 @@ def encode(value: Any) -> Any:
     """Describe a constructor argument as JSON."""
     if isinstance(value, Kernel):
         return {"kernel": value.to_dict()}
+    if isinstance(value, SavedLocation):
+        return value.text
     if is_dataclass(value) and not isinstance(value, type):
-        return {"object": type(value).__name__, "arguments": {k: encode(v) for k, v in asdict(value).items()}}
+        arguments = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return {"object": type(value).__name__, "arguments": arguments}
     if isinstance(value, BaseEstimator):
         arguments = {key: encode(part) for key, part in value.get_params(deep=False).items()}
         return {"object": type(value).__name__, "arguments": arguments}
@@ -230,7 +235,26 @@ def decode(value: Any) -> Any:
         raise stores.StoreError(
             f"the model names {value['object']!r}, which this version of dmo does not have; fit it again"
         )
-    return kind(**{key: decode(part) for key, part in value["arguments"].items()})
+    return kind(**decoded(value["arguments"]))
+
+
+def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Decode the parameters of an estimator or of one of its objects by name.
+
+    A model may come from a third party. A parameter that can name a file or URL therefore becomes a `SavedLocation`,
+    unless it holds the content itself: the relations of a hierarchy, or an estimator.
+    """
+    found = {str(name): decode(value) for name, value in described.items()}
+    for name, value in found.items():
+        parameter = name.rpartition("__")[2]  # sweeps name "decoder__hierarchy"
+        content = (
+            value is None
+            or isinstance(value, BaseEstimator)
+            or (parameter == "hierarchy" and isinstance(value, Mapping))
+        )
+        if parameter in LOCATIONS and not content:
+            found[name] = SavedLocation(str(value))
+    return found
 
 
 def _public_class(name: Any) -> type | None:

@@ -24,6 +24,7 @@ from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, tile_rows
 from dmo.memory import compared, free_memory, memory
+from dmo.parameters import SavedLocation
 from dmo.progress import stage
 from dmo.threads import blas_limited
 
@@ -52,7 +53,8 @@ class Exact:
     block : int, default=2048
         Rows of a kernel tile, at most: for workers it is less where they are many.
     path : str or None, default=None
-        Folder or URL of kernel stores, for the storage "stored".
+        Folder or URL of kernel stores, for the storage "stored". A loaded model does not use the folder that it was fitted
+        with: until you pass a path again, its fits choose the storage as "auto" does, and log this.
 
     Raises
     ------
@@ -72,7 +74,7 @@ class Exact:
     storage: Storage = "auto"
     precision: Precision = "auto"
     block: int = 2048
-    path: str | None = None
+    path: str | SavedLocation | None = None
 
     def __post_init__(self) -> None:
         for what, value, known in (
@@ -168,8 +170,9 @@ def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int,
 
 
 def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
-    """Choose as `choose_storage`, and say why."""
-    if engine.storage != "auto":
+    """Choose the storage of kernels of n x n entries, and return the reason of an automatic choice."""
+    named = engine.path if engine.storage == "stored" and isinstance(engine.path, SavedLocation) else None
+    if engine.storage != "auto" and named is None:
         return engine.storage, ""
     client = current_client()
     entries, factors = exact_bytes(n, views, itemsize)
@@ -181,7 +184,13 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
         free = sum(limits) if all(limits) else free
         choice = "resident" if entries / 2 <= 0.5 * free else "recomputed"
     what = f"{views} kernel{'s'[: views > 1]} of {n} x {n}"
-    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(free)} are free"
+    reason = f"{what} with factors take {amount(entries + factors)}, {amount(free)} are free"
+    if named is not None:
+        reason += (
+            f"; they are not stored in {named.text!r}, which the loaded model names: to store them, pass "
+            "approximation=Exact(storage='stored', path=...) again"
+        )
+    return choice, reason
 
 
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
@@ -296,6 +305,8 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
     # named by kernel and rows: another fit of the same views finds it, and no other kernel is mistaken for it
+    if isinstance(engine.path, SavedLocation):
+        raise engine.path.refused("path")
     path = f"{engine.path}/{'-'.join(sources)}-{digest(description)[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description)
     missing, client = writer.missing(), current_client()

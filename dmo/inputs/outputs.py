@@ -25,7 +25,7 @@ from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
 from dmo.inputs.needs import Named
 from dmo.inputs.views import column_names, is_lazy
-from dmo.labels.hierarchy import ancestor_pairs, ancestors_of
+from dmo.labels.hierarchy import ancestor_pairs, ancestors_of, parents_of
 from dmo.labels.label_kernels import LabelKernel, label_factor
 from dmo.metrics import with_ancestors
 from dmo.parameters import flat
@@ -572,7 +572,7 @@ def _learn(
     estimator: BaseEstimator, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None
 ) -> None:
     estimator.classes_, estimator.multilabel_ = np.asarray(classes), multilabel
-    for name in ("label_names_", "label_dtype_", "ancestors_"):
+    for name in ("label_names_", "label_dtype_", "ancestors_", "hierarchy_"):
         estimator.__dict__.pop(name, None)
     if names is not None:
         estimator.label_names_ = names
@@ -580,7 +580,9 @@ def _learn(
     if tree is not None:
         if not multilabel:
             raise UserError("a hierarchy is of label sets, y is a vector of classes; pass a list of labels per sample")
-        estimator.ancestors_ = ancestor_pairs(tree, [str(label) for label in classes])
+        # A saved model needs all relations to be fitted again, also those of labels that no sample carries yet.
+        estimator.hierarchy_ = parents_of(tree)
+        estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
 
 
 Targets: TypeAlias = Literal["auto", "labels", "real"]

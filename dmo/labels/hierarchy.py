@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.parameters import SavedLocation
 
 
-def _parents(hierarchy: str | Mapping[str, Any]) -> dict[str, list[str]]:
-    """Parents by child, of a mapping or of a file of parent,child."""
+def parents_of(hierarchy: str | Mapping[str, Any] | SavedLocation) -> dict[str, list[str]]:
+    """Return the parents by child of a mapping or of a CSV file of parent,child."""
+    if isinstance(hierarchy, SavedLocation):
+        raise hierarchy.refused("hierarchy")
     if not isinstance(hierarchy, str):
         return {str(child): [own] if isinstance(own, str) else list(own) for child, own in hierarchy.items()}
     try:
@@ -33,7 +36,7 @@ def _parents(hierarchy: str | Mapping[str, Any]) -> dict[str, list[str]]:
 
 def ancestors_of(hierarchy: str | Mapping[str, Any], labels: Iterable[str]) -> dict[str, list[str]]:
     """Find all ancestors of every label, the nearest first, be they labels themselves or not."""
-    parents, found = _parents(hierarchy), dict[str, list[str]]()
+    parents, found = parents_of(hierarchy), dict[str, list[str]]()
     for label in labels:
         seen, level = dict[str, None](), parents.get(label, [])
         while level:

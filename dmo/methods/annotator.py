@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
-from sklearn.base import clone, is_regressor
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
@@ -45,12 +45,12 @@ from dmo.inputs import (
     preparing,
     read_complete,
 )
-from dmo.inputs.outputs import RealOutputs
+from dmo.inputs.outputs import RealOutputs, hierarchy_of
 from dmo.methods.base import Estimator
 from dmo.methods.lazy_rows import row_by_row
 from dmo.methods.options import Decoder
 from dmo.metrics import rated, top_label_sets, with_ancestors
-from dmo.parameters import Part
+from dmo.parameters import Part, SavedLocation
 from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
 
 _MANY = 4096
@@ -362,12 +362,23 @@ class Annotator(Estimator):
         super()._restore_shared(arrays, meta)
         if not {"multilabel", "rule"} & set(meta):
             return
+        if isinstance(hierarchy_of(self), SavedLocation) and hasattr(self, "ancestors_"):
+            self.set_params(decoder__hierarchy=self._stored_hierarchy())
         self.multilabel_ = meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         if "outputs" in meta:
             self.outputs_ = RealOutputs.from_arrays(without_prefix("outputs", arrays), meta["outputs"])
         if "decoding" in meta:
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
+
+    def _stored_hierarchy(self) -> dict[str, list[str]]:
+        """Return the parents by child that a saved model holds; a model of an earlier version holds its labels' alone."""
+        if not hasattr(self, "hierarchy_"):
+            names = [str(label) for label in self.classes_]
+            self.hierarchy_ = {}
+            for column, above in self.ancestors_.tolist():
+                self.hierarchy_.setdefault(names[column], []).append(names[above])
+        return self.hierarchy_
 
     @available_if(_has_outputs)
     @named
@@ -570,12 +581,17 @@ class OnBase(Annotator):
     @property
     def _prepare(self) -> Prepare:  # type: ignore[override]
         """What is done to rows: the base does it."""
-        base = self.__dict__.get("base_", self.base)
-        return preparing(load(base) if isinstance(base, str) else base) or Prepare("none")
+        return preparing(self.__dict__["base_"] if "base_" in self.__dict__ else self._given_base()) or Prepare("none")
+
+    def _given_base(self) -> Any:
+        """Return the parameter `base`, loaded if it is a path."""
+        if isinstance(self.base, SavedLocation):
+            raise self.base.refused("base")
+        return load(self.base) if isinstance(self.base, str) else self.base
 
     def _take_base(self, default: Estimator) -> Any:
         """A copy of `base` to be fitted, loaded where it is a path; before X is read, which is done as it says."""
-        given = load(self.base) if isinstance(self.base, str) else self.base
+        given = self._given_base()
         self.base_ = clone(default if given is None else given)
         return self.base_
 
@@ -585,6 +601,9 @@ class OnBase(Annotator):
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
+        held = self.base.get_params().values() if isinstance(self.base, BaseEstimator) else [self.base]
+        if any(isinstance(value, SavedLocation) for value in held):
+            self.base = clone(self.base_)  # fitted with the same parameters, and stored with this model
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
         """Rows as the fitted base takes them."""

@@ -38,7 +38,7 @@ from dmo.kernels.composite import is_pairwise
 from dmo.memory import compared
 from dmo.methods.options import NamedEngine, fill_docstrings
 from dmo.parameters import Parametrized, Part, parts_of, refuse_unknown
-from dmo.persistence import Persistent, decode, encode, with_prefix, without_prefix
+from dmo.persistence import Persistent, decoded, encode, with_prefix, without_prefix
 
 
 class Estimator(Named, Persistent, Parametrized):
@@ -260,8 +260,7 @@ class SweepResult:
         SweepResult
             The result.
         """
-        table = [{str(key): decode(value) for key, value in row.items()} for row in meta["table"]]
-        best = {str(key): decode(value) for key, value in meta["best_params"].items()}
+        table, best = [decoded(row) for row in meta["table"]], decoded(meta["best_params"])
         tried = int(meta.get("tried", 0))  # which models of before do not say
         return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator, tried)
 
