@@ -171,8 +171,7 @@ def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int,
 
 def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
     """Choose the storage of kernels of n x n entries, and return the reason of an automatic choice."""
-    named = engine.path if engine.storage == "stored" and isinstance(engine.path, SavedLocation) else None
-    if engine.storage != "auto" and named is None:
+    if engine.storage != "auto" and _lost_path(engine) is None:
         return engine.storage, ""
     client = current_client()
     entries, factors = exact_bytes(n, views, itemsize)
@@ -184,18 +183,23 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
         free = sum(limits) if all(limits) else free
         choice = "resident" if entries / 2 <= 0.5 * free else "recomputed"
     what = f"{views} kernel{'s'[: views > 1]} of {n} x {n}"
-    reason = f"{what} with factors take {amount(entries + factors)}, {amount(free)} are free"
-    if named is not None:
-        reason += (
-            f"; they are not stored in {named.text!r}, which the loaded model names: to store them, pass "
-            "approximation=Exact(storage='stored', path=...) again"
-        )
-    return choice, reason
+    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(free)} are free"
+
+
+def _lost_path(engine: Exact) -> SavedLocation | None:
+    """Return the path of kernel stores that a loaded model names and that dmo therefore does not open, or None."""
+    return engine.path if engine.storage == "stored" and isinstance(engine.path, SavedLocation) else None
 
 
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
-    """Choose where kernels of n x n entries go, with the reason logged."""
+    """Choose the storage of kernels of n x n entries and log the reason."""
     choice, reason = reasoned_storage(engine, n, views, itemsize)
+    if (lost := _lost_path(engine)) is not None:
+        log.warning(
+            "kernels are not stored in %r, which the loaded model names; to store them, pass "
+            "approximation=Exact(storage='stored', path=...) again",
+            lost.text,
+        )
     if reason:
         log.info("kernels %s: %s", choice, reason)
     return choice

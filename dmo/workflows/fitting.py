@@ -184,9 +184,8 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
             "made: dmo ingest files --labels FILE or --label-columns NAMES, dmo extract --labels folders or FILE"
         )
     _check_gaps(estimator, training)
-    tree = hierarchy_of(estimator)
-    if tree is not None and training.store.label_names is not None:
-        estimator.set_params(decoder__hierarchy=by_column(tree, training.store.label_names))
+    if training.store.label_names is not None:
+        set_hierarchy_by_column(estimator, training.store.label_names)
     said = [f"{type(estimator).__name__} on {training.samples}"]
     if "kernel" in known:
         kernels = with_auto_kernels(estimator.kernel, training)
@@ -202,6 +201,13 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
         said += [f"engine {reason}"] if reason else []
         estimator.set_params(approximation=engine)
     return estimator, "; ".join(said)
+
+
+def set_hierarchy_by_column(estimator: Any, names: Sequence[str]) -> None:
+    """Replace label names by column numbers in the hierarchy of an estimator that is fitted on a matrix of labels."""
+    tree = hierarchy_of(estimator)
+    if tree is not None:
+        estimator.set_params(decoder__hierarchy=by_column(tree, names))
 
 
 def _check_gaps(estimator: Any, training: Training) -> None:

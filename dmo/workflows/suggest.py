@@ -418,7 +418,7 @@ def update(
     applied = open_applied(model, features, ALL, ALL)
     from sklearn.base import clone  # these here: `dmo update --help` needs no estimators
 
-    from dmo.workflows.fitting import Training, save
+    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column
 
     known_labels(applied, features)
     source, earlier = applied, applied.model._sample_keys
@@ -460,6 +460,8 @@ def update(
     else:
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
+        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":  # the refit sees columns, not names
+            set_hierarchy_by_column(fitted, names)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     before_after += [] if judge is None else [judge(fitted)]
     kept = before | {applied.ids[row]: list(labels) for row, labels in by_row.items()}
