@@ -14,7 +14,8 @@ from dmo.cli.commands import Features, Model, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError
-from dmo.workflows.program import session
+from dmo.workflows.apply import named_store
+from dmo.workflows.program import Session, session
 
 
 def evaluate(
@@ -106,7 +107,7 @@ def report_command(
     Without a feature store the one that the model was fitted on is taken.
     """
     with session() as run:
-        models, features, out = _places(paths, compare)
+        models, features, out = _places(run, paths, compare)
         from dmo.workflows.evaluation import judge_together, trained_on  # after what is refused: it needs no estimators
         from dmo.workflows.report_page import read_sweep, write_page
 
@@ -129,8 +130,8 @@ def report_command(
     show(record, [*rows, *cost_rows(record)], f"report on {features}", line)
 
 
-def _places(paths: list[str], compare: bool) -> tuple[list[str], str, str]:
-    """Models, feature store and page, told apart by what they are; the page by its ending or as the third of three."""
+def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], str, str]:
+    """Return models, feature store and page; the kind of a store tells the first two, the page ends in .html or is third."""
     *rest, last = paths
     named = (not compare and len(rest) == 2) or Path(last).suffix.lower() in (".html", ".htm")
     rest, out = (rest, last) if named else ([*rest, last], "report.html")
@@ -143,16 +144,11 @@ def _places(paths: list[str], compare: bool) -> tuple[list[str], str, str]:
             f"report: got {len(models)} models or results and {len(given)} feature stores; pass {needed}, a feature store, "
             "and a page that ends in .html"
         )
-    return models, given[0] if given else _fitted_on(models[0]), out
+    return models, given[0] if given else _fitted_on(run, models[0]), out
 
 
-def _fitted_on(model: str) -> str:
-    """The feature store that a model was fitted on, or scores were made from, as it says itself."""
-    parents = stores.describe(model)["provenance"]["parents"]
-    for path in reversed(parents):
-        try:
-            if stores.describe(path)["kind"] == "features":
-                return path
-        except (FileNotFoundError, stores.StoreError):
-            continue
+def _fitted_on(run: Session, model: str) -> str:
+    """Return the local feature store that a model or a result store names as its origin."""
+    if (named := named_store(model, run.note)) is not None:
+        return named
     raise UserError(f"report: the feature store that {model} was made from is not there any more; pass one with labels")

@@ -141,6 +141,27 @@ def open_applied(model: str, features: str, split: str | None, default: str, tra
     return AppliedModel(fitted, contents, store, used, index, chosen, columns)
 
 
+def named_store(model: str, note: Callable[[str], None]) -> str | None:
+    """Return the local feature store that a model or a result store names as its origin, with a note, or None.
+
+    A model may come from a third party: nothing else that it names is opened, neither a URL nor a file of rows.
+    """
+    for path in reversed(stores.describe(model)["provenance"].get("parents", ())):
+        reason = "is not a local path"
+        if "://" not in path and not path.startswith(("//", "\\\\")):  # the latter: a share on another machine
+            try:
+                if stores.describe(path)["kind"] == "features":
+                    note(
+                        f"the samples come from {path}, which {model} names; pass another feature store to use that one"
+                    )
+                    return str(path)
+                reason = "is not a feature store"
+            except (OSError, stores.StoreError) as error:
+                reason = f"cannot be read ({error})"
+        note(f"{path}, which {model} names as its origin, {reason}; pass a feature store to use one")
+    return None
+
+
 def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, Any]]:
     """View of a model -> the "names" of its columns, and the weights "idf" of words, where a store has them."""
     found = {}

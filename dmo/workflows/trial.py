@@ -42,6 +42,7 @@ from dmo.workflows.apply import (
     guarded,
     label_names,
     learned_values,
+    named_store,
     open_applied,
     rows_of,
 )
@@ -436,14 +437,14 @@ def open_rows(model: str, fitted: Any, path: str) -> stores.FeatureStore:
 
 
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
-    """The samples to find neighbors among: those of a store, or of the model's own where that is still there."""
+    """Open the samples to search for neighbors: those of `features`, or of the local store that the model names."""
     if features is not None:
         return open_applied(model, features, None, ALL)
-    for parent in stores.describe(model)["provenance"].get("parents", ()):
+    if (named := named_store(model, note)) is not None:
         try:
-            return open_applied(model, parent, None, ALL)
-        except (UserError, OSError):
-            note(f"{parent}, which the model was fitted on, cannot be read: no neighbors are shown; pass a store")
+            return open_applied(model, named, None, ALL)
+        except (UserError, OSError) as error:
+            note(f"{named} cannot be used ({error}): no neighbors are shown; pass a feature store")
     return None
 
 
