@@ -25,11 +25,11 @@ class SavedLocation:
 
     text: str
 
-    def refused(self, parameter: str) -> UserError:
-        """Return the error of a fit that would have to open this location."""
+    def refused(self, parameter: str, again: str = "with set_params, and fit") -> UserError:
+        """Return the error of work that would have to open this location; `again` says how to pass it again."""
         return UserError(
-            f"{parameter} = {self.text!r} was loaded with a saved model, and dmo opens no path or URL that a model names; "
-            f"if you trust it, pass it again with set_params and fit"
+            f"{parameter} = {self.text!r} was loaded with a saved model or store, and dmo opens no path or URL that "
+            f"these name; if you trust it, pass it again {again}"
         )
 
 

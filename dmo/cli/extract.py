@@ -43,7 +43,10 @@ def extract_command(
     ] = None,
     side: Annotated[int, typer.Option(help="Pixels to which the longer side of larger images is reduced.")] = SIDE,
     onnx: Annotated[
-        str | None, typer.Option(help="An image model in an ONNX file; its embeddings are one more view.")
+        str | None,
+        typer.Option(
+            help="An image model in an ONNX file; its embeddings are one more view. Pass it again with --like and --append."
+        ),
     ] = None,
     unreadable: Unreadable = "skip",
     threads: Threads = None,
@@ -60,8 +63,12 @@ def extract_command(
     # same; workers see the images and the store at the same paths.
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
-    recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)
     with session() as run, ExitStack() as place:
+        if onnx is not None and (append or like is not None):
+            import dask.config  # here: most commands describe no images
+
+            place.enter_context(dask.config.set({"dmo.onnx": onnx}))
+        recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)
         if not append:
             begin(run, store, overwrite)
         listing = list_images(folder, labels)

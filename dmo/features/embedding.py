@@ -15,6 +15,7 @@ import numpy as np
 from dmo.errors import UserError
 from dmo.features.images import need_library
 from dmo.hashing import file_digest
+from dmo.parameters import SavedLocation
 
 VIEW = "onnx"
 LARGEST = 1 << 31
@@ -35,7 +36,7 @@ class Embedding:
     Parameters
     ----------
     path : str
-        The file.
+        The file. The recipe of a loaded model or store does not open the path that it names: set `dmo.onnx` to the file.
     sha256 : str
         SHA-256 of its bytes: another file is refused.
     side : int
@@ -53,7 +54,7 @@ class Embedding:
     True
     """
 
-    path: str
+    path: str | SavedLocation
     sha256: str
     side: int
     dimension: int
@@ -102,6 +103,8 @@ class Embedding:
         cv2 = need_library("cv2")
         square = cv2.resize(image, (self.side, self.side), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         ready = (square - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
+        if isinstance(self.path, SavedLocation):
+            raise self.path.refused("onnx", "as the setting dmo.onnx, such as DASK_DMO__ONNX=FILE before the command")
         session = _session(self.path, self.sha256)
         found = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(ready.transpose(2, 0, 1)[None])})
         return np.asarray(found[0], dtype=np.float32).ravel()
@@ -114,7 +117,8 @@ class Embedding:
         dict of str to object
             What `from_dict` takes.
         """
-        return {**asdict(self), "mean": list(self.mean), "deviation": list(self.deviation)}
+        path = self.path.text if isinstance(self.path, SavedLocation) else self.path
+        return {**asdict(self), "path": path, "mean": list(self.mean), "deviation": list(self.deviation)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Embedding:

@@ -25,6 +25,7 @@ from dmo.features.images import Listing, UnreadableImage, image_digest, need_lib
 from dmo.features.sets import Recipe, SourceImage, Vocabulary, learn_vocabulary
 from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
+from dmo.parameters import SavedLocation
 from dmo.progress import stage
 
 PART = "images"
@@ -197,6 +198,8 @@ class Extractor:
         try:
             checked(AttachedRecipe, meta)
             recipe = Recipe.from_dict(meta["recipe"])
+            if recipe.onnx is not None:
+                recipe = replace(recipe, onnx={**recipe.onnx, "path": _own_onnx(recipe.onnx["path"])})
             found = cls(recipe, {name: Vocabulary.checked(arrays[name]) for name in recipe.local})
             for name, vocabulary in found.vocabularies.items():
                 width = 128 if name.endswith("sift") else 36  # of `SourceImage.local`
@@ -635,6 +638,14 @@ def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) ->
         )
 
 
+def _own_onnx(named: str) -> str | SavedLocation:
+    """Return the ONNX file of the setting `dmo.onnx`; without one, the path that a loaded recipe names, not to be opened."""
+    import dask.config  # here: most recipes name no file
+
+    given = dask.config.get("dmo.onnx", None)
+    return SavedLocation(named) if given is None else os.path.abspath(given)
+
+
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
     """The extractor of a store that an earlier run began with the same recipe, so that its vocabularies are kept."""
     try:
@@ -643,7 +654,7 @@ def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
         found = Extractor.load(path)
     except (FileNotFoundError, stores.StoreError):
         return None
-    return found if found.recipe == recipe else None
+    return replace(found, recipe=recipe) if found.recipe.to_dict() == recipe.to_dict() else None
 
 
 def _try_each(

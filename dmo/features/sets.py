@@ -14,6 +14,7 @@ from dmo.features import descriptors
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.hashing import digest
+from dmo.parameters import SavedLocation
 
 LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
 """Pixels of the longer side, and words of a vocabulary, at most."""
@@ -258,7 +259,10 @@ class Recipe:
         dict of str to object
             What `from_dict` takes.
         """
-        return {**asdict(self), "views": list(self.views)}
+        found = {**asdict(self), "views": list(self.views)}
+        if self.onnx is not None and isinstance(self.onnx.get("path"), SavedLocation):
+            found["onnx"]["path"] = self.onnx["path"].text
+        return found
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Recipe:

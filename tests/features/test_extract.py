@@ -4,7 +4,9 @@ import csv
 import json
 import os
 import shutil
+from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from made_files import onnx_model
@@ -361,11 +363,32 @@ def test_the_embeddings_of_an_onnx_model_are_one_more_view(work, tmp_path):
     run("extract", work / "pics", tmp_path / "f.zarr", "--set", "moments", "--onnx", model, "--labels", table)
     assert stores.open_features(tmp_path / "f.zarr").views["onnx"].shape == (N, 3)
     run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr")
-    assert record("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "a.csv")["n_samples"] == N
-    onnx_model(model, operator="GlobalMaxPool")
-    embedding._session.cache_clear()
-    error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "b.csv", code=2).stderr
+    with dask.config.set({"dmo.onnx": str(model)}):
+        assert record("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "a.csv")["n_samples"] == N
+        onnx_model(model, operator="GlobalMaxPool")
+        embedding._session.cache_clear()
+        error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "b.csv", code=2).stderr
     assert "is not the model that the rows were made with" in error
+
+
+def test_onnx_file_is_opened_only_if_the_user_names_it(work, tmp_path, monkeypatch):
+    model = onnx_model(tmp_path / "model.onnx")
+    table = work / "pics/labels.csv"
+    run("extract", work / "pics", tmp_path / "f.zarr", "--set", "moments", "--onnx", model, "--labels", table)
+    run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr")
+    again = "extract", work / "pics", tmp_path / "g.zarr", "--like", tmp_path / "m.zarr"
+    opened = []
+    monkeypatch.setattr(embedding, "_content", lambda path: opened.append(path) or Path(path).read_bytes())
+    embedding._session.cache_clear()
+    for loaded in ("f.zarr", "m.zarr"):  # the recipe stays as it was saved
+        assert Extractor.load(str(tmp_path / loaded)).recipe.to_dict()["onnx"]["path"] == str(model)
+    for arguments in (again, ("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "a.csv")):
+        error = run(*arguments, code=2).stderr
+        assert f"onnx = '{model}' was loaded with a saved model or store" in error
+        assert "pass it again as the setting dmo.onnx, such as DASK_DMO__ONNX=FILE" in error
+    assert not opened
+    run(*again, "--onnx", model, "--overwrite")
+    assert set(opened) == {str(model)}  # threads may open it at the same time
 
 
 def test_a_file_called_an_image_starts_no_other_program(work, tmp_path, monkeypatch):

@@ -210,7 +210,7 @@ def test_images_are_described_as_the_training_images_were(tmp_path):
     assert open_trial(str(tmp_path / "m.zarr"), None, 2, 50, said.append).images([
         Upload("a.jpg", tmp_path / "pics" / store.sample_ids[0])
     ])[0]["neighbors"] == []  # fmt: skip
-    assert "no neighbors are shown" in said[0]
+    assert "names as its origin, cannot be read" in said[0]
 
 
 def test_real_targets_are_answered_as_numbers_in_their_units_beside_neighbors_with_theirs(tmp_path):
