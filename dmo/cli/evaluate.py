@@ -104,7 +104,7 @@ def report_command(
     """Show data, models and annotations on one HTML page.
 
     By default the page shows samples of the test split, or all if there is none, without those that a model has learned.
-    Without a feature store the one that the model was fitted on is taken.
+    Without a feature store, the report uses the one that the model names, if this lies on a local path.
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)

@@ -13,7 +13,7 @@ from dmo.decide.rules import BY_PROBABILITY, METRICS, PROMISES, SET_METRICS, Gai
 from dmo.errors import UserError
 from dmo.inputs import COUNT, FLAG, SHARE, Need
 from dmo.memory import compared
-from dmo.parameters import ParameterObject
+from dmo.parameters import ParameterObject, SavedLocation
 
 __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Scores", "as_decoder"]
 
@@ -140,7 +140,7 @@ class Calibration(ParameterObject):
     True
     """
 
-    hierarchy: str | dict[str, Any] | None = None
+    hierarchy: str | dict[str, Any] | SavedLocation | None = None
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities and thresholds from held-out scores.
@@ -223,7 +223,7 @@ class PooledCalibration(ParameterObject):
     True
     """
 
-    hierarchy: str | dict[str, Any] | None = None
+    hierarchy: str | dict[str, Any] | SavedLocation | None = None
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities from held-out scores.
@@ -292,7 +292,7 @@ class PlugIn(ParameterObject):
 
     metric: str = "f1@5"
     size: int = 500
-    hierarchy: str | dict[str, Any] | None = None
+    hierarchy: str | dict[str, Any] | SavedLocation | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -388,9 +388,10 @@ class Scores(ParameterObject):
         Learn which labels `predict` gives, and `predict_proba`, from held-out scores of training samples: the page of the
         estimator says from which. False: `predict` gives every sample as many labels as a training sample has on average.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        CSV file of parent,child, or the parent or parents of every child, by the names of the labels (of a matrix without
-        names the numbers of its columns). A sample that has a label, in fit or by `predict` without `top`, has its
-        ancestors too; of lists of labels they become labels.
+        CSV file of parent,child, or the parent or parents of every child, by the names of the labels. If a label matrix has
+        no names, these are the numbers of its columns. A sample that has a label, in `fit` or by `predict` without `top`,
+        also has its ancestors. If labels are given as lists, ancestors become labels. A loaded model has the relations of the
+        file, and does not open the file again.
 
     Examples
     --------
@@ -410,7 +411,7 @@ class Scores(ParameterObject):
     standardize: float = 0.0
     propensity: bool = False
     label_sets: bool = True
-    hierarchy: str | dict[str, Any] | None = None
+    hierarchy: str | dict[str, Any] | SavedLocation | None = None
 
     _needs: ClassVar[Mapping[str, Need]] = {
         "prior_power": SHARE,

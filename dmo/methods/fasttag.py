@@ -32,7 +32,7 @@ from dmo.inputs import COUNT, POSITIVE, Data, Inputs, Need, Outputs
 from dmo.methods.annotator import OnBase
 from dmo.methods.options import Decoder
 from dmo.methods.ridge import MultiViewRidge
-from dmo.parameters import parametrized
+from dmo.parameters import SavedLocation, parametrized
 
 
 def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength: float, rounds: int = 1) -> np.ndarray:
@@ -64,8 +64,8 @@ class FastTag(OnBase):
     Parameters
     ----------
     base : MultiViewRidge, str or None, default=None
-        The regression, or the path of one that was saved; None: `MultiViewRidge()`. A copy is fitted; of its parameters
-        those of kernels, ridge and engine count, not those of decoding.
+        The regression, or the path of a saved one; None: `MultiViewRidge()`. A copy is fitted with its parameters for kernels,
+        ridge and engine, not with those for decoding. A loaded `FastTag` has the regression itself and does not open the path.
     dropout : float, default=0.5
         Probability with which a label is dropped, above 0 and below 1.
     strength : float, default=1.0
@@ -104,7 +104,7 @@ class FastTag(OnBase):
 
     _needs: ClassVar[dict[str, Need]] = {"dropout": POSITIVE, "strength": POSITIVE, "rounds": COUNT}
 
-    base: str | MultiViewRidge | None = None
+    base: str | MultiViewRidge | SavedLocation | None = None
     _: KW_ONLY
     dropout: float = 0.5
     strength: float = 1.0

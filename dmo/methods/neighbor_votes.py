@@ -38,7 +38,7 @@ from dmo.methods.annotator import OnBase
 from dmo.methods.options import Decoder
 from dmo.methods.ridge import MultiViewRidge
 from dmo.metrics import metric_of
-from dmo.parameters import parametrized
+from dmo.parameters import SavedLocation, parametrized
 from dmo.persistence import encode
 from dmo.progress import stage
 
@@ -126,7 +126,8 @@ class NeighborVotes(OnBase):
     Parameters
     ----------
     base : estimator with a `decoder` parameter, str or None, default=None
-        The model, or the path of one that was saved; a copy of it is fitted, of a saved one with its parameters. None:
+        The model, or the path of a saved one. A copy is fitted with its parameters. A loaded `NeighborVotes` has the model
+        itself and does not open the path. None:
         `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, the best by pipelines/annotation_benchmark.py; where
         its kernel would not fit in memory, `MultiViewRidge()` and votes by what it says alone.
     sharpness : float, default=30.0
@@ -166,7 +167,7 @@ class NeighborVotes(OnBase):
 
     _needs: ClassVar[dict[str, Need]] = {"sharpness": NOT_NEGATIVE, "visual": NOT_NEGATIVE}
 
-    base: str | BaseEstimator | None = None
+    base: str | BaseEstimator | SavedLocation | None = None
     _: KW_ONLY
     sharpness: float = 30.0
     visual: float = 10.0
