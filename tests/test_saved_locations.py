@@ -172,10 +172,11 @@ def test_texts_of_a_loaded_model_are_not_opened(name, trap, tmp_path, monkeypatc
     kind = _public()[name]
     if not issubclass(kind, BaseEstimator) or not hasattr(kind, "fit"):
         return
+    fast = {"tol": 0.1} if "tol" in inspect.signature(kind).parameters else {}
     for parameter in _text_parameters(kind):
         for location in (trap.path, trap.url):
             try:
-                kind(**decoded({parameter: location})).fit(X[:24], Y[:24])
+                kind(**decoded({parameter: location}), **fast).fit(X[:16], Y[:16, :2])
             except UserError:
                 continue
     assert not trap.touched
