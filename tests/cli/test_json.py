@@ -50,6 +50,7 @@ MEANINGS = {
     "estimator": "Name of the estimator.",
     "evaluate top": "The k of figures at k.",
     "examples": "The first samples -> their labels.",
+    "excluded_samples": "Samples that were left out because a model has learned them.",
     "fingerprint": "Hash of the recipe and the vocabularies.",
     "fit views": "View -> its columns.",
     "folder": "Folder of the images.",
@@ -96,6 +97,7 @@ MEANINGS = {
     "table": "Every setting of the last comparison with the `mean`, `std` and scores of its `folds`.",
     "test": "`before` and `after`: measures of both models on test samples that nobody answered for; empty: there are none.",
     "training_samples": "Whether the model was trained on `all` or `some` of these samples; null: none are known to be.",
+    "learned_samples": "How many of these samples the model was trained on; null: it does not record its samples.",
     "tried": "How many settings were scored, those on fewer samples among them.",
     "unknown_labels": "Labels that are not known.",
     "unlisted": "Images that the file of labels does not name.",
@@ -103,7 +105,7 @@ MEANINGS = {
     "version": "Version of its format.",
     "whole": "Whether every block is there and has its checksum.",
 }
-NULLABLE = {"cv": "integer", "training_samples": "string", "top": "integer", "reopened_blocks": "integer"}
+NULLABLE = {"cv": "integer", "learned_samples": "integer", "training_samples": "string", "top": "integer", "reopened_blocks": "integer"}
 NULLABLE |= {"label_kind": "string"}
 TYPES = {
     dict: "object",
