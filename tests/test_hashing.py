@@ -1,4 +1,9 @@
-"""Hashes of rows and fingerprints of row sources."""
+"""Digests of values and row sources, and hashes of rows, distinguish contents."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +11,114 @@ import scipy.sparse
 
 from dmo import hashing
 from dmo.blocks import PartialRows, Subset
-from dmo.hashing import mixed, row_hashes
+from dmo.hashing import digest, fingerprint, mixed, row_hashes
+from dmo.inputs.views import KeptRows
+from dmo.stores import FeatureStore, ViewSpec, create_features, open_features
+
+N = 12
+A = np.arange(N * 2.0).reshape(N, 2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FeatureStore:
+    """Views "a" and "b"."""
+    writer = create_features(tmp_path / "f.zarr", N, {name: ViewSpec(2) for name in "ab"}, block=5)
+    for name, block in writer.missing():
+        writer.write(name, block, (A if name == "a" else -A)[writer.rows(block)])
+    writer.finish()
+    return open_features(tmp_path / "f.zarr")
+
+
+def differ(name: Callable[[Any], str], contents: Iterable[Any]) -> bool:
+    names = [name(one) for one in contents]
+    return len(set(names)) == len(names)
+
+
+PARTS = [
+    np.arange(5),
+    np.arange(1, 6),
+    np.arange(5)[::-1],
+    np.array([0, 0, 1, 2, 3]),
+    np.array([0, 2, 4]),
+    np.arange(N),
+]
+
+
+def test_fingerprint_distinguishes_parts_of_a_stored_view(store):
+    views = [store.views["a"], store.views["b"]]
+    parts = [Subset(view, index) for view in views for index in PARTS]
+    nested = [Subset(Subset(views[0], np.arange(6, N)), index) for index in PARTS[:5]]
+    assert differ(fingerprint, [*views, *parts, *nested])
+    for part in parts:
+        assert fingerprint(part) == fingerprint(Subset(part.source, part.index.astype(np.int32)))
+
+
+def test_fingerprint_of_kept_rows_is_that_of_their_source(store):
+    view = store.views["a"]
+    kept = KeptRows.held({"a": view})["a"]
+    assert kept.kept is not None
+    assert fingerprint(kept) == fingerprint(view)
+    for index in PARTS:
+        assert fingerprint(Subset(kept, index)) == fingerprint(Subset(view, index))
+
+
+@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_fingerprint_of_rows_in_memory_follows_their_values(container):
+    changed = A.copy()
+    changed[-1, -1] = 0.0
+    parts = [Subset(container(A), index) for index in PARTS]
+    others = [container(A).astype(np.float32), container(changed), container(A[:, :1]), container(A[::-1])]
+    assert differ(fingerprint, [*parts, *others])
+    for part in parts:
+        assert fingerprint(part) == fingerprint(container(A[np.asarray(part.index)]))
+
+
+def test_fingerprint_reads_every_block(monkeypatch):
+    monkeypatch.setattr("dmo.hashing._BLOCK", 5)
+    sources = [A]
+    for row in range(N):
+        sources.append(A.copy())
+        sources[-1][row] = -1.0
+    assert differ(fingerprint, sources)
+
+
+VALUES = [
+    None,
+    True,
+    1,
+    1.0,
+    "1",
+    "None",
+    [1],
+    [[1]],
+    [1, 2],
+    [[1], 2],
+    {"a": 1},
+    {"a": 2},
+    {"b": 1},
+    np.array([1, 2]),
+    np.array([1, 2], np.int32),
+    np.array([[1, 2]]),
+    np.array([[1], [2]]),
+    np.array([2, 1]),
+    scipy.sparse.csr_array([[1, 0], [0, 2]]),
+    scipy.sparse.csr_array([[1, 2]]),
+    scipy.sparse.csr_array([[1, 2, 0]]),
+]
+
+
+def test_digest_distinguishes_values_types_and_nesting():
+    assert differ(digest, VALUES)
+    pairs = list(itertools.permutations(range(len(VALUES)), 2))
+    assert len({digest(VALUES[i], VALUES[j]) for i, j in pairs}) == len(pairs)
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    assert digest(np.asfortranarray(A)) == digest(A)
+    assert digest(np.int64(3)) == digest(3)
+    unsorted = scipy.sparse.csr_array(([2.0, 1.0], [1, 0], [0, 2]), shape=(1, 2))
+    assert digest(unsorted) == digest(scipy.sparse.csr_array([[1.0, 2.0]]))
+    with pytest.raises(TypeError, match="digest of a object is not defined"):
+        digest(object())
+
 
 X = np.random.default_rng(0).integers(-3, 4, (300, 7)) / 4.0
 X[:, 1] = np.arange(300)

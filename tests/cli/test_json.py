@@ -105,8 +105,8 @@ MEANINGS = {
     "version": "Version of its format.",
     "whole": "Whether every block is there and has its checksum.",
 }
-NULLABLE = {"cv": "integer", "learned_samples": "integer", "training_samples": "string", "top": "integer", "reopened_blocks": "integer"}
-NULLABLE |= {"label_kind": "string"}
+NULLABLE = {"cv": "integer", "learned_samples": "integer", "training_samples": "string", "top": "integer"}
+NULLABLE |= {"reopened_blocks": "integer", "label_kind": "string"}
 TYPES = {
     dict: "object",
     list: "array",
