@@ -20,6 +20,7 @@ from dmo.fit.one_view import relation_bytes
 from dmo.fit.row_sums import BLOCK, segment_tasks, task_blocks
 from dmo.fit.view_neighbors import QUERIES
 from dmo.inputs import per_view
+from dmo.inputs.views import is_lazy
 from dmo.kernels import Linear, parse, parse_relation
 from dmo.kernels.multikernel import is_product
 from dmo.kernels.pairs import SAMPLE
@@ -129,6 +130,12 @@ def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsiz
     entries, factors = exact_bytes(n, kernels, itemsize)
     single = entries == 4 * kernels * n * n
     return entries + (4 * apart * n * n if single else factors) + 2 * n * n + tall_bytes(n, columns)
+
+
+def copied_bytes(views: Mapping[str, Rows]) -> int:
+    """Bytes of the rows in memory that a model with exact kernels copies at the end of its fit."""
+    in_memory = (source for source in views.values() if not is_lazy(source))
+    return sum(source.data.nbytes if scipy.sparse.issparse(source) else source.nbytes for source in in_memory)  # type: ignore[attr-defined]
 
 
 def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
@@ -304,6 +311,9 @@ def _exact_plan(
     if storage == "memory":
         entries, factors = exact_bytes(n, held)
         peak = memory_peak(n, columns, held, not spectral, 8 if engine.precision == "float64" else None)
+        peak = max(
+            peak, copied_bytes(views) + tall_bytes(n, columns)
+        )  # rows are copied when kernels are no longer held
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]

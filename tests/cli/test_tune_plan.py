@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+import scipy.sparse
 import zarr
 from shell import record, run
 from sklearn.base import clone
@@ -282,6 +283,19 @@ def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approxi
     finally:
         tracemalloc.stop()
     assert taken / 2 < planned < 2 * taken
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_plan_counts_the_copy_of_rows_in_memory(sparse):
+    X = np.ones((40, 50_000), np.float32)
+    X = scipy.sparse.csr_array(X) if sparse else X
+    model = dmo.KGHA("rbf", decoder=Scores(label_sets=False))
+    (source,) = (
+        model.fit(X, np.eye(40, 3, dtype=np.uint8) + np.eye(40, 3, -5, np.uint8)).expansions_["x"].sources.values()
+    )
+    copied = source.data.nbytes if sparse else source.nbytes
+    plan = plan_fit(model, {"x": X}, 3)
+    assert copied < plan.peak_bytes - plan.held_bytes < 1.1 * copied
 
 
 @pytest.mark.parametrize(
