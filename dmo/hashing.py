@@ -129,10 +129,10 @@ def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
     views (n, d) -> (n,), uint64
     """
     found = [numbered(source) for source in views.values()]
-    contents = [getattr(source, "contents", None) for source, _ in found]
+    contents = [known for source, _ in found if isinstance(known := getattr(source, "contents", None), str)]
     (source, index), *others = found
     same = all(own is index or np.array_equal(own, index) for _, own in others)  # type: ignore[arg-type]
-    if None in contents or not same:
+    if not same or len(contents) < len(found):
         return None
     start = int(digest(*sorted(contents))[:16], 16)
     return np.uint64(start) + (np.arange(source.shape[0]) if index is None else index).astype(np.uint64)
