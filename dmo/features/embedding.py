@@ -98,14 +98,19 @@ class Embedding:
         found = cls(path, digest, side, 0)
         return cls(path, digest, side, len(found(np.zeros((side, side, 3), np.uint8))))
 
+    @property
+    def file(self) -> str:
+        """The file to open, which the user has named; UserError if a loaded model or store names it."""
+        if isinstance(self.path, SavedLocation):
+            raise self.path.refused("onnx", "as the setting dmo.onnx, such as DASK_DMO__ONNX=FILE before the command")
+        return self.path
+
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """The embedding of an image (h x w x 3, uint8): float32."""
         cv2 = need_library("cv2")
         square = cv2.resize(image, (self.side, self.side), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         ready = (square - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
-        if isinstance(self.path, SavedLocation):
-            raise self.path.refused("onnx", "as the setting dmo.onnx, such as DASK_DMO__ONNX=FILE before the command")
-        session = _session(self.path, self.sha256)
+        session = _session(self.file, self.sha256)
         found = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(ready.transpose(2, 0, 1)[None])})
         return np.asarray(found[0], dtype=np.float32).ravel()
 

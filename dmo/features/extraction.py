@@ -21,6 +21,7 @@ from dmo.blocks import row_blocks
 from dmo.cluster import current_client, usable_cores
 from dmo.cluster.workers import each
 from dmo.errors import UserError
+from dmo.features.embedding import Embedding
 from dmo.features.images import Listing, UnreadableImage, image_digest, need_library, read_image
 from dmo.features.sets import Recipe, SourceImage, Vocabulary, learn_vocabulary
 from dmo.hashing import digest
@@ -77,7 +78,14 @@ class Extractor:
         -------
         dict of str to ViewSpec
             By view.
+
+        Raises
+        ------
+        UserError
+            If the recipe of a loaded model or store names an ONNX file, and the setting `dmo.onnx` does not.
         """
+        if self.recipe.onnx is not None:
+            _ = Embedding.from_dict(self.recipe.onnx).file  # fails before a store is created
         views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
             view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)

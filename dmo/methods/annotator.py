@@ -373,12 +373,12 @@ class Annotator(Estimator):
 
     def _stored_hierarchy(self) -> dict[str, list[str]]:
         """Return the parents by child that a saved model holds; a model of an earlier version holds its labels' alone."""
-        if not hasattr(self, "hierarchy_"):
+        known: dict[str, list[str]] = self.__dict__.setdefault("hierarchy_", {})
+        if not known:
             names = [str(label) for label in self.classes_]
-            self.hierarchy_ = {}
             for column, above in self.ancestors_.tolist():
-                self.hierarchy_.setdefault(names[column], []).append(names[above])
-        return self.hierarchy_
+                known.setdefault(names[column], []).append(names[above])
+        return known
 
     @available_if(_has_outputs)
     @named

@@ -402,6 +402,8 @@ def open_trial(
         model, lambda path: (load(path), Extractor.load(path) if made_from_images(path) else None)
     )
     check_use(fitted, model)
+    if extractor is not None:
+        extractor.specs()  # fails here if images cannot be described
     checked_top(top, fitted)
     known = _samples(model, features, note)
     trial = _reader(model, fitted, None if known is None else known.store)

@@ -387,7 +387,9 @@ def test_onnx_file_is_opened_only_if_the_user_names_it(work, tmp_path, monkeypat
         assert f"onnx = '{model}' was loaded with a saved model or store" in error
         assert "pass it again as the setting dmo.onnx, such as DASK_DMO__ONNX=FILE" in error
     assert not opened
-    run(*again, "--onnx", model, "--overwrite")
+    with pytest.raises(UserError, match="was loaded with a saved model or store"):
+        open_trial(str(tmp_path / "m.zarr"), None, 2, 50)
+    run(*again, "--onnx", model)
     assert set(opened) == {str(model)}  # threads may open it at the same time
 
 
