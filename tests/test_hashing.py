@@ -12,7 +12,7 @@ import scipy.sparse
 from dmo import hashing
 from dmo.blocks import PartialRows, Subset
 from dmo.hashing import digest, fingerprint, mixed, row_hashes
-from dmo.inputs.views import KeptRows
+from dmo.inputs.views import FiniteRows, KeptRows
 from dmo.stores import FeatureStore, ViewSpec, create_features, open_features
 
 N = 12
@@ -71,6 +71,14 @@ def test_fingerprint_of_rows_in_memory_follows_their_values(container):
     assert differ(fingerprint, [*parts, *others])
     for part in parts:
         assert fingerprint(part) == fingerprint(container(A[np.asarray(part.index)]))
+
+
+def test_fingerprint_of_rows_checked_when_read_follows_their_values():
+    """A row source with an attribute `contents` is identified by it instead of by its values."""
+    sources = [FiniteRows(part, "a", kind) for part in (A, A + 1) for kind in ("features", "kernel")]
+    names = [fingerprint(source) for source in sources]
+    assert names[0] == names[1] != names[2] == names[3]
+    assert names[0] == fingerprint(A)
 
 
 def test_fingerprint_reads_every_block(monkeypatch):

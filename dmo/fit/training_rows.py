@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse
@@ -94,7 +94,7 @@ def owned(source: Rows, view: str) -> Rows:
     if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows):
         return replace(source, source=owned(source.source, view))
     if _is_block(source):
-        return source.copy()  # type: ignore[attr-defined, no-any-return]
+        return cast(Any, source).copy()  # type: ignore[no-any-return]
     if isinstance(source, DenseView | SparseView):  # which compares every block with the checksum of its manifest
         return source
     return VerifiedRows.of(source, view)

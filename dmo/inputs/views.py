@@ -28,8 +28,8 @@ from dmo.memory import free_memory
 from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
-Contents: TypeAlias = Literal["features", "fillable features", "kernel"]
-"""Contents of a view: features whose missing values an option can fill or not, or precomputed kernel values."""
+ViewKind: TypeAlias = Literal["features", "fillable features", "kernel"]
+"""What a view holds: features whose missing values an option can fill or not, or precomputed kernel values."""
 _LARGEST = 1e140  # beyond, sums of squares leave float64
 _SHARE, _CHUNK = 0.25, 1 << 24  # of free memory, or disk, for rows that a fit keeps; bytes of a chunk of them
 _READINGS = 2  # of rows that are too large for memory, before they are stored
@@ -88,9 +88,9 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
         given = _with_missing(estimator, given)
     if not reset:
         _check_names(estimator.view_widths_, given)
-    gaps, contents = _filled_views(estimator, list(given)), _contents(estimator, list(given))
+    gaps, kind = _filled_views(estimator, list(given)), _view_kinds(estimator, list(given))
     partial = partial and len(given) > 1
-    views = {key: _source(key, view, gaps[key], contents[key], partial, reset) for key, view in given.items()}
+    views = {key: _source(key, view, gaps[key], kind[key], partial, reset) for key, view in given.items()}
     _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
@@ -168,8 +168,8 @@ def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, b
     return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
 
 
-def _contents(estimator: BaseEstimator, views: list[str]) -> dict[str, Contents]:
-    features: Contents = "features" if preparing(estimator) is None else "fillable features"
+def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKind]:
+    features: ViewKind = "features" if preparing(estimator) is None else "fillable features"
     return dict.fromkeys(views, features) | dict.fromkeys(precomputed_views(estimator, views), "kernel")
 
 
@@ -182,8 +182,8 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
-        filled, contents = _filled_views(estimator, [SINGLE])[SINGLE], _contents(estimator, [SINGLE])[SINGLE]
-        return _source(SINGLE, X, filled, contents, keep=reset)
+        filled, kind = _filled_views(estimator, [SINGLE])[SINGLE], _view_kinds(estimator, [SINGLE])[SINGLE]
+        return _source(SINGLE, X, filled, kind, keep=reset)
     known = None if reset or hasattr(estimator, "feature_names_in_") else getattr(estimator, "n_features_in_", None)
     if _is_plain(X) and len(X) and X.shape[1] == known:
         array: Any = X
@@ -201,8 +201,8 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
                 )
             )
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
-        contents = _contents(estimator, [SINGLE])[SINGLE]
-        _refuse_non_finite(SINGLE, array, 0, column_names(X), contents, whole=True)
+        kind = _view_kinds(estimator, [SINGLE])[SINGLE]
+        _refuse_non_finite(SINGLE, array, 0, column_names(X), kind, whole=True)
     return array
 
 
@@ -232,7 +232,7 @@ def _counted(view: Any) -> Any:
     return view
 
 
-def _source(key: str, view: Any, filled: bool, contents: Contents, partial: bool = False, keep: bool = False) -> Rows:
+def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = False, keep: bool = False) -> Rows:
     """Check one view; lazy rows are checked when they are read."""
     # `filled`: missing values are accepted; `partial`: rows of NaN are missing samples; `keep`: keep rows that dask computes.
     view = _counted(view)
@@ -251,7 +251,7 @@ def _source(key: str, view: Any, filled: bool, contents: Contents, partial: bool
             )
         if keep and hasattr(view, "compute"):
             view = KeptRows(view, key)
-        source = view if filled or _written_finite(view) else FiniteRows(view, key, contents)
+        source = view if filled or _written_finite(view) else FiniteRows(view, key, kind)
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
@@ -264,13 +264,13 @@ def _source(key: str, view: Any, filled: bool, contents: Contents, partial: bool
         with _of_numbers(key, view, f"view {key!r}"):
             array = _as_numbers(check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False))
     if partial and array.dtype.kind == "f":
-        return _partial_rows(key, array, filled, column_names(view), contents)
+        return _partial_rows(key, array, filled, column_names(view), kind)
     if not filled:
-        _refuse_non_finite(key, array, 0, column_names(view), contents, whole=True)
+        _refuse_non_finite(key, array, 0, column_names(view), kind, whole=True)
     return array
 
 
-def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, contents: Contents) -> Rows:
+def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, kind: ViewKind) -> Rows:
     """The array, whose rows of NaN are samples that the view lacks."""
     if scipy.sparse.issparse(array):
         gaps = np.bincount(
@@ -287,7 +287,7 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
         else:
             array[missing] = 0.0
     if not filled:
-        _refuse_non_finite(key, array, 0, names, contents)
+        _refuse_non_finite(key, array, 0, names, kind)
     return PartialRows(array, ~missing) if missing.any() else array
 
 
@@ -295,16 +295,16 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
 class FiniteRows(RowsOf):
     """A row source that rejects NaN and infinity in the rows that are read, without a separate pass over the data.
 
-    The name and the contents of the view are those of the message.
+    `view` and `kind` are named in the message.
     """
 
     view: str
-    contents: Contents = "features"
+    kind: ViewKind = "features"
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
         first = range(self.shape[0])[where].start
-        _refuse_non_finite(self.view, block, first, column_names(numbered(self.source)[0]), self.contents)
+        _refuse_non_finite(self.view, block, first, column_names(numbered(self.source)[0]), self.kind)
         return block
 
 
@@ -463,7 +463,7 @@ def _refuse_non_finite(
     block: Any,
     first_row: int,
     names: Sequence[str] | None = None,
-    contents: Contents = "features",
+    kind: ViewKind = "features",
     whole: bool = False,
 ) -> None:
     """Reject NaN, infinities, and numbers whose sums of squares overflow; report the row and the column.
@@ -477,7 +477,7 @@ def _refuse_non_finite(
     # in float64: as float32 the bound is infinite, and infinity would pass
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
-    if contents == "kernel" and not np.isfinite(value):
+    if kind == "kernel" and not np.isfinite(value):
         raise not_finite(f"view {key!r}: the precomputed kernel", value, first_row + int(row), int(column))
     if names is not None and column < len(names):
         place += f" ({names[column]!r})"
@@ -486,7 +486,7 @@ def _refuse_non_finite(
             place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
         cure = (
             "pass prepare=Prepare(impute='mean'), 'median' or 'zero'"
-            if contents == "fillable features"
+            if kind == "fillable features"
             else "fill missing values"
         )
         raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")

@@ -287,7 +287,7 @@ def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approxi
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_plan_counts_the_copy_of_rows_in_memory(sparse):
-    X = np.ones((40, 50_000), np.float32)
+    X = np.random.default_rng(0).random((40, 50_000), np.float32)
     X = scipy.sparse.csr_array(X) if sparse else X
     model = dmo.KGHA("rbf", decoder=Scores(label_sets=False))
     (source,) = (
@@ -397,7 +397,7 @@ def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
     found = record("tune", name, bottles, tmp_path / "m.zarr", "--impute", "median", "--folds", "2")
     assert "impute" not in found["best"]  # given, not chosen
     assert dmo.load(str(tmp_path / "m.zarr"))._prepare.impute == "median"
-    assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.8
+    assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.7  # of 22 test samples; chance is 0.5
 
 
 @pytest.mark.parametrize("name", TUNED)
