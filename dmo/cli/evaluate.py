@@ -29,9 +29,9 @@ def evaluate(
     ] = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Compare a model's annotation with the labels of samples.
+    """Compare a model's annotation with the labels of samples (default: the test split, else all).
 
-    By default samples of the test split are evaluated, or all if there is none, without those that the model has learned.
+    By default samples that the model has learned are left out. A split that `--split` names is evaluated as it is.
     """
     for path in (model, features):
         stores.describe(path)  # before workers are asked for
@@ -101,10 +101,10 @@ def report_command(
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
 ) -> None:
-    """Show data, models and annotations on one HTML page.
+    """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
 
-    By default the page shows samples of the test split, or all if there is none, without those that a model has learned.
-    Without a feature store, the report uses the one that the model names, if this lies on a local path.
+    By default samples that a model has learned are left out; a split that `--split` names is shown as it is. Without a
+    feature store, the report uses the one that the model names, if this lies on a local path.
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)

@@ -56,9 +56,9 @@ def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
     counts, held = counts[there], held[there]
     far = np.abs(held / counts - share).max(initial=0.0)
     return (
-        f"test split: {test.sum()} of {len(test)} samples; of {len(counts)} labels {(held == 0).sum()} have no test sample "
-        f"and {(held == counts).sum()} no training sample; the test share of a label differs from {share:g} by at most "
-        f"{far:.2g}"
+        f"test split: {test.sum()} of {len(test)} samples; the test share of a label differs from {share:g} by at most "
+        f"{far:.2g}; {(held == 0).sum()} of {len(counts)} labels have no test sample, {(held == counts).sum()} no training "
+        "sample"
     )
 
 
