@@ -137,6 +137,7 @@ class Fitted(_Part):
     view_widths_: Annotated[dict[str, Count], Field(min_length=1)] = {}
     n_features_in_: Count | None = None
     label_names_: list[str] | None = None
+    hierarchy_: dict[str, list[str]] = {}
     label_dtype_: LabelType = "uint8"
     expansions: Annotated[dict[str, KernelPart | FactorPart | LinearPart], Field(min_length=1)] = {}
     map: Map | None = None
