@@ -646,9 +646,7 @@ def test_a_sweep_over_unknown_labels_shares_kernels_and_scores_as_single_fits_do
     filled = isinstance(model, KGHA)  # by a regression with kernels of its own
     assert len(built) == 2 * len(VIEWS) * (1 + filled)  # two folds
     one_by_one = selection._one_by_one
-    monkeypatch.setattr(
-        selection, "_shared", lambda model, _, maps, factor, *how: one_by_one(model, VIEWS, VIEWS, *how[:3])
-    )
+    monkeypatch.setattr(selection, "_shared", lambda model, _, maps, factor, *how: one_by_one(model, VIEWS, *how[:3]))
     alone = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
     assert_allclose([row["mean"] for row in shared], [row["mean"] for row in alone], rtol=1e-9)
     assert len({row["mean"] for row in shared}) > 1

@@ -125,8 +125,12 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 @pytest.fixture
 def scheduler(begun: Scheduler) -> Scheduler:
-    """A scheduler that runs: that of the test before, where it lives."""
-    return begun if begun.processes and begun.processes[0].poll() is None else begun.start()
+    """A scheduler with a worker: those of the test before if they live."""
+    alive = begun.processes and all(process.poll() is None for process in begun.processes)
+    running = begun if alive else begun.start()
+    with Client(scheduler_file=str(running.file), timeout=PATIENCE, set_as_default=False) as client:
+        client.wait_for_workers(1, timeout=PATIENCE)  # new, or started again by its nanny
+    return running
 
 
 @contextmanager
