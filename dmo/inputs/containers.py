@@ -234,9 +234,10 @@ def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
     own = row_labels(part, what) if labels is not None else None
     if labels is None or own is None or len(own.index) != len(labels.index) or own.index.equals(labels.index):
         return part
-    known = own.index.isin(labels.index)
+    alike = own.index.nlevels == labels.index.nlevels
+    known = own.index.isin(labels.index) if alike else np.zeros(len(own.index), bool)
     if not known.any():
-        return part  # ids of another kind
+        return part  # labels of another kind
     if not (known.all() and own.index.is_unique and labels.index.is_unique):
         if own.counts or labels.counts:
             return part  # one of them has no index of its own

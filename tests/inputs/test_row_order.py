@@ -52,6 +52,11 @@ def test_fit_pairs_tables_by_their_index(moved, caplog):
     assert said == f"{what}: its rows are ordered by the index of view 'a'"
 
 
+def test_fit_pairs_tables_by_an_index_of_two_levels():
+    given = tables(pd.MultiIndex.from_product([range(N // 2), list("ab")]))
+    assert_allclose(scores(given | {"b": given["b"].iloc[OTHER]}), scores(tables()), atol=1e-12)
+
+
 def test_fit_pairs_one_table_lists_and_weights_by_view():
     given, X = tables(), np.hstack([A, B])
     arrays = {"a": A, "b": B}
@@ -138,9 +143,11 @@ def test_indices_that_do_not_pair_rows_are_rejected(index, words):
         (NAMES, pd.RangeIndex(N)),  # no index of its own
         (OTHER + 3, pd.RangeIndex(N)),  # a part of a table beside a new one
         (NAMES, pd.Index([f"t{i}" for i in range(N)])),  # ids of another kind
+        (pd.MultiIndex.from_product([range(N // 2), list("ab")]), NAMES),  # of another depth
+        (NAMES, pd.MultiIndex.from_product([range(N // 2), list("ab")])),
         (pd.Index(["s"] * N), pd.Index(["s"] * N)),  # equal
     ],
-    ids=["counted", "part", "disjoint", "equal"],
+    ids=["counted", "part", "disjoint", "levels", "other levels", "equal"],
 )
 def test_tables_with_other_labels_are_paired_by_position(first, second):
     given, other = tables(first), tables(second)
