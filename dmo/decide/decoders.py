@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
-from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds
+from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds, some_samples
 from dmo.decide.rules import BY_PROBABILITY, METRICS, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule, promised
 from dmo.errors import UserError
 from dmo.inputs import COUNT, FLAG, SHARE, Need
@@ -17,6 +18,7 @@ from dmo.parameters import ParameterObject, SavedLocation
 
 __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Scores", "as_decoder"]
 
+_log = logging.getLogger("dmo")
 _ENTRIES, _POOLED = 2**19, 2**17
 """Held-out scores that a fit without a decoder learns from, and that the pooled regression takes of them."""
 
@@ -142,7 +144,13 @@ class Calibration(ParameterObject):
 
     hierarchy: str | dict[str, Any] | SavedLocation | None = None
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
+    def learn(
+        self,
+        scores: Sequence[np.ndarray],
+        Y: np.ndarray,
+        counts: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
+    ) -> FittedDecoder:
         """Learn probabilities and thresholds from held-out scores.
 
         Parameters
@@ -152,15 +160,18 @@ class Calibration(ParameterObject):
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
+            Weights of the entries of Y, 0 for unknown entries. None weights all by 1.
+        keys : ndarray of shape (n,), uint64, or None, default=None
+            Key of every sample, equal for repeated samples. Subsets and folds of the samples depend on keys. None uses
+            the position.
 
         Returns
         -------
         FittedDecoder
             Probabilities of labels, and label sets, from scores of new samples.
         """
-        pooled = PooledProbabilities.fit(scores, Y, counts, _POOLED)
-        return _fitted(pooled.refined(scores, Y, counts), scores, Y, counts)
+        pooled = PooledProbabilities.fit(scores, Y, counts, _POOLED, keys)
+        return _fitted(pooled.refined(scores, Y, counts), scores, Y, counts, keys)
 
     def learn_aside(
         self,
@@ -169,20 +180,23 @@ class Calibration(ParameterObject):
         seen: np.ndarray,
         classes: bool,
         counts: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn the same from some of the samples, for a fit whose own scores rank labels and that nothing should slow.
+        """Learn probabilities and thresholds from a subset of the samples, for a fit whose scores rank labels.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
             As for `learn`.
         Y : ndarray of shape (n, L), 0/1
-            Labels of the samples; of more than half a million entries a random share is taken.
+            Labels of the samples. Above half a million entries, a random subset of the samples is used.
         seen : ndarray of shape (L,), bool
             Whether any training sample, of these or others, carries the label.
         classes : bool
             Whether every sample is of one class: probabilities then keep the order of the scores.
         counts : ndarray of shape (n, L), or None, default=None
+            As for `learn`.
+        keys : ndarray of shape (n,), uint64, or None, default=None
             As for `learn`.
 
         Returns
@@ -190,15 +204,14 @@ class Calibration(ParameterObject):
         FittedDecoder
             With `ranks` False.
         """
-        most = max(1000, _ENTRIES // Y.shape[1])
-        if len(Y) > most:
-            rows = np.sort(np.random.default_rng(0).choice(len(Y), most, replace=False))
-            scores, Y, counts = [part[rows] for part in scores], Y[rows], None if counts is None else counts[rows]
+        rows = some_samples(Y, max(1000 * Y.shape[1], _ENTRIES), counts, keys)
+        scores, Y = [part[rows] for part in scores], Y[rows]
+        counts, keys = (None if part is None else part[rows] for part in (counts, keys))
         if classes:
             return FittedDecoder(
                 replace(SoftmaxProbabilities.fit(scores, Y, counts), seen=seen), np.full(Y.shape[1], 0.5), ranks=False
             )
-        found = self.learn(scores, Y, counts)
+        found = self.learn(scores, Y, counts, keys)
         return replace(found, probabilities=replace(found.probabilities, seen=seen), ranks=False)
 
 
@@ -225,7 +238,13 @@ class PooledCalibration(ParameterObject):
 
     hierarchy: str | dict[str, Any] | SavedLocation | None = None
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
+    def learn(
+        self,
+        scores: Sequence[np.ndarray],
+        Y: np.ndarray,
+        counts: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
+    ) -> FittedDecoder:
         """Learn probabilities from held-out scores.
 
         Parameters
@@ -235,14 +254,17 @@ class PooledCalibration(ParameterObject):
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
+            Weights of the entries of Y, 0 for unknown entries. None weights all by 1.
+        keys : ndarray of shape (n,), uint64, or None, default=None
+            Key of every sample, equal for repeated samples. Subsets and folds of the samples depend on keys. None uses
+            the position.
 
         Returns
         -------
         FittedDecoder
             Probabilities of labels from scores of new samples.
         """
-        return _fitted(PooledProbabilities.fit(scores, Y, counts), scores, Y, counts)
+        return _fitted(PooledProbabilities.fit(scores, Y, counts, keys=keys), scores, Y, counts, keys)
 
 
 @dataclass(eq=False, repr=False)
@@ -317,7 +339,13 @@ class PlugIn(ParameterObject):
         if not COUNT.holds(self.size):
             raise UserError(f"PlugIn: size = {self.size!r}; needed is a number of samples, such as 500")
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
+    def learn(
+        self,
+        scores: Sequence[np.ndarray],
+        Y: np.ndarray,
+        counts: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
+    ) -> FittedDecoder:
         """Learn probabilities and the rule from held-out scores.
 
         Parameters
@@ -327,7 +355,10 @@ class PlugIn(ParameterObject):
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            How often every entry of Y counts, 0 where it is unknown; None: once.
+            Weights of the entries of Y, 0 for unknown entries. None weights all by 1.
+        keys : ndarray of shape (n,), uint64, or None, default=None
+            Key of every sample, equal for repeated samples. Subsets and folds of the samples depend on keys. None uses
+            the position.
 
         Returns
         -------
@@ -335,21 +366,32 @@ class PlugIn(ParameterObject):
             What ranks the labels of new samples from their scores.
         """
         self._check()  # `set_params` may have changed them
-        probabilities = PooledProbabilities.fit(scores, Y, counts)
+        probabilities = PooledProbabilities.fit(scores, Y, counts, keys=keys)
         if self.makes_sets:
             probabilities = probabilities.refined(scores, Y, counts)
             p = probabilities(scores)
-            if promised(self.metric) is not None:  # which holds for samples that the probabilities have not seen
-                p = probabilities.crossed(p, scores, Y, counts)
-            rule = SetRule.fit(self.metric, p, Y, self.size, counts)
+            if promised(self.metric) is not None:  # guarantees need probabilities that are not fitted on the sample
+                p = probabilities.crossed(p, scores, Y, counts, keys)
+            rule = SetRule.fit(self.metric, p, Y, self.size, counts, keys)
+            if promised(self.metric) is not None and compared() is None:
+                _log.info(_report(rule))
             return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
         base, _, top = self.metric.partition("@")
         if base in BY_PROBABILITY:
-            return _fitted(probabilities, scores, Y, counts)
+            return _fitted(probabilities, scores, Y, counts, keys)
         p, count = probabilities(scores), min(int(top), Y.shape[1])
+        ranking: PlugInRule | GainRule
         if base == "f1":
-            return _fitted(probabilities, scores, Y, counts, PlugInRule.fit(p, Y, count, self.size, counts))
-        return _fitted(probabilities, scores, Y, counts, GainRule.fit(base, p, Y, count, self.size, counts))
+            ranking = PlugInRule.fit(p, Y, count, self.size, counts, keys)
+        else:
+            ranking = GainRule.fit(base, p, Y, count, self.size, counts)
+        return _fitted(probabilities, scores, Y, counts, keys, ranking)
+
+
+def _report(rule: SetRule) -> str:
+    """Describe what a guarantee gives on held-out samples."""
+    right = "no labels are given" if rule.right is None else f"{rule.right:.2f} of the given labels are right"
+    return f"{rule.metric}: on held-out samples, {right}, and {100 * (rule.empty or 0.0):.0f} % of the samples get no label"
 
 
 def _fitted(
@@ -357,11 +399,12 @@ def _fitted(
     scores: Sequence[np.ndarray],
     Y: np.ndarray,
     counts: np.ndarray | None,
+    keys: np.ndarray | None,
     rule: PlugInRule | GainRule | None = None,
 ) -> FittedDecoder:
-    if compared() is not None:  # by what ranks labels, without their sets
+    if compared() is not None:  # candidates are compared by rankings, which need no thresholds
         return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
-    return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts), rule)
+    return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts, keys), rule)
 
 
 Learner: TypeAlias = Calibration | PlugIn | PooledCalibration

@@ -40,19 +40,43 @@ With p_il the probability that sample i carries label l, independent of the othe
     sample F1    the k labels of highest p, for the k of highest 2 sum_{j <= k} p_j E 1 / (k + 1 + labels of the others)
     Jaccard      the same with sum_{j <= k} p_j E 1 / (k + labels beyond the k); no label at all where none are likely
 
-    recall >= q      one threshold: a sample's labels are found to a share of q, in expectation
-    recall-macro >= q  a threshold per label: each label is found in a share q of the samples that carry it
-    precision >= q   one threshold: a share q of the labels that a sample is given is right, and of its likeliest ones alone
-
 The means of inverses are integrals, E 1 / (a + M) = int_0^1 t^(a - 1) E t^M dt, of E t^M = prod_j (1 - p_j (1 - t)), a
 polynomial: a Gauss rule takes the place of the distributions of all sums, at the cost of one product per node.
 
-The last three are promises, kept by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024, theorem 1]: of n
-held-out samples with losses l_i(t) between 0 and 1 that do not grow as the threshold t falls, the largest t with
-(sum_i l_i(t) + 1) / (n + 1) <= 1 - q has an expected loss of at most 1 - q on a sample that is exchangeable with them. The
-loss of recall is the share of a sample's labels that is missed, 0 where it has none; that of one label's recall is a miss,
-over the samples that carry it. The share of wrong labels among those given may fall as t falls, so that its largest value at
-any threshold above t is the loss of precision, 0 where nothing is given.
+Guarantees for label sets on new samples, each by thresholds learned from held-out probabilities:
+
+    recall >= q           one threshold: mean over samples of the fraction of a sample's labels that are found; samples
+                          without labels count as 1
+    recall-macro >= q     a threshold per label: the fraction of the samples with the label that get it
+    precision >= q        one threshold: mean over samples of the fraction of a sample's given labels that are right; empty
+                          sets count as 1
+    precision-micro >= q  one threshold: the fraction of all given labels that are right
+
+The first three hold in expectation, by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024, theorem 1]
+with weights [Tibshirani, Barber, Candes, Ramdas 2019]. Let sample i of n held-out samples have weight w_i and a loss l_i(t) of
+0 to B that never increases as sets grow with a falling threshold t, or never decreases. The best threshold with
+
+    sum_i w_i l_i(t) + max_i w_i B <= (1 - q) (sum_i w_i + max_i w_i)
+
+has an expected loss of at most 1 - q on an exchangeable sample whose weight is at most the largest. The rule does not depend
+on the scale of the weights. The loss of recall is the fraction of a sample's labels that are missed, and 0 if it has none. The
+loss of recall-macro is a miss of the label, over the samples that have it. The loss of precision is the largest fraction of
+wrong labels in the set of the sample at any threshold above t, because the fraction at t itself is not monotone.
+
+Unknown entries. Assumption: whether an entry is known does not depend on the label values or inputs of its sample; every label
+l has a rate r_l of known entries of its own, and the entries of a sample may depend on each other. Then 1 / r_l times the sum
+over known entries estimates the sum over all entries. Each missed label costs 1 / (r_l k_i) for recall, with k_i the known
+labels of the sample instead of all of its labels, of which there may be more: the expectation of this loss is at least that of
+the true one. Each wrong label costs 1 / r_l divided by the size of the set for precision, where the expectation is exact. B is
+max_l 1 / r_l. Samples without any known entry are left out, and r_l is estimated on the others.
+
+The fraction of given labels that are right is a ratio of two sums, which no monotone loss per sample describes. Its guarantee
+holds with a probability of 90 % over the held-out samples, by fixed-sequence testing [Angelopoulos, Bates, Candes, Jordan, Lei
+2025, Learn then test]. With R_i(t) the sum of (1 if wrong, else 0) - (1 - q) over the given labels of sample i, weighted by
+w_i / r_l, a threshold passes the test if sum_i R_i + 1.28 sqrt(sum_i R_i^2) + (one wrong label) <= 0. Thresholds are tested in
+falling order until one fails. Neither the thresholds nor the first one depend on labels: the first one is that at which the
+probabilities alone predict the most significant test. The p-values are those of the normal distribution, so that the
+probability is approximate for small samples.
 """
 
 from __future__ import annotations
@@ -65,7 +89,7 @@ from typing import Any, Self
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.decide.probabilities import label_frequency, learn_thresholds, row_counts, some_samples
+from dmo.decide.probabilities import PRECISION, just_below, label_frequency, learn_thresholds, row_counts, some_samples
 from dmo.metrics import inverse_propensities
 
 _STEPS, _DAMPING = 30, 0.5
@@ -91,13 +115,19 @@ class PlugInRule:
 
     @classmethod
     def fit(
-        cls, probabilities: np.ndarray, Y: np.ndarray, top: int, size: int, counts: np.ndarray | None = None
+        cls,
+        probabilities: np.ndarray,
+        Y: np.ndarray,
+        top: int,
+        size: int,
+        counts: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
     ) -> Self:
         """Find the fixed point of the rule.
 
-        probabilities, Y, counts (n, L)
+        probabilities, Y, counts (n, L); keys (n,)
         """
-        frequency, few = label_frequency(Y, counts), some_samples(Y, _MOST)
+        frequency, few = label_frequency(Y, counts), some_samples(Y, _MOST, counts, keys)
         probabilities, often = probabilities[few], row_counts(counts)
         n, L = probabilities.shape
         often = np.ones(n) if often is None else often[few]
@@ -226,14 +256,14 @@ OF_SAMPLES = ("f1-samples", "jaccard")
 """Metrics of every sample for itself."""
 SET_METRICS = ("f1-micro", "f1-macro", *OF_SAMPLES)
 """What a `SetRule` is for."""
-PROMISES = ("recall", "recall-macro", "precision")
-"""What a decoder may promise of its sets, such as "recall>=0.9"; "fnr<=0.1" says the same."""
+PROMISES = ("recall", "recall-macro", "precision", "precision-micro")
+"""Guarantees for label sets, such as "recall>=0.9"; "fnr<=0.1" is the same."""
 _NODES = 32
 _ENTRIES = 2**18  # labels x samples x nodes in memory at a time
 
 
 def promised(metric: Any) -> tuple[str, float] | None:
-    """What a name such as "recall>=0.9" promises, and how much of it, between 0 and 1; None for other names."""
+    """Split a name such as "recall>=0.9" into the guaranteed quantity and its level; None for other names."""
     found = re.fullmatch(r"([a-z-]+)\s*(>=|<=)\s*(\d*\.?\d+)", metric.strip()) if isinstance(metric, str) else None
     if found is None:
         return None
@@ -247,24 +277,34 @@ def promised(metric: Any) -> tuple[str, float] | None:
 class SetRule:
     """Margins of labels: those above 0 make the set of a sample."""
 
-    metric: str  # what sets are judged by
+    metric: str  # metric or guarantee that the sets are made for
     threshold: np.ndarray  # (L,): probabilities above which labels are given; empty for the metrics of samples
+    right: float | None = None  # fraction of the labels given to held-out samples that are right; for guarantees
+    empty: float | None = None  # fraction of the held-out samples that are given no label; for guarantees
 
     @classmethod
     def fit(
-        cls, metric: str, probabilities: np.ndarray, Y: np.ndarray, size: int, counts: np.ndarray | None = None
+        cls,
+        metric: str,
+        probabilities: np.ndarray,
+        Y: np.ndarray,
+        size: int,
+        counts: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
     ) -> Self:
-        """Learn the rule of a metric.
+        """Learn the rule of a metric or guarantee.
 
-        probabilities, Y, counts (n, L)
+        probabilities, Y, counts (n, L); keys (n,)
         """
         if metric in OF_SAMPLES:
             return cls(metric, np.empty(0))
         if metric == "f1-micro":
-            return cls(metric, learn_thresholds(probabilities, Y, counts))
-        if (promise := promised(metric)) is not None:
-            return cls(metric, _promised_thresholds(*promise, probabilities, np.asarray(Y, bool), counts))
-        few, frequency = some_samples(Y, _MOST), label_frequency(Y, counts)
+            return cls(metric, learn_thresholds(probabilities, Y, counts, keys))
+        if (guarantee := promised(metric)) is not None:
+            held = HeldOut.of(probabilities, Y, counts)
+            threshold = held.thresholds(*guarantee)
+            return cls(metric, threshold, *held.right_and_empty(threshold))
+        few, frequency = some_samples(Y, _MOST, counts, keys), label_frequency(Y, counts)
         often = None if counts is None else counts[few]
         return cls(metric, _macro_thresholds(probabilities[few], frequency, size, often))
 
@@ -280,50 +320,125 @@ class SetRule:
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the rule for a model store."""
-        return {"threshold": self.threshold}, {"metric": self.metric}
+        return {"threshold": self.threshold}, {"metric": self.metric, "right": self.right, "empty": self.empty}
 
 
-def _promised_thresholds(
-    what: str, level: float, p: np.ndarray, Y: np.ndarray, counts: np.ndarray | None
-) -> np.ndarray:
-    """The highest thresholds (L) that keep a promise on held-out samples and one more that loses all.
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out samples with a known entry, and thresholds that guarantee something on new samples."""
 
-    p, Y, counts (n, L)
-    """
-    L, known = Y.shape[1], np.ones(Y.shape) if counts is None else np.asarray(counts, np.float64)
-    often = np.asarray(row_counts(known))
-    if what == "precision":
-        return np.full(L, _precise_threshold(level, p, Y, often, known > 0))
-    rows, labels = np.nonzero(Y & (known > 0))
-    pooled = what == "recall"  # every label of a sample is an equal part of it; samples without labels lose nothing
-    part = (often / np.maximum(np.bincount(rows, minlength=len(Y)), 1))[rows] if pooled else known[rows, labels]
-    kind = np.zeros(len(rows), np.intp) if pooled else labels
-    held = np.bincount(kind, part, 1 if pooled else L)
-    needed = held + 1 - (1 - level) * ((often.sum() if pooled else held) + 1) - 1e-9
-    order = np.lexsort((-p[rows, labels], kind))
-    values, parts = p[rows, labels][order], part[order]
-    threshold, stops = np.full(len(held), -1.0), np.cumsum(np.bincount(kind, minlength=len(held)))
-    for number, (start, stop) in enumerate(zip(np.append(0, stops), stops, strict=False)):
-        found = start + np.searchsorted(np.cumsum(parts[start:stop]), needed[number])
-        if found < stop:  # else there are too few samples for the promise, and all labels are given
-            threshold[number] = np.nextafter(values[found], -1)
-    return np.broadcast_to(threshold, L).copy()
+    p: np.ndarray  # (n, L): probabilities
+    Y: np.ndarray  # (n, L), bool: labels that are known
+    often: np.ndarray  # (n,): weights of the samples, 1 for the largest
+    entries: np.ndarray  # (n, L): weights of known entries divided by the rate of known entries of their label; else 0
+
+    @classmethod
+    def of(cls, p: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> Self:
+        """Select the samples with a known entry.
+
+        p, Y, counts (n, L)
+        """
+        if counts is None:
+            return cls(p, np.asarray(Y, bool), np.ones(len(p)), np.ones(p.shape))
+        some = counts.any(axis=1)
+        known = np.asarray(counts[some], np.float64)
+        known = known / known.max(initial=0.0)
+        often = known.max(axis=1, initial=0.0)
+        total = known.sum(axis=0)
+        rate = np.divide(often.sum(), total, out=np.zeros(len(total)), where=total > 0)
+        return cls(p[some], np.asarray(Y[some], bool) & (known > 0), often, known * rate)
+
+    @property
+    def most(self) -> float:
+        """Largest inverse rate of known entries: the largest loss of a sample."""
+        return float((self.entries / self.often[:, None]).max(initial=1.0))
+
+    def thresholds(self, what: str, level: float) -> np.ndarray:
+        """Find the thresholds (L) that guarantee a level of "recall", "recall-macro", "precision" or "precision-micro"."""
+        if what == "recall-macro":
+            return self._recall_by_label(level)
+        find = {"recall": self._recall, "precision": self._precision, "precision-micro": self._precision_micro}[what]
+        return np.full(self.p.shape[1], find(level))
+
+    def _recall(self, level: float) -> float:
+        rows, labels = np.nonzero(self.Y)
+        parts = (self.entries / np.maximum(self.Y.sum(axis=1), 1)[:, None])[rows, labels]
+        allowed = (1 - level) * (self.often.sum() + 1)
+        return _found(self.p[rows, labels], parts, parts.sum() + self.most - allowed)
+
+    def _recall_by_label(self, level: float) -> np.ndarray:
+        out = np.full(self.p.shape[1], -1.0)
+        for label in np.flatnonzero(self.Y.any(axis=0)):
+            rows = self.Y[:, label]
+            parts = self.entries[rows, label] / self.entries[rows, label].max()
+            out[label] = _found(self.p[rows, label], parts, parts.sum() + 1 - (1 - level) * (parts.sum() + 1))
+        return out
+
+    def _precision(self, level: float) -> float:
+        values, wrong = self._ranked(self.entries * ~self.Y)
+        loss = np.cumsum(wrong, axis=1) / np.arange(1, wrong.shape[1] + 1)
+        loss[:, :-1][just_below(values[:, :-1]) < values[:, 1:]] = 0  # a threshold does not separate equal values
+        lost = np.diff(np.maximum.accumulate(loss, axis=1), axis=1, prepend=0.0)
+        order = np.argsort(-values, axis=None, kind="stable")
+        values, total = values.ravel()[order], self.often.sum() + 1
+        thresholds = np.append(1.0, just_below(values))
+        sums = np.append(0.0, np.cumsum(lost.ravel()[order]))[np.searchsorted(-values, -thresholds)]
+        kept = sums + self.most <= (1 - level + 1e-9) * total
+        return -1.0 if kept.all() else float(thresholds[np.flatnonzero(kept).max(initial=0)])
+
+    def _precision_micro(self, level: float) -> float:
+        values, known = self._ranked(self.entries)
+        excess = known * level - self._ranked(self.entries * self.Y)[1]  # weight times (wrong - (1 - level))
+        squares = np.diff(np.cumsum(excess, axis=1) ** 2, axis=1, prepend=0.0)
+        weight = np.broadcast_to(self.often[:, None], values.shape)
+        order = np.argsort(-values, axis=None, kind="stable")
+        ranked, given = values.ravel()[order], np.cumsum(weight.ravel()[order])
+        places = np.searchsorted(given, _FRACTIONS * given[-1])
+        thresholds = just_below(ranked[np.minimum(places, len(ranked) - 1)])
+        thresholds[-1] = -1.0
+        stops = np.searchsorted(-ranked, -thresholds)
+        of = lambda terms: np.append(0.0, np.cumsum(terms.ravel()[order]))[stops]  # noqa: E731
+        one_wrong = level * self.most
+        expected, variance = of(weight * (level - values)), of(weight**2 * values * (1 - values))
+        first = int(np.argmin((expected + one_wrong) / np.sqrt(variance + self.most**2)))
+        test = (of(excess) + _ONE_SIDED * np.sqrt(of(squares)) + one_wrong)[first:]
+        thresholds, failed = thresholds[first:], np.flatnonzero(test > 0)
+        if not len(failed):
+            return -1.0
+        if failed[0] == 0:
+            return 1.0
+        # One step before the zero of the test, interpolated: a small change of the test changes the threshold little.
+        before, after = test[failed[0] - 1 : failed[0] + 1]
+        place = max(0.0, failed[0] - 1 - after / (after - before))
+        return float(np.interp(place, np.arange(len(thresholds)), thresholds))
+
+    def _ranked(self, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sort the probabilities of every sample in falling order, and `part` (n x L) alike."""
+        order = np.argsort(-self.p, axis=1, kind="stable")
+        return np.take_along_axis(self.p, order, axis=1), np.take_along_axis(part, order, axis=1)
+
+    def right_and_empty(self, thresholds: np.ndarray) -> tuple[float | None, float]:
+        """Estimate the fraction of given labels that are right, None if none is given, and of samples that are given none."""
+        given = self.p > thresholds
+        total = float(self.entries[given].sum())
+        right = float(self.entries[given & self.Y].sum()) / total if total else None
+        return right, float(self.often @ ~given.any(axis=1) / self.often.sum())
 
 
-def _precise_threshold(level: float, p: np.ndarray, Y: np.ndarray, often: np.ndarray, known: np.ndarray) -> float:
-    """The probability above which labels are right to a share `level`, at it and at all higher ones."""
-    order = np.argsort(-p, axis=1, kind="stable")
-    values, told, right = (np.take_along_axis(part, order, axis=1) for part in (p, known, Y & known))
-    count = np.maximum(np.cumsum(told, axis=1), 1)
-    share = np.cumsum(told & ~right, axis=1) / count
-    share[:, :-1][values[:, :-1] == values[:, 1:]] = 0  # a threshold does not part equal values
-    lost = np.diff(np.maximum.accumulate(share, axis=1), axis=1, prepend=0.0) * often[:, None]
-    rows, places = np.nonzero(lost)
-    order = np.argsort(-values[rows, places], kind="stable")
-    over = 1 + np.append(0.0, np.cumsum(lost[rows, places][order])) > (1 - level) * (often.sum() + 1) + 1e-9
-    if over[0]:  # too few samples for the promise: none is given
+_ONE_SIDED = 1.2815515655446004
+"""Quantile of the normal distribution for a probability of 90 %."""
+_FRACTIONS = 1.05 ** -np.arange(280.0)[::-1]
+"""Fractions of the entries that the tested thresholds of a guarantee of micro precision give."""
+
+
+def _found(p: np.ndarray, parts: np.ndarray, needed: float) -> float:
+    """Find the highest threshold above which the parts of the entries sum to `needed`: 1 if it needs none, -1 if all."""
+    rounding = 1e-9 * (1 + parts.sum())
+    if needed <= rounding:
         return 1.0
-    return float(values[rows, places][order[np.argmax(over) - 1]]) if over.any() else -1.0
+    order = np.argsort(-p, kind="stable")
+    found = np.searchsorted(np.cumsum(parts[order]), needed - rounding)
+    return float(just_below(p[order][found])) if found < len(p) else -1.0
 
 
 def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: np.ndarray | None) -> np.ndarray:
@@ -343,17 +458,23 @@ def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: n
 
 
 def _cuts(p: np.ndarray, metric: str) -> np.ndarray:
-    """Probabilities (m) above which labels are given, between those of the last label given and the next."""
+    """Probabilities (m) above which labels are given, between those of the last label given and the next.
+
+    Labels of equal probability are all given or none. Of numbers of labels with equal expected scores the smallest is chosen.
+    """
     order = -np.sort(-p, axis=1)
     first, total = order[:, 0], order.sum(axis=1)
     # no label is given whose probability is far below half of the score that the first alone is expected to have
     most = max(1, int((order >= 0.5 * (first / (2 + total))[:, None]).sum(axis=1).max()))
-    count = np.argmax(np.stack(list(_expected(order, metric, most)), axis=1), axis=1)
-    if metric != "jaccard":  # which begins with the empty set
-        count = count + 1
-    ends = np.column_stack([np.ones(len(p)), order, np.zeros(len(p))])
-    last, beyond = (np.take_along_axis(ends, (count + step)[:, None], axis=1)[:, 0] for step in (0, 1))
-    return np.asarray(np.where(last > beyond, (last + beyond) / 2, np.nextafter(last, -1)))  # all of equal ones
+    expected = np.stack(list(_expected(order, metric, most)), axis=1)
+    counts = np.arange(metric != "jaccard", most + 1)  # the first score for "jaccard" is that of the empty set
+    ends = np.column_stack([np.ones(len(p)), order, np.full(len(p), -1.0)])
+    separate = (just_below(ends[:, counts]) >= ends[:, counts + 1]) | (counts == 0)
+    separate[:, -1] |= ~separate.any(axis=1)
+    expected = np.where(separate, expected, -np.inf)
+    best = counts[np.argmax(expected >= expected.max(axis=1, keepdims=True) - PRECISION / 10, axis=1)]
+    last, beyond = (np.take_along_axis(ends, (best + step)[:, None], axis=1)[:, 0] for step in (0, 1))
+    return np.minimum((last + beyond) / 2, just_below(last))
 
 
 def _expected(order: np.ndarray, metric: str, most: int) -> Iterator[np.ndarray]:

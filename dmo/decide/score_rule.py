@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dmo.decide.probabilities import mean_and_deviation
+from dmo.decide.probabilities import mean_and_deviation, scale_of
 from dmo.errors import UserError
 from dmo.metrics import inverse_propensities
 
@@ -149,7 +149,7 @@ class ScoreRule:
             if not 0 <= value <= 1:
                 raise UserError(f"{what} = {value}; needed is a power between 0 and 1")
         added = frequency if intercept else np.zeros_like(frequency)
-        scale = np.where(deviation > 0, deviation, 1.0)
+        scale = scale_of(mean, deviation)
         return cls(added, mean + added, scale, frequency, float(n_train), standardize, prior_power, propensity)
 
     @property
