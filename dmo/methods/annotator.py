@@ -26,6 +26,7 @@ from dmo.decide.out_of_fold import (
     Statistics,
     held_out_part,
     out_of_fold_scores,
+    row_keys,
 )
 from dmo.decide.probabilities import mean_and_deviation, row_counts
 from dmo.decide.rules import promised
@@ -181,7 +182,7 @@ class Annotator(Estimator):
             statistics = mean_and_deviation(scores[0], row_counts(data.decided(rows)))
         self._learn_rule(data.frequency, data.n_labeled, statistics)
         if scores is not None and self._decides:
-            self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows))
+            self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows), row_keys(self, data, rows))
 
     def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
         """Row indices and scores of some samples by a fit on others; no scores if there are too few samples."""
@@ -333,18 +334,19 @@ class Annotator(Estimator):
         decoder: Decoder,
         scores: list[np.ndarray],
         Y: np.ndarray,
-        counts: np.ndarray | None = None,
+        counts: np.ndarray | None,
+        keys: np.ndarray,
     ) -> None:
         """Learn label sets and probabilities from raw out-of-fold scores of training samples.
 
-        scores (n, L) each; Y (n, L); counts (n, L), the weight of every entry of Y, 0 if unknown
+        scores (n, L) each; Y (n, L); counts (n, L), the weight of every entry of Y, 0 if unknown; keys (n,)
         """
         learner = as_decoder(decoder)
         if learner is not None:
-            self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts), scores[0]
+            self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts, keys), scores[0]
         elif len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any():
             ranking = [self.rule_(scores[0])]
-            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, not self.multilabel_, counts)
+            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, not self.multilabel_, counts, keys)
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Rule, decisions and units of real outputs, beside what is done to rows."""

@@ -251,10 +251,11 @@ class NeighborVotes(OnBase):
         decoder: Decoder,
         scores: list[np.ndarray],
         Y: np.ndarray,
-        counts: np.ndarray | None = None,
+        counts: np.ndarray | None,
+        keys: np.ndarray,
     ) -> None:
         few = not self.multilabel_ or 2 * self.rule_.frequency.sum() < _ANNOTATED
-        super()._learn_decoder(decoder or (PooledCalibration() if few else PlugIn()), scores, Y, counts)
+        super()._learn_decoder(decoder or (PooledCalibration() if few else PlugIn()), scores, Y, counts, keys)
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         voters = _Voters(self.base_, self.labels_, self.voters_, self.distances_)

@@ -625,7 +625,8 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_functions(self._of_pass(done), left, data)
         left.end()
         if left.scores is not None:
-            self._learn_decoder(None, left.scores, data.Y[left.rows], data.decided(left.rows))
+            keys = row_keys(self, data, left.rows)
+            self._learn_decoder(None, left.scores, data.Y[left.rows], data.decided(left.rows), keys)
 
     def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Coefficients (rank of the view, L) and offset (L) of all regressions together, from moments."""

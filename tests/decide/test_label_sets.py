@@ -10,6 +10,7 @@ import scipy.sparse
 from cases import folds
 from scipy.optimize import minimize
 from scipy.special import expit, logit
+from scipy.stats import norm
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
@@ -23,7 +24,7 @@ from sklearn.svm import SVC
 import dmo
 from dmo import KGHA, Exact, MultiViewRidge, Nystrom
 from dmo.decide import out_of_fold
-from dmo.decide.probabilities import PooledProbabilities, _best, learn_thresholds
+from dmo.decide.probabilities import PooledProbabilities, folds_of_keys, learn_thresholds, mean_thresholds
 from dmo.decoders import PlugIn, Scores
 from dmo.errors import UserError
 from dmo.inputs import Data
@@ -183,31 +184,55 @@ def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(
     np.testing.assert_allclose(held[1], held[0], atol=1e-6)
 
 
-def best_threshold(values, truth):
-    """Of one run of values in any order."""
+def mean_threshold(values, truth, counts=None):
+    """Mean threshold of one run of values in any order."""
     order = np.argsort(-values)
-    return _best(values[order], truth[order], np.ones(len(values)), np.zeros(1, np.intp))[0]
+    counts = np.ones(len(values)) if counts is None else counts
+    return mean_thresholds(values[order], truth[order], counts[order], np.zeros(1, np.intp))[0]
 
 
-def test_the_best_threshold_is_the_best_of_all():
+def grid_threshold(values, truth, counts=None):
+    """The same by numerical integration over a grid of thresholds, from 0 to the largest value that counts."""
+    counts = np.ones(len(values)) if counts is None else counts
+    t = (np.arange(200000) + 0.5) / 200000 * values[counts > 0].max()
+    given = (values > t[:, None]) @ np.column_stack([counts * truth, counts])
+    f1 = 2 * given[:, 0] / (given[:, 1] + counts @ truth)
+    weight = np.exp((f1 - f1.max()) * np.sqrt(counts @ truth) / 0.05)
+    return weight @ t / weight.sum()
+
+
+def test_threshold_is_the_mean_weighted_by_f1():
     rng = np.random.default_rng(1)
-    p, y = rng.random(40).round(1), rng.random(40) < 0.3
-    found = f1_score(y, p > best_threshold(p, y))
-    assert found == max(f1_score(y, p > t) for t in np.linspace(0, 0.95, 20))
-    ranked = np.array([0.8, 0.6, 0.4])  # halfway to the next value, below the last one to 0
-    assert best_threshold(ranked, np.array([True, True, False])) == 0.5
-    assert best_threshold(ranked, np.array([True, True, True])) == 0.2
+    for decimals, counts in ((9, None), (1, None), (9, rng.integers(0, 3, 40)), (1, rng.integers(0, 3, 40))):
+        p = rng.random(40).round(decimals)
+        y = rng.random(40) < p**2
+        assert mean_threshold(p, y, counts) == pytest.approx(grid_threshold(p, y, counts), abs=2e-5)
+        if counts is None:
+            found = f1_score(y, p > mean_threshold(p, y))
+            assert found >= max(f1_score(y, p > t) for t in np.linspace(0, 0.95, 20)) - 0.03
+    ranked = np.array([0.8, 0.6, 0.4])
+    assert 0.45 < mean_threshold(ranked, np.array([True, True, False])) < 0.55
+    assert 0.19 < mean_threshold(ranked, np.array([True, True, True])) < 0.25
+    assert mean_threshold(ranked, np.zeros(3, bool)) == 1.0
 
 
-@pytest.mark.parametrize(("p", "wanted"), [([1.0, 1 - 1e-9, 0.999999], 1 - 1e-4), ([1e-6, 1e-9, 0.0], 1e-4)])
+def test_thresholds_of_runs_are_those_of_each_run():
+    rng = np.random.default_rng(2)
+    runs = [np.sort(rng.random(size).round(2))[::-1] for size in (7, 1, 30)]
+    truth = [rng.random(len(run)) < run for run in runs]
+    found = mean_thresholds(*map(np.concatenate, (runs, truth)), np.ones(38), np.array([0, 7, 8]))
+    np.testing.assert_allclose(found, [mean_threshold(*one) for one in zip(runs, truth, strict=True)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("p", "wanted"), [([1.0, 1 - 1e-9, 0.999999], 0.5), ([1e-6, 1e-9, 0.0], 1e-4)])
 def test_thresholds_keep_away_from_0_and_1(p, wanted):
-    """There probabilities are rounding."""
-    assert learn_thresholds(np.array([p]).T, np.array([[1], [1], [0]])) == pytest.approx(wanted, rel=1e-9)
+    """Near 0 and 1, differences of probabilities are floating-point error."""
+    assert learn_thresholds(np.array([p]).T, np.array([[1], [1], [0]])) == pytest.approx(wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize("power", [1.0, 3.0], ids=["true probabilities", "labels that need thresholds of their own"])
 def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(power):
-    """Where probabilities are true one threshold is the best; where those of half of the labels are off, their own are."""
+    """True probabilities need one threshold; if those of half of the labels are wrong, each label needs its own."""
     rng = np.random.default_rng(0)
     chance = expit(rng.normal(size=(600, 20)) * 1.5 - 3)
     Y, fresh = (rng.random(chance.shape) < chance for _ in range(2))
@@ -215,48 +240,104 @@ def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(powe
     p[:, ::2] **= power
     found = learn_thresholds(p, Y)
     micro = lambda t: f1_score(fresh, p > t, average="micro", zero_division=0)  # noqa: E731
-    common = best_threshold(p.ravel(), Y.ravel())
-    own = np.array([best_threshold(p[:, l], Y[:, l]) for l in range(20)])
-    assert (np.ptp(found) == 0) == (power == 1)
+    common = mean_threshold(p.ravel(), Y.ravel())
+    own = np.array([mean_threshold(p[:, l], Y[:, l]) for l in range(20)])
+    count = Y.sum(axis=0)
+    shrunk = (logit(own) - logit(common)) * count / (count + 20)
+    share = (logit(found) - logit(common)) / shrunk
+    np.testing.assert_allclose(share, share[0], rtol=1e-6)
+    assert 0 < share[0] < 0.7 if power == 1 else 0.99 < share[0] <= 1
     assert micro(found) >= max(micro(common), micro(own)) - 0.005
 
 
 def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samples():
-    """The best thresholds by trying all, and how far a label's own is from the common one: n / (n + 20) of the way."""
+    """The distance of a label's threshold to the common one is n / (n + 20) of that without shrinkage."""
     rng = np.random.default_rng(1)
     Y = rng.random((2000, 3)) < [0.01, 0.05, 0.5]
     p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
-
-    def best(p, y):
-        values = np.unique(p)
-        cuts = (values[1:] + values[:-1]) / 2
-        given = p > cuts[:, None]
-        return logit(cuts[((given & y).sum(axis=1) / (given.sum(axis=1) + y.sum())).argmax()])
-
-    few = np.argsort(p, axis=None)[-1500:]  # the best cuts lie high
-    common = best(p.ravel()[few], Y.ravel()[few])
-    own = np.array([best(p[:, l], Y[:, l]) for l in range(3)])
+    common = logit(mean_threshold(p.ravel(), Y.ravel()))
+    own = logit([mean_threshold(p[:, l], Y[:, l]) for l in range(3)])
     count = Y.sum(axis=0)
     wanted = common + (own - common) * count / (count + 20)
-    np.testing.assert_allclose(logit(learn_thresholds(p, Y)), wanted, atol=0.02)
+    np.testing.assert_allclose(logit(learn_thresholds(p, Y)), wanted, atol=1e-6)
 
 
-def test_slopes_and_offsets_of_labels_are_the_largest_posterior():
+def test_kinds_of_thresholds_are_averaged_by_the_probability_that_each_is_better():
+    """By the definition: F1 on the other half of the samples, and the standard error of the difference."""
+    rng = np.random.default_rng(4)
+    p = rng.random((200, 3)) * [0.5, 0.8, 1.0]
+    Y, counts, keys = rng.random(p.shape) < p**2, rng.integers(0, 3, (200, 3)), rng.integers(0, 2**63, 200)
+    half, hits, total, parts = folds_of_keys(keys, 2) == 0, np.zeros(2), np.zeros(2), []
+
+    def kinds(rows):
+        common = logit(mean_threshold(p[rows].ravel(), Y[rows].ravel(), counts[rows].ravel()))
+        own = logit([mean_threshold(p[rows, l], Y[rows, l], counts[rows, l]) for l in range(3)])
+        n = (counts * Y)[rows].sum(axis=0)
+        return np.full(3, common), common + (own - common) * n / (n + 20)
+
+    for rows in (half, ~half):
+        y, c = Y[~rows], counts[~rows]
+        given = [expit((logit(p[~rows]) - t) / 0.05) for t in kinds(rows)]
+        hits += [(c * g * y).sum() for g in given]
+        total += [(c * g).sum() + (c * y).sum() for g in given]
+        parts.append((y, c, given[1] - given[0]))
+    f1 = 2 * hits / total
+    error = np.sqrt(1 + sum((c * ((2 * y - f1.mean()) * d) ** 2).sum() for y, c, d in parts)) / total.mean()
+    better, (common, own) = norm.cdf((f1[1] - f1[0]) / error), kinds(np.ones(200, bool))
+    assert 0.02 < better < 0.98
+    np.testing.assert_allclose(logit(learn_thresholds(p, Y, counts, keys)), common + better * (own - common), atol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [7, 50], ids=["seven Newton steps", "all steps"])
+def test_slopes_and_offsets_of_labels_are_the_largest_posterior(steps, monkeypatch):
+    """Also by few steps, as only steps of the right Hessian can; the slope of label 3 is at its lower bound."""
+    monkeypatch.setattr("dmo.decide.probabilities._STEPS", 50)
     rng = np.random.default_rng(0)
-    Y = (rng.random((200, 3)) < [0.02, 0.2, 0.5]).astype(float)
-    scores = [Y * [0.5, 2.0, 1.0] + rng.normal(size=Y.shape)]
-    pooled = PooledProbabilities.fit(scores, Y)
-    found = pooled.refined(scores, Y)
-    x = logit(replace(pooled, ordered=True)(scores))
-    for l in range(3):
-        center = x[:, l].mean()
+    Y = (rng.random((200, 4)) < [0.02, 0.2, 0.5, 0.2]).astype(float)
+    scores = [Y * [0.5, 2.0, 1.0, -4.0] + rng.normal(size=Y.shape)]
+    counts = rng.integers(0, 3, Y.shape).astype(float)
+    for often in (None, counts):
+        pooled = PooledProbabilities.fit(scores, Y, often)
+        monkeypatch.setattr("dmo.decide.probabilities._STEPS", steps)
+        found = pooled.refined(scores, Y, often)
+        x = logit(replace(pooled, ordered=True)(scores))
+        rows, entries = (
+            np.ones(200) if often is None else often.max(axis=1),
+            np.ones(Y.shape) if often is None else often,
+        )
+        for l in range(4):
+            center = rows @ x[:, l] / rows.sum()
 
-        def loss(w, l=l, center=center):
-            z = x[:, l] + w[0] * (x[:, l] - center) + w[1]
-            return (np.logaddexp(0, z) - Y[:, l] * z).sum() + 2.5 * (w**2).sum()
+            def loss(w, z=x[:, l], y=Y[:, l], c=entries[:, l], center=center):
+                z = z + w[0] * (z - center) + w[1]
+                return c @ (np.logaddexp(0, z) - y * z) + 2.5 * (w @ w)
 
-        best = minimize(loss, np.zeros(2), tol=1e-12).x
-        np.testing.assert_allclose(found.own[:, l], [best[0], best[1] - best[0] * center], atol=1e-4)
+            best = minimize(loss, np.zeros(2), tol=1e-12, bounds=[(-0.95, None), (None, None)], method="L-BFGS-B").x
+            np.testing.assert_allclose(found.own[:, l], [best[0], best[1] - best[0] * center], atol=2e-3)
+        assert found.own[0, 3] == pytest.approx(-0.95)
+        monkeypatch.setattr("dmo.decide.probabilities._STEPS", 50)
+
+
+def test_pooled_regression_converges_in_few_newton_steps(monkeypatch):
+    rng = np.random.default_rng(0)
+    Y = (rng.random((300, 5)) < np.geomspace(0.02, 0.4, 5)).astype(float)
+    scores = [Y + 0.7 * rng.normal(size=Y.shape), 3 * Y + 4 * rng.normal(size=Y.shape)]
+    wanted = PooledProbabilities.fit(scores, Y)(scores)
+    monkeypatch.setattr("dmo.decide.probabilities._STEPS", 9)
+    np.testing.assert_allclose(PooledProbabilities.fit(scores, Y)(scores), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_logits_are_the_formula_where_the_parabola_rises(ordered):
+    rng = np.random.default_rng(0)
+    b, mean, deviation = rng.normal(size=9) * 0.1, rng.normal(size=(2, 3)), 1 + rng.random((2, 3))
+    b[[0, 3]], phi, scores = [1.0, 0.8], np.array([-1.3, 0.2, 1.7]), rng.uniform(-1, 1, size=(2, 20, 3))
+    model = PooledProbabilities(mean, deviation, phi, np.ones(3, bool), b, np.zeros((2, 3)), ordered)
+    wanted = b[6] * phi + b[7] * phi**2 + b[8]
+    for k in (0, 1):
+        z = scores[k]
+        wanted = wanted + b[3 * k] * z + b[3 * k + 1] * z**2 + b[3 * k + 2] * z * phi
+    np.testing.assert_allclose(logit(model(list(mean[:, None] + deviation[:, None] * scores))), wanted, atol=1e-9)
 
 
 def test_batches_learn_label_sets_of_what_they_bring(problem):
