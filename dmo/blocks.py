@@ -434,38 +434,68 @@ def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
         yield where, rows(source, where)
 
 
-def spread(source: Rows) -> tuple[float, bool]:
-    """Work out how far apart the columns of some rows are.
+def spread(source: Rows, weights: np.ndarray | None = None) -> tuple[float, bool]:
+    """Compute the ratio of the largest to the smallest column size of the first rows, and whether most entries are 0.
 
-    source (n, d)
+    source (n, d); weights (n,)
     """
     block: Any = sampled(source, np.arange(min(_FIRST, source.shape[0])))
-    n, d = block.shape
+    d = block.shape[1]
+    w = np.ones(block.shape[0]) if weights is None else weights[: block.shape[0]]
+    n = w.sum()
     with np.errstate(invalid="ignore", over="ignore"):
         if scipy.sparse.issparse(block):
             block = scipy.sparse.csc_array(double(block))
-            data, columns = block.data, np.repeat(np.arange(d), np.diff(block.indptr))
-            kept = ~np.isnan(data) & (data != 0)
-            known, filled = np.full(d, n), np.bincount(columns[kept], minlength=d)
-            total = np.bincount(columns[kept], data[kept], d)
-            square = np.bincount(columns[kept], data[kept] ** 2, d)
-            mean = total / n
-            about = np.bincount(columns[kept], (data[kept] - mean[columns[kept]]) ** 2, d) + (n - filled) * mean**2
+            kept = ~np.isnan(block.data) & (block.data != 0)
+            data, columns = block.data[kept], np.repeat(np.arange(d), np.diff(block.indptr))[kept]
+            own = w[block.indices[kept]]
+            known, filled = np.full(d, n), np.bincount(columns, own, d)
+            square = np.bincount(columns, own * data**2, d)
+            mean = np.bincount(columns, own * data, d) / n
+            about = np.bincount(columns, own * (data - mean[columns]) ** 2, d) + (n - filled) * mean**2
         else:
             values = double(block)
-            gap = np.isnan(values)
-            known = np.maximum((~gap).sum(axis=0), 1)
+            gap, own = np.isnan(values), w[:, None]
+            known = (own * ~gap).sum(axis=0)
+            known[known == 0] = 1.0
             values = np.where(gap, 0.0, values)
-            filled, mean, square = (values != 0).sum(axis=0), values.sum(axis=0) / known, (values**2).sum(axis=0)
-            about = (np.where(gap, 0.0, values - mean) ** 2).sum(axis=0)
+            filled, square = (own * (values != 0)).sum(axis=0), (own * values**2).sum(axis=0)
+            mean = (own * values).sum(axis=0) / known
+            about = (own * np.where(gap, 0.0, values - mean) ** 2).sum(axis=0)
         deviation = np.sqrt(about / known)
-        size = np.where(filled < known * (1 - MOSTLY), np.sqrt(square / np.maximum(filled, 1)), deviation)
+        size = np.where(filled < known * (1 - MOSTLY), np.sqrt(square / np.where(filled > 0, filled, 1.0)), deviation)
         size = size[deviation > rounding(n, mean, deviation)]
     ratio = float(size.max() / size.min()) if size.size else 1.0
     return ratio, bool(filled.sum() < known.sum() * (1 - MOSTLY))
 
 
-def rounding(n: int, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+def rounding(n: float, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """The deviation that rounding alone gives a constant column (as scikit-learn's StandardScaler judges it)."""
     eps = np.finfo(np.float64).eps
     return np.sqrt(n * eps * deviation**2 + (n * mean * eps) ** 2)
+
+
+def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
+    """Compute the median of values that are repeated by their weights.
+
+    values, weights (n,)
+    """
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    half = reached[-1] / 2
+    # the first value at which half of the weight is reached, and the first at which it is exceeded
+    at = [min(int(np.searchsorted(reached, half, side)), len(order) - 1) for side in ("left", "right")]
+    return float(values[order[at]].astype(np.float64).mean())
+
+
+def spaced_rows(n: int, most: int, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Choose at most `most` evenly spaced rows of n, and their weights; whole weights choose as from repeated rows.
+
+    weights (n,) -> (m,); (m,)
+    """
+    whole = weights is not None and bool((weights == np.rint(weights)).all())
+    count = int(weights.sum()) if weights is not None and whole else n
+    index = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
+    if weights is None or not whole:
+        return index, None if weights is None else weights[index]
+    return np.unique(np.searchsorted(np.cumsum(weights), index, side="right"), return_counts=True)

@@ -14,7 +14,7 @@ from dmo.errors import UserError
 from dmo.fit.exact import Exact, FittedKernel, Storage, build, choose_storage, linear_expansions
 from dmo.fit.functions import Expansion, LinearExpansion
 from dmo.fit.moments import label_groups
-from dmo.inputs import Data
+from dmo.inputs import Data, SampleWeights
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
@@ -309,7 +309,10 @@ class Groups:
 
     def weights(self, name: str) -> np.ndarray:
         """How often samples count in a group (n)."""
-        return self.data.weights.of_views(list(self.kernels[name].kernels))
+        return self._of_group(self.data.weights, name)
+
+    def _of_group(self, weights: SampleWeights, name: str) -> np.ndarray:
+        return weights.of_views(list(self.kernels[name].kernels))
 
     def fitted(self, name: str, n_labels: int = 0) -> Iterator[tuple[slice | np.ndarray, FittedView]]:
         """A group under each of its ridges, and the labels that have it."""
@@ -321,7 +324,9 @@ class Groups:
                 sources = {view: Subset(source, index) for view, source in sources.items()}
             last = None if last is None else np.flatnonzero(np.isin(index, last))
         counts, least = None if index is None else weights[index], float(np.min(self.ridges[name]))
-        built = build(self.engine, self.kernels[name], sources, least, self.storage, self.random_state, counts)
+        # bandwidths describe the rows: classes do not weigh in them
+        often = None if index is None else self._of_group(self.data.weights.plain, name)[index]
+        built = build(self.engine, self.kernels[name], sources, least, self.storage, self.random_state, often)
         for ridge, labels in label_groups(self.ridges[name], n_labels):
             inner = self.under(ridge, name, built, sources, counts, last)
             if index is None or counts is None:
@@ -344,6 +349,13 @@ class Groups:
             names = list(self.kernels)
             found = in_threads(fit, names) if self.storage == "memory" else [fit(name) for name in names]
         return dict(zip(names, found, strict=True))
+
+    def shares_left_out(self) -> dict[str, np.ndarray | None]:
+        """Compute by group the fraction of the weight of a sample that a leave-one-out value omits; None for all of it.
+
+        -> (n,)
+        """
+        return {name: self.data.weights.share_left_out(list(kernel.kernels)) for name, kernel in self.kernels.items()}
 
     def under(
         self,

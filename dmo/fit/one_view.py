@@ -36,11 +36,17 @@ class RelationFeatures:
 
 
 def relation_features(
-    view: str, source: Any, kernel: Any, approximation: Any, n_landmarks: int | None, random_state: int | None
+    view: str,
+    source: Any,
+    kernel: Any,
+    approximation: Any,
+    n_landmarks: int | None,
+    random_state: int | None,
+    weights: np.ndarray | None = None,
 ) -> RelationFeatures:
-    """Take the features of rows in memory, or their similarities to samples.
+    """Compute the features of rows in memory, or their similarities to the samples of positive weight.
 
-    source (n, d)
+    source (n, d); weights (n,)
     """
     # Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
     similarity = parse_relation(kernel)
@@ -50,31 +56,47 @@ def relation_features(
         n = source.shape[0]
         approximation = "exact" if free else exact_or_best(f"similarities of {n} x {n}", relation_bytes(n, n), _SHARE)
     if not is_exact(approximation):
-        feature_map = fit_maps(approximation, kernel, {view: source}, random_state, False)[view]
+        some, counts = source, None
+        if weights is not None:
+            some, counts = source[np.flatnonzero(weights)], {view: weights[weights > 0]}
+        feature_map = fit_maps(approximation, kernel, {view: some}, random_state, False, counts)[view]
         return RelationFeatures(feature_map(source).astype(np.float64), partial(FactorExpansion.of, view, feature_map))
     if plain:
         values = source if scipy.sparse.issparse(source) else source.astype(np.float64)
         return RelationFeatures(values, partial(LinearExpansion, view))
-    return _similarities(view, source, similarity, n_landmarks, random_state)
+    return _similarities(view, source, similarity, n_landmarks, random_state, weights)
 
 
 def _similarities(
-    view: str, source: Rows, similarity: Kernel, n_landmarks: int | None, random_state: int | None
+    view: str,
+    source: Rows,
+    similarity: Kernel,
+    n_landmarks: int | None,
+    random_state: int | None,
+    weights: np.ndarray | None,
 ) -> RelationFeatures:
-    """To some of the samples, or to all."""
-    fitted = MultiKernel.of(view, similarity.fit(source, random_state))
-    landmarks = similarity.part(source, _landmarks(source.shape[0], n_landmarks, random_state))
+    """Compute similarities to some of the samples, or to all of them.
+
+    source (n, d); weights (n,)
+    """
+    fitted = MultiKernel.of(view, similarity.fit(source, random_state, weights))
+    chosen = np.arange(source.shape[0]) if weights is None else np.flatnonzero(weights)
+    roots = np.ones(1)
+    if n_landmarks is not None:
+        chosen = chosen[_drawn(len(chosen), n_landmarks, random_state)]
+    elif weights is not None:  # a column w times is one column times the root of w
+        roots = np.sqrt(weights[chosen])
+    landmarks = similarity.part(source, chosen)
     landmarks = landmarks if similarity.pairwise else rows(landmarks)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)
+        return KernelExpansion(fitted, {view: landmarks}, roots[:, None] * coefficients, offset, np.float64)
 
-    return RelationFeatures(_relations(fitted, view, source, landmarks), function)
+    return RelationFeatures(_relations(fitted, view, source, landmarks) * roots, function)
 
 
-def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
-    if wanted is None:
-        return np.arange(n)
+def _drawn(n: int, wanted: int, random_state: int | None) -> np.ndarray:
+    """Draw landmarks among n samples."""
     if wanted > n:
         raise TooFewSamples(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))

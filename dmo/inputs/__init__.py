@@ -16,9 +16,11 @@ from dmo.inputs.containers import (
 from dmo.inputs.data import (
     Data,
     SampleWeights,
+    check_common_weights,
     check_row_weights,
     check_weights,
     directions,
+    of_views,
     read_complete,
     read_labels,
     read_some,

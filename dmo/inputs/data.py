@@ -226,11 +226,10 @@ def read_complete(estimator: Any, views: Mapping[str, Rows], y: Any) -> Data:
     return Data.of(views, check_labels(estimator, y, sample_count(views), dtype=np.uint8))
 
 
-def read_some(estimator: Any, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+def read_some(estimator: Any, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
     """Read labels of one view's samples, some of which have none."""
     n = sample_count(views)
     Y, known = check_known_labels(estimator, y, n)
-    weights = check_row_weights(sample_weight, n)
     return Data.of(views, Y, weights, None if known.all() else known[:, None], passive=True)
 
 
@@ -238,7 +237,7 @@ def read_labels(
     estimator: Any,
     views: Mapping[str, Rows],
     y: Any,
-    sample_weight: Any,
+    given: SampleWeights | None,
     dense: Mapping[str, bool],
     passive: bool = False,
 ) -> Data:
@@ -249,11 +248,11 @@ def read_labels(
     n = sample_count(views)
     estimator.outputs_ = None
     many = check_many_labels(estimator, y, n)
-    given = check_weights(sample_weight, views, by_entry=many is None and not passive)
     asked = {
         "a decoder": estimator._decoder is not None,
         "standardize": bool(estimator._by_scores.standardize),
         "class_weight": estimator.class_weight is not None,
+        "a matrix of label weights": given is not None and given.entries is not None,
         "a hierarchy": hierarchy_of(estimator) is not None,
     } | dict(dense)
     if isinstance(y, LabelRows) and given is None and estimator.targets != "real" and not any(asked.values()):
@@ -385,15 +384,29 @@ def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: st
     return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
 
 
-def check_row_weights(sample_weight: RowWeights | SampleWeights, n: int) -> np.ndarray | None:
+def check_common_weights(sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows]) -> SampleWeights | None:
+    """Validate sample weights that are the same for all views and the labels.
+
+    sample_weight (n,); views (n, d)
+    """
+    if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has validated them
+        return sample_weight
+    weights = check_row_weights(sample_weight, sample_count(views))
+    return None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
+
+
+def of_views(weights: SampleWeights | None) -> Mapping[str, np.ndarray] | None:
+    """Look up the sample weights of every view, without class weights; None if every sample counts once."""
+    return None if weights is None else weights.plain.views
+
+
+def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
     """Read the weights of samples that all views and the labels have in common.
 
     sample_weight (n,) -> (n,)
     """
     if sample_weight is None:
         return None
-    if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has read them
-        return sample_weight.labels
     if isinstance(sample_weight, Mapping):
         raise UserError(
             "sample_weight has a weight for every view, which KGHA, MultiViewRidge and MultiSetCCA take; pass one a sample"

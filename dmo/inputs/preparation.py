@@ -16,7 +16,22 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import normalize
 
-from dmo.blocks import APART, Block, Rows, RowsOf, Subset, double, presence, rounding, row_blocks, rows, sampled, spread
+from dmo.blocks import (
+    APART,
+    Block,
+    Rows,
+    RowsOf,
+    Subset,
+    double,
+    presence,
+    rounding,
+    row_blocks,
+    rows,
+    sampled,
+    spaced_rows,
+    spread,
+    weighted_median,
+)
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.inputs.containers import Columns
@@ -43,7 +58,7 @@ class Prepare(ParameterObject):
     """What is done to rows before anything is learned from them: which views they are, gaps filled, columns scaled.
 
     A name, or a mapping of view to names, stands for the object with that `scale`. All is learned from the training rows of
-    a fit, which count alike whatever their sample weights, kept in the model, and done to new rows as they are read.
+    a fit, which count by their sample weights, kept in the model, and done to new rows as they are read.
 
     Parameters
     ----------
@@ -201,8 +216,13 @@ def precomputed_views(estimator: BaseEstimator, views: list[str]) -> set[str]:
     return {view for view, own in per_view("kernel", kernel, views).items() if is_pairwise(own)}
 
 
-def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> dict[str, Preparation]:
-    """Learn what an estimator's `prepare` asks for, from the training rows."""
+def learn_preparations(
+    estimator: BaseEstimator, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Preparation]:
+    """Learn what an estimator's `prepare` asks for, from the weighted training rows.
+
+    views (n, d); weights (n,)
+    """
     asked = preparing(estimator)
     if asked is None or not hasattr(estimator, "prepare"):
         return {}
@@ -218,32 +238,47 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
                     f"impute={gaps[view]!r}; pass prepare='none', and prepare the features before the kernel"
                 )
             continue
-        present = presence(source)
-        if present is not None:
-            source = Subset(source, np.flatnonzero(present))
-        made = Preparation("none") if gaps[view] is None else _fill(source, gaps[view])
+        source, often = _counted(source, None if weights is None else weights[view])
+        made = Preparation("none") if gaps[view] is None else _fill(source, gaps[view], often)
         filled = source if gaps[view] is None else PreparedRows(source, made, _unchecked)
         scale = scales[view]
         if scale == "auto":
             takes = scalable(estimator, list(views)) if takes is None else takes
-            scale = _chosen(view, filled) if takes[view] else "none"
+            scale = _chosen(view, filled, often) if takes[view] else "none"
         if scale in ("standard", "maxabs"):
-            made = _scaled(made, scale, filled)
+            made = _scaled(made, scale, filled, often)
         made = replace(made, scale=scale)
         if made.to_arrays() or scale != "none":
             found[view] = made
     return found
 
 
-def _chosen(view: str, source: Rows) -> str:
-    """What "auto" is for a view."""
+def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray | None]:
+    """Select the rows that a view has and whose weight is above 0; the weights are None if each of them counts once.
+
+    source (n, d); weights (n,)
+    """
+    present = presence(source)
+    if weights is not None:
+        present = weights > 0 if present is None else present & (weights > 0)
+    if present is not None and not present.all():
+        index = np.flatnonzero(present)
+        source, weights = Subset(source, index), None if weights is None else weights[index]
+    return source, None if weights is None or (weights == 1).all() else weights
+
+
+def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
+    """Choose the scale that "auto" stands for in a view.
+
+    source (n, d); weights (n,)
+    """
     # On nine sets of Mulan's, eight image descriptors and four tables of scikit-learn (ridge with Gaussian and linear
     # kernels, leave-one-out on training rows) no scale mattered where columns differ by less than 20, wild tables gained
     # up to .24 of AUC by standardizing, and wild descriptors that are mostly zeros lost by it what they gained by their
     # largest sizes.
     if _histogram(source):
         return "none"
-    ratio, zeros = spread(source)
+    ratio, zeros = spread(source, weights)
     if not ratio > APART:
         return "none"
     scale = "maxabs" if zeros else "standard"
@@ -293,77 +328,119 @@ def _unchecked(block: Block, first_row: int) -> None:
     """Rows of a pass over training rows, which the readers after it check."""
 
 
-def _fill(source: Rows, how: str) -> Preparation:
-    """What missing cells are filled with, a column without any cell with 0."""
+def _fill(source: Rows, how: str, weights: np.ndarray | None) -> Preparation:
+    """Learn the values that replace missing cells, 0 in a column without any known cell.
+
+    source (n, d); weights (n,)
+    """
     fill, plus, _ = how.partition("+")
     n, d = source.shape
-    known, total = np.zeros(d), np.zeros(d)
+    total, missing, count = np.zeros(d), np.zeros(d), 0.0
     if fill != "zero" or plus:
-        for _, (count, part) in each("look for gaps", _KnownCells(source), _numbers(n)):
-            known, total = known + count, total + part
-    marked = np.flatnonzero(known < n) if plus else None
+        for _, (own, gap, part) in each("look for gaps", _KnownCells(source, weights), _numbers(n)):
+            count, missing, total = count + own, missing + gap, total + part
+    marked = np.flatnonzero(missing > 0) if plus else None
     if fill == "median":
-        values = _medians(sampled(source, np.unique(np.linspace(0, n - 1, min(n, _MEDIAN)).astype(np.intp))))
+        index, often = spaced_rows(n, _MEDIAN, weights)
+        values = _medians(sampled(source, index), often)
     else:
-        values = np.zeros(d) if fill == "zero" else total / np.maximum(known, 1)
+        known = count - missing
+        values = np.zeros(d) if fill == "zero" else total / np.where(known > 0, known, 1.0)
     return Preparation("none", values, marked)
 
 
-def _medians(block: Any) -> np.ndarray:
+def _medians(block: Any, weights: np.ndarray | None) -> np.ndarray:
+    """Compute the medians of the known cells of every column, as if rows were repeated by their weights.
+
+    block (n, d); weights (n,) -> (d,)
+    """
     block = double(block.toarray() if scipy.sparse.issparse(block) else block)
-    empty = np.isnan(block).all(axis=0)
-    return np.nanmedian(np.where(empty, 0.0, block), axis=0)
+    if weights is None:
+        empty = np.isnan(block).all(axis=0)
+        return np.nanmedian(np.where(empty, 0.0, block), axis=0)
+    found = np.zeros(block.shape[1])
+    for j, column in enumerate(block.T):
+        if (known := ~np.isnan(column)).any():
+            found[j] = weighted_median(column[known], weights[known])
+    return found
 
 
 def _numbers(n: int) -> range:
     return range(len(row_blocks(n, _BLOCK)))
 
 
-def _block_of(source: Rows, number: int) -> Any:
-    return double(rows(source, row_blocks(source.shape[0], _BLOCK)[number]))
+@dataclass(frozen=True)
+class _Statistics:
+    """Statistics by column of a block of weighted rows.
+
+    source (n, d); weights (n,)
+    """
+
+    source: Rows
+    weights: np.ndarray | None
+
+    def read(self, number: int) -> tuple[Any, np.ndarray | None]:
+        """Read a block of rows and their weights."""
+        where = row_blocks(self.source.shape[0], _BLOCK)[number]
+        return double(rows(self.source, where)), None if self.weights is None else self.weights[where]
 
 
 @dataclass(frozen=True)
-class _KnownCells:
-    """Of a block of rows: known cells and their sum, by column."""
+class _KnownCells(_Statistics):
+    """The weight of a block of rows, and by column the weight of the missing cells and the sum of the known ones."""
 
-    source: Rows
-
-    def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        block = _block_of(self.source, number)
+    def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray]:
+        block, weights = self.read(number)
+        n, d = block.shape
+        count = float(n if weights is None else weights.sum())
         if not scipy.sparse.issparse(block):
             gap = np.isnan(block)
-            return (~gap).sum(axis=0), np.where(gap, 0.0, block).sum(axis=0)
-        gap, d = np.isnan(block.data), block.shape[1]
-        total = np.bincount(block.indices, np.where(gap, 0.0, block.data), d)
-        return block.shape[0] - np.bincount(block.indices, gap, d), total
+            return count, _times(gap, weights).sum(axis=0), _times(np.where(gap, 0.0, block), weights).sum(axis=0)
+        own = None if weights is None else np.repeat(weights, np.diff(block.indptr))
+        gap = np.isnan(block.data)
+        missing = np.bincount(block.indices, _times(gap, own), d)
+        return count, missing, np.bincount(block.indices, _times(np.where(gap, 0.0, block.data), own), d)
 
 
 @dataclass(frozen=True)
-class _ColumnMoments:
-    """Of a block of rows: their number, and by column the mean, the sum of squares about it, and the largest size."""
+class _ColumnMoments(_Statistics):
+    """The weight of a block of rows, and by column the mean, the sum of squares about it, and the largest size."""
 
-    source: Rows
-
-    def __call__(self, number: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        block = _block_of(self.source, number)
-        n, d = block.shape
+    def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        block, weights = self.read(number)
+        d = block.shape[1]
         if not scipy.sparse.issparse(block):
-            block = block[~np.isnan(block).any(axis=1)]  # rows without any cell lack the view
-            n = len(block)
-            mean = block.mean(axis=0) if n else np.zeros(d)
-            return n, mean, ((block - mean) ** 2).sum(axis=0), np.abs(block).max(axis=0, initial=0.0)
-        mean = np.bincount(block.indices, block.data, d) / n
-        about = np.bincount(block.indices, (block.data - mean[block.indices]) ** 2, d)
-        about += (n - np.bincount(block.indices, minlength=d)) * mean**2
+            has = ~np.isnan(block).any(axis=1)  # rows without any cell lack the view
+            block, weights = block[has], None if weights is None else weights[has]
+            n = float(len(block) if weights is None else weights.sum())
+            mean = _times(block, weights).sum(axis=0) / n if n else np.zeros(d)
+            about = _times((block - mean) ** 2, weights).sum(axis=0)
+            return n, mean, about, np.abs(block).max(axis=0, initial=0.0)
+        n = float(block.shape[0] if weights is None else weights.sum())
+        own = None if weights is None else np.repeat(weights, np.diff(block.indptr))
+        mean = np.bincount(block.indices, _times(block.data, own), d) / n
+        squares = np.bincount(block.indices, _times((block.data - mean[block.indices]) ** 2, own), d)
+        about = squares + (n - np.bincount(block.indices, own, d)) * mean**2
         return n, mean, about, abs(block).max(axis=0).toarray().ravel()
 
 
-def _scaled(made: Preparation, scale: str, source: Rows) -> Preparation:
-    """`made` with the center and width of columns; sums are added in the order of the rows, whoever made them."""
-    n, mean, about, largest = 0, np.zeros(source.shape[1]), np.zeros(source.shape[1]), np.zeros(source.shape[1])
+def _times(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Multiply rows by their weights, if there are any.
+
+    values (n, ...); weights (n,)
+    """
+    return values if weights is None else values * weights.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | None) -> Preparation:
+    """Learn the center and width of the columns; sums are added in the order of the rows, whichever worker computes them.
+
+    source (n, d); weights (n,)
+    """
+    d = source.shape[1]
+    n, mean, about, largest = 0.0, np.zeros(d), np.zeros(d), np.zeros(d)
     for _, (count, center, square, size) in each(
-        "scale of the columns", _ColumnMoments(source), _numbers(source.shape[0])
+        "scale of the columns", _ColumnMoments(source, weights), _numbers(source.shape[0])
     ):
         if count == 0:
             continue
@@ -373,7 +450,7 @@ def _scaled(made: Preparation, scale: str, source: Rows) -> Preparation:
         n, largest = both, np.maximum(largest, size)
     if scale == "maxabs":
         return replace(made, width=np.where(largest > 0, largest, 1.0))
-    deviation = np.sqrt(about / max(n, 1))
+    deviation = np.sqrt(about / (n or 1.0))
     width = np.where(deviation > rounding(n, mean, deviation), deviation, 1.0)
     dense = not scipy.sparse.issparse(rows(source, slice(0, 0)))
     return replace(made, center=mean if dense else None, width=width)

@@ -59,10 +59,18 @@ class PreparedViews(dict[str, Rows]):
         ]
 
 
-def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> PreparedViews:
-    """Fill the gaps and scale the columns of checked views, as the estimator's `prepare` asks."""
+def prepare_views(
+    estimator: BaseEstimator,
+    views: Mapping[str, Rows],
+    reset: bool,
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> PreparedViews:
+    """Fill missing cells and scale the columns of validated views; with `reset`, learn both from the weighted rows.
+
+    views (n, d); weights (n,)
+    """
     if reset and hasattr(estimator, "prepare"):
-        estimator.preparations_ = learn_preparations(estimator, views)
+        estimator.preparations_ = learn_preparations(estimator, views, weights)
     found = dict(views)
     for key, preparation in getattr(estimator, "preparations_", {}).items():
         source, present = found[key], presence(found[key])

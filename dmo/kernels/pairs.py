@@ -305,15 +305,11 @@ def _weighted_mean(D: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _weighted_median(D: np.ndarray, weights: np.ndarray) -> float:
-    """The mean of the values at which half of the pairs' weights is reached and passed, as np.median of an even count."""
+    """Compute the median distance of all pairs of repeated rows."""
     lower = np.tril_indices(len(D), -1)
     values = np.append(D[lower], D.dtype.type(0))
     counts = np.append(weights[lower[0]] * weights[lower[1]], _copies(weights))
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(counts[order])
-    half = reached[-1] / 2
-    at = [min(int(np.searchsorted(reached, half, side)), len(order) - 1) for side in ("left", "right")]
-    return float(values[order[at]].astype(np.float64).mean())
+    return blocks.weighted_median(values, counts)
 
 
 def _weighted_fifth(D: np.ndarray, weights: np.ndarray) -> float:

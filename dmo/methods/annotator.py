@@ -37,6 +37,7 @@ from dmo.inputs import (
     Inputs,
     Outputs,
     Prepare,
+    SampleWeights,
     are_many,
     check_partial_labels,
     check_row_weights,
@@ -160,7 +161,7 @@ class Annotator(Estimator):
         """Samples that a further fit on a part of them learns from, at most."""
         return HELD_OUT_ROWS
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         return read_complete(self, views, y)
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:

@@ -27,11 +27,14 @@ from dmo.inputs import (
     Preparation,
     Prepare,
     RowWeights,
+    SampleWeights,
     check_parameters,
-    check_views,
+    check_raw_views,
     check_weights,
+    of_views,
     only_view,
     paired,
+    prepare_views,
 )
 from dmo.kernels import Kernel
 from dmo.kernels.composite import is_pairwise
@@ -61,9 +64,7 @@ class Estimator(Named, Persistent, Parametrized):
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)
         # 1 read: rows as they are prepared, labels or outputs, weights, what is unknown
-        views = self._checked(X, reset=True)
-        self._sample_keys = stored_keys(getattr(views, "raw", views))
-        data = self._read(views, y, sample_weight)
+        data = self._data(X, y, sample_weight)
         # 2 groups, 3 solve, 4 functions: views under an engine, the method's equations, and functions of new rows
         left = self._learn(data)
         # 5 decide: from scores to rankings, label sets and probabilities
@@ -75,16 +76,31 @@ class Estimator(Named, Persistent, Parametrized):
     def _begin(self) -> None:
         """Refuse parameters that do not go together, before anything is read."""
 
-    def _checked(self, X: Any, reset: bool = False) -> Mapping[str, Rows]:
-        """Views, checked and prepared; with `reset` they are those of a fit."""
-        views = check_views(self, X, reset, self._lacks_rows if reset else self._takes_partial_views)
+    def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        """Read the views, outputs and weights of a fit, and learn the preparation of rows from the weighted samples."""
+        raw = self._raw(X, reset=True)
+        self._sample_keys = stored_keys(raw)
+        weights = self._sample_weights(sample_weight, raw)
+        return self._read(prepare_views(self, raw, True, of_views(weights)), y, weights)
+
+    def _checked(self, X: Any) -> Mapping[str, Rows]:
+        """Validate and prepare the views of new samples."""
+        return prepare_views(self, self._raw(X, reset=False), False)
+
+    def _raw(self, X: Any, reset: bool) -> Mapping[str, Rows]:
+        """Validate views without preparing them; with `reset`, learn their names and widths."""
+        views = check_raw_views(self, X, reset, self._lacks_rows if reset else self._takes_partial_views)
         if self.one_view:
             only_view(views)
         return views
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
-        """What the method learns from: without labels the views, and how often their samples count."""
-        return Data.of(views, weights=check_weights(sample_weight, views), passive=True)
+    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+        """Validate the sample weights of a fit."""
+        return check_weights(sample_weight, views)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
+        """Read the outputs of a fit; by default none."""
+        return Data.of(views, weights=weights, passive=True)
 
     def _learn(self, data: Data) -> LeftOut | None:
         """Solve the method's equations and keep its functions; returns what the fit says of samples that it has not seen."""

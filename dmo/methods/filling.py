@@ -12,14 +12,14 @@ regression's predictions, and .634 after a further round.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset, dense, presence, rows
+from dmo.blocks import Rows, Subset, dense, presence, rows, spaced_rows
 from dmo.errors import UserError
-from dmo.inputs import check_raw_views, per_view, sample_count
+from dmo.inputs import SampleWeights, check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
 from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
@@ -28,34 +28,43 @@ _SOME = 256  # samples whose kernel tells its scale
 
 
 def filled_labels(
-    regression: MultiViewRidge, views: Mapping[str, Rows], labels: np.ndarray, known: np.ndarray, sample_weight: Any
+    regression: MultiViewRidge,
+    views: Mapping[str, Rows],
+    labels: np.ndarray,
+    known: np.ndarray,
+    weights: SampleWeights,
 ) -> np.ndarray:
-    """Fill the unknown entries of labels with what ridge regressions of the known ones on the views predict.
+    """Replace the unknown entries of labels by predictions of ridge regressions of the known entries on the views.
 
-    views (n, d); labels, known (n, L); sample_weight (n,) -> (n, L)
+    views (n, d); labels, known (n, L) -> (n, L)
     """
     # The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did
     # best, on yeast and on drawn ratings.
     model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
     if not is_product(model.kernel):  # of which the diagonal is 1
         kernels = per_view("kernel", model.kernel, list(views))
-        model.set_params(ridge={view: _mean_diagonal(kernels[view], source) for view, source in views.items()})
+        often = weights.plain.views
+        model.set_params(ridge={view: _mean_diagonal(kernels[view], views[view], often[view]) for view in views})
     full, some = np.where(known, labels, 0.0), known.any(axis=0)
     given = np.where(known, labels, np.nan)[:, some]
-    predicted = model.fit(views, given, sample_weight=sample_weight).predict(views)
+    predicted = model.fit(views, given, sample_weight=cast(Any, weights)).predict(views)
     clipped = np.clip(predicted, np.nanmin(given, axis=0), np.nanmax(given, axis=0))
     full[:, some] = np.where(known[:, some], given, clipped)
     return full
 
 
-def _mean_diagonal(kernel: Any, source: Rows) -> float:
-    """Of the centered kernel of some samples."""
-    present = presence(source)
-    index = np.arange(source.shape[0]) if present is None else np.flatnonzero(present)
-    index = index[np.unique(np.linspace(0, len(index) - 1, min(len(index), _SOME)).astype(int))]
-    kernel = parse(kernel)
-    matrix = gram_matrix(kernel, kernel.part(source, index), np.float64)[0]
-    found = float(np.trace(matrix) - matrix.sum() / len(matrix)) / len(matrix)
+def _mean_diagonal(kernel: Any, source: Rows, weights: np.ndarray) -> float:
+    """Compute the mean diagonal of the centered kernel of some weighted samples.
+
+    source (n, d); weights (n,)
+    """
+    has = np.flatnonzero(weights)
+    some, often = spaced_rows(len(has), _SOME, weights[has])
+    assert often is not None
+    part, share = parse(kernel).part(source, has[some]), often / often.sum()
+    kernel = parse(kernel).fit(part, 0, None if (often == 1).all() else often)
+    matrix = gram_matrix(kernel, part, np.float64)[0]
+    found = float(share @ np.diagonal(matrix) - share @ matrix @ share)
     return found if found > 0 else 1.0
 
 

@@ -165,20 +165,30 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         self._keep(pairs)
         return self.embedding_
 
-    def _expand_views(self, fitted: Mapping[str, FittedView], X: np.ndarray, loo: bool = False) -> np.ndarray | None:
-        """The functions of the views that give the coordinates X (n x k); with `loo` their mean at left-out samples."""
+    def _expand_views(
+        self,
+        fitted: Mapping[str, FittedView],
+        X: np.ndarray,
+        loo: bool = False,
+        parts: Mapping[str, np.ndarray | None] | None = None,
+    ) -> np.ndarray | None:
+        """Fit the functions of the views to coordinates; with `loo`, return their mean leave-one-out values.
+
+        X (n, k); parts (n,): see `Groups.shares_left_out`
+        """
+        parts = dict.fromkeys(fitted) if parts is None else parts
         with stage("coefficients of the views", len(fitted)) as advance:
 
-            def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | float]:
+            def expand(name: str) -> tuple[dict[str, Expansion], np.ndarray | float]:
+                view = fitted[name]
                 coefficients = view.coefficients(X)
-                left = view.left_out(X, coefficients) if loo else 0.0
+                left = view.left_out(X, coefficients, None, parts[name]) if loo else 0.0
                 advance(1)
                 return view.expansions(coefficients), left
 
-            views = list(fitted.values())
             # tiles have threads, or workers, of their own
-            direct = HomogeneityMap([view.smoother for view in views], [1.0] * len(views)).direct
-            found = in_threads(expand, views) if direct else [expand(view) for view in views]
+            direct = HomogeneityMap([view.smoother for view in fitted.values()], [1.0] * len(fitted)).direct
+            found = in_threads(expand, list(fitted)) if direct else [expand(name) for name in fitted]
         self.expansions_ = {name: part for expansions, _ in found for name, part in expansions.items()}
         return sum(left for _, left in found) / len(found) if loo else None  # type: ignore[return-value]
 
@@ -194,7 +204,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         count more than once, as those that take no part; `shares` of the views, and of labels, in the space."""
         if not weights.ones:
             return self._read_passive(views, Y, weights, shares)
-        maps, n = self._maps(views), sample_count(views)
+        maps, n = self._maps(views, None), sample_count(views)
         width = 0 if Y is None else Y.shape[1]
         if n >= width + sum(feature_map.rank for feature_map in maps.values()):
             return FactorRows.of_pass(pass_of(maps, views, Y, n_folds, self.random_state), self.center)
@@ -208,8 +218,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     ) -> FactorRows:
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
         some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has
-        counts = {view: weights.views[view][own] for view, own in index.items()}
-        maps = fit_maps(self._engine, self.kernel, some, self.random_state, self.center, counts)
+        counts = {view: weights.plain.views[view][own] for view, own in index.items()}
+        maps = self._maps(some, counts)
         groups = weights.views | ({} if Y is None else {LABELS: weights.labels})
         mass = np.sum([share / sum(shares) * D for share, D in zip(shares, groups.values(), strict=True)], axis=0)
         joint, own = passive_moments(FeatureRows(views, maps), Y, groups, mass, current_client())
@@ -231,11 +241,14 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _engine(self) -> Any:
         return getattr(self, "approximation_", self.approximation)
 
-    def _maps(self, views: Mapping[str, Rows]) -> dict[str, FeatureMap]:
-        """The low-rank kernels of the views."""
+    def _maps(self, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None) -> dict[str, FeatureMap]:
+        """Fit the low-rank kernels of the views, or return those of another fit.
+
+        views (n, d); weights (n,)
+        """
         if self._given_maps is not None:
             return dict(self._given_maps)
-        return fit_maps(self._engine, self.kernel, views, self.random_state, self.center)
+        return fit_maps(self._engine, self.kernel, views, self.random_state, self.center, weights)
 
     def _expand(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
         self.expansions_ = {
@@ -368,7 +381,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         """
         return self._fit(X, y, sample_weight)
 
-    def _checked(self, X: Any, reset: bool = False) -> Mapping[str, Rows]:
+    def _raw(self, X: Any, reset: bool) -> Mapping[str, Rows]:
         return {SINGLE: self._table(X, reset)}
 
     def _learn(self, data: Data) -> None:

@@ -19,13 +19,15 @@ from dmo.inputs import (
     Inputs,
     Outputs,
     RowWeights,
+    check_common_weights,
     check_labels,
     check_parameters,
-    check_row_weights,
-    check_views,
+    check_raw_views,
     is_label_sets,
     named,
+    of_views,
     paired,
+    prepare_views,
     sample_count,
 )
 from dmo.inputs.outputs import Targets, read_real
@@ -107,12 +109,14 @@ class Incremental:
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
         y, sample_weight = paired(X, y, sample_weight)
-        views = check_views(self, X, reset=first)
+        raw = check_raw_views(self, X, reset=first)
         vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
-        n = sample_count(views)
-        weights = check_row_weights(sample_weight, n)
+        n = sample_count(raw)
+        given = check_common_weights(sample_weight, raw)
+        weights = None if given is None else given.labels
+        views = prepare_views(self, raw, first, of_views(given))
         found = read_real(self, y, n, first, weights)
         if found is None:
             Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
@@ -129,7 +133,7 @@ class Incremental:
             done = self.pass_.extended(views, Y, self.random_state, weights)
         self._fit_pass(done)
         self.pass_ = done
-        self._sample_keys = joined_keys(None if first else self._sample_keys, stored_keys(getattr(views, "raw", views)))
+        self._sample_keys = joined_keys(None if first else self._sample_keys, stored_keys(raw))
         if len(Y) >= _ENOUGH:
             self.decoding_ = None
             self._learn_from_pass(done, Data.of(views, Y, weights))

@@ -31,6 +31,7 @@ from dmo.inputs import (
     Outputs,
     Prepare,
     RowWeights,
+    SampleWeights,
     Scales,
     count_components,
     directions,
@@ -127,7 +128,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     %(targets)s
     class_weight : {"balanced"}, dict of class to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
-        then have the label means, as by `intercept`; what a decoder learns is of classes as they are.
+        then have the label means, as by `intercept`. Bandwidths, scales and decoders are learned without class weights.
 
     Attributes
     ----------
@@ -228,9 +229,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         return self._fit(X, y, sample_weight)
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         learned = is_product(self.kernel) and learns(self._product.weights)
-        data = read_labels(self, views, y, sample_weight, {"learning weights": learned}, passive=True)
+        data = read_labels(self, views, y, weights, {"learning weights": learned}, passive=True)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
                 "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
@@ -254,7 +255,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
         # scores in the sample have seen its labels through the embedding
-        return LeftOut(statistics=statistics, maps=maps if data.complete else None)
+        return LeftOut(statistics=statistics, maps=maps)
 
     def _complete_labels(self, data: Data) -> Data:
         """Fill unknown labels by what regressions on the views say, which no ridge or balance changes."""
@@ -282,15 +283,28 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         # without a factor a solve per row is dear
         solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
         most = k if solved else max(k, _class_directions(Y[counts > 0]))
-        choose = None if most == k else partial(self._turn, fitted, counts, k)
+        parts = None if data.weights.ones else groups.shares_left_out()
+        choose = None if most == k else partial(self._turn, fitted, counts, k, parts=parts)
         X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], most, start, choose)
         self.decoder_ = decoder(labels.coefficients(X))
-        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and data.complete and not solved)
-        return None if loo is None else mean_and_deviation(loo @ self.decoder_, None)
+        whole = data.known is None and all((weight == counts).all() for weight in own)
+        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and whole and not solved, parts)
+        often = None if data.weights.ones else data.weights.plain.labels
+        return None if loo is None else mean_and_deviation(loo @ self.decoder_, often)
 
-    def _turn(self, fitted: Mapping[str, FittedView], counts: np.ndarray, k: int, X: np.ndarray) -> np.ndarray:
-        """The k directions (K x k) in X (n x K) of which the views say most at left-out samples, the best first."""
-        agreement = X.T @ (counts[:, None] * np.asarray(self._expand_views(fitted, X, loo=True)))
+    def _turn(
+        self,
+        fitted: Mapping[str, FittedView],
+        counts: np.ndarray,
+        k: int,
+        X: np.ndarray,
+        parts: Mapping[str, np.ndarray | None] | None = None,
+    ) -> np.ndarray:
+        """Choose the directions whose leave-one-out values agree best with the coordinates, the best first.
+
+        counts (n,); X (n, K); parts (n,): see `Groups.shares_left_out` -> (K, k)
+        """
+        agreement = X.T @ (counts[:, None] * np.asarray(self._expand_views(fitted, X, True, parts)))
         return fix_signs(np.linalg.eigh(agreement + agreement.T)[1][:, : -k - 1 : -1])
 
     def _learn_moments(self, data: Data) -> Statistics | None:

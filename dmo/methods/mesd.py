@@ -129,7 +129,7 @@ class MESD(DecodingProjection):
             Labels of 0 and 1, or n classes; samples without any are left out.
         sample_weight : array-like of shape (n,) or None, default=None
             How often every sample counts, in the methods "fda" and "mmc" without `weighted`; the others look at neighbors.
-            A kernel's similarities are to all samples alike.
+            Landmarks are drawn with equal probability from the samples of positive weight.
 
         Returns
         -------

@@ -21,9 +21,9 @@ from dmo.inputs import (
     Outputs,
     Prepare,
     RowWeights,
+    SampleWeights,
     Scales,
     check_many_labels,
-    check_row_weights,
     count_components,
     directions,
     one_of,
@@ -59,13 +59,13 @@ class RegularizedProjection(DecodingProjection):
     def _decodes(self) -> bool:
         return isinstance(self.label_kernel, str) and self.label_kernel == "linear"
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         n = sample_count(views)
         many = check_many_labels(self, y, n) if self._decodes else None
         if many is None:
-            return self._read_factor(views, y, sample_weight, self.label_kernel)
+            return self._read_factor(views, y, weights, self.label_kernel)
         self.outputs_ = None
-        return Data.of(views, many, check_row_weights(sample_weight, n), passive=True)
+        return Data.of(views, many, weights, passive=True)
 
     def _form(self) -> tuple[ProjectionOptions, bool, bool]:
         """How the eigenproblem is reached, whether rows are centered, and coordinates scaled."""
@@ -79,7 +79,7 @@ class RegularizedProjection(DecodingProjection):
         if data.known is not None:
             engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
             regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
-            labels = filled_labels(regression, {view: source}, labels, data.known, weights)
+            labels = filled_labels(regression, {view: source}, labels, data.known, data.weights)
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         classes = self._scores_labels and not self.multilabel_
         learn = self._learner if classes else None

@@ -18,7 +18,17 @@ from dmo.decide.out_of_fold import LeftOut
 from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Data, Inputs, Outputs, Prepare, check_label_factor, check_row_weights, read_some, sample_count
+from dmo.inputs import (
+    Data,
+    Inputs,
+    Outputs,
+    Prepare,
+    SampleWeights,
+    check_common_weights,
+    check_label_factor,
+    read_some,
+    sample_count,
+)
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.annotator import Annotator
@@ -141,16 +151,20 @@ class DecodingProjection(Annotator, Projection):
     decoder: Decoder
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+        return check_common_weights(sample_weight, views)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         """Labels, which some samples may lack."""
         self.outputs_ = None
-        return read_some(self, views, y, sample_weight)
+        return read_some(self, views, y, weights)
 
-    def _read_factor(self, views: Mapping[str, Rows], y: Any, sample_weight: Any, kernel: LabelKernel) -> Data:
+    def _read_factor(
+        self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None, kernel: LabelKernel
+    ) -> Data:
         """Labels or numbers as a factor of their kernel, 0 where they are unknown."""
-        n = sample_count(views)
-        weights = check_row_weights(sample_weight, n)
-        Y, known = check_label_factor(self, y, n, kernel, weights)
+        often = None if weights is None else weights.labels
+        Y, known = check_label_factor(self, y, sample_count(views), kernel, often)
         Y = Y if known is None else np.where(known, Y, 0.0)
         if self._decodes:
             labels = ((Y == 0) | (Y == 1)).all()

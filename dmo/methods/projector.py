@@ -426,16 +426,16 @@ def embed(
 ) -> Projected:
     """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows."""
     # Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel`,
-    # `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): of
-    # the samples whose mean is the origin, None: 1 each.
+    # `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): sample
+    # weights, None for 1 each; the origin is the weighted mean of the samples.
     X = read(source)  # once
     problem, index = problem_of(X)
-    features = relation_features(view, X, kernel, approximation, n_landmarks, random_state)
+    features = relation_features(view, X, kernel, approximation, n_landmarks, random_state, weights)
     known = features.values if index is None or len(index) == X.shape[0] else features.values[index]
-    found = solve_projected(problem, known, k, variance)
+    own = weights if weights is None or index is None else weights[index]
+    found = solve_projected(problem, known, k, variance, own)
     offset = found.offset
-    if weights is not None:
-        own = weights if index is None else weights[index]
+    if own is not None:
         offset = -np.asarray(own @ (known @ found.coefficients)) / own.sum()
     expansion = features.function(found.coefficients, offset)
     embedding = np.asarray(features.values @ found.coefficients) + offset

@@ -37,6 +37,7 @@ from dmo.inputs import (
     Need,
     Outputs,
     Prepare,
+    SampleWeights,
     Scales,
     check_parameters,
     optional,
@@ -266,8 +267,8 @@ class LabelPropagation(Annotator):
         """
         return self._fit(X, y)
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
-        return read_some(self, views, y, sample_weight)
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
+        return read_some(self, views, y, weights)
 
     def _learn(self, data: Data) -> LeftOut:
         view, source = data.only

@@ -50,8 +50,10 @@ from dmo.inputs import (
     Outputs,
     Prepare,
     RowWeights,
+    SampleWeights,
     Scales,
     check_parameter,
+    check_weights,
     one_of,
     per_view,
     read_labels,
@@ -172,8 +174,8 @@ class MultiViewRidge(Incremental, Annotator):
     class_weight : {"balanced"}, dict of class or label to float, or None, default=None
         Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Of a
         matrix of labels: by what factor samples count for a label that they carry; "balanced": those with it weigh as much
-        as those without. Scores then have the label means, as by `intercept`; what a decoder learns is of labels as they
-        are.
+        as those without. Scores then have the label means, as by `intercept`. Bandwidths, scales and decoders are learned
+        without class weights.
 
     Attributes
     ----------
@@ -292,14 +294,17 @@ class MultiViewRidge(Incremental, Annotator):
                         f"{name} = {value!r} beside kernel=ProductKernel(...); give it as that kernel's {name}"
                     )
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+        return check_weights(sample_weight, views, by_entry=True)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         learned = learns(self._product.weights) or self._by_target
         dense = {
             "learning weights": learned,
             "a ridge per label": self._ridge_by_label,
             "a product of kernels": is_product(self.kernel) or self.combine == "product",
         }
-        data = read_labels(self, views, y, sample_weight, dense)
+        data = read_labels(self, views, y, weights, dense)
         self.__dict__.pop("pass_", None)
         self._check_label_ridges(data)
         if learned and not data.complete:
@@ -389,7 +394,7 @@ class MultiViewRidge(Incremental, Annotator):
             index = np.flatnonzero(weights)
             sources = {view: Subset(views[view], index) for view in shares}
             own = {view: engines[view] for view in shares}, {view: kernels[view] for view in shares}
-            often = dict.fromkeys(shares, weights[index])
+            often = dict.fromkeys(shares, data.weights.plain.of_views(list(shares))[index])
             maps = fit_maps(*own, sources, self.random_state, self.center, often)
             counts = None if data.counts is None else data.counts[index]
             given = counts, weights[index], shares, c, self.center, data.frequency

@@ -27,13 +27,14 @@ from dmo.inputs import (
     Need,
     Outputs,
     Prepare,
+    SampleWeights,
     Scales,
     as_views,
+    check_common_weights,
     check_labels,
     check_outputs,
     check_parameter,
     check_parameters,
-    check_row_weights,
     is_label_sets,
     one_of,
     per_view,
@@ -220,7 +221,7 @@ class OutputSVR(Annotator):
         [0.1, 1.0]
         """
         check_parameters(self)
-        data = self._read(self._checked(X, reset=True), y, sample_weight)
+        data = self._data(X, y, sample_weight)
         self._learn_rule(data.frequency, data.n_labeled)
         problem, factors, fitted = self._pose(data)
         models: list[Self] = []
@@ -252,11 +253,13 @@ class OutputSVR(Annotator):
         check_parameters(self)
         return replace(problem, loss=loss_named(self.loss, self.epsilon), C=float(self.C))
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+        return check_common_weights(sample_weight, views)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         """Labels of 0 and 1, or real outputs."""
         n = sample_count(views)
         self.outputs_, labels = None, _labels_of(y)
-        weights = check_row_weights(sample_weight, n)
         if labels is not None:
             return Data.of(views, check_labels(self, labels, n, dtype=np.uint8), weights)
         for name in ("classes_", "label_names_", "label_dtype_"):

@@ -20,11 +20,10 @@ from dmo.inputs import (
     Outputs,
     Prepare,
     RowWeights,
+    SampleWeights,
     Scales,
-    check_row_weights,
     count_components,
     one_of,
-    sample_count,
     unused,
 )
 from dmo.labels.label_kernels import LabelKernel
@@ -192,15 +191,15 @@ class TraceEmbedding(DecodingProjection):
         if entry.family != "global" and self.method not in SCATTERS:
             check_has_features(self.kernel, f"method {self.method!r}")
 
-    def _read(self, views: Mapping[str, Rows], y: Any, sample_weight: Any) -> Data:
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         entry = METHODS[self.method]
         if entry.labels and entry.family == "global":
             kernel = "linear" if self.label_kernel is None else self.label_kernel
-            data = self._read_factor(views, y, sample_weight, kernel)
+            data = self._read_factor(views, y, weights, kernel)
         elif entry.labels:
-            data = super()._read(views, y, sample_weight)
+            data = super()._read(views, y, weights)
         else:
-            data = Data.of(views, weights=check_row_weights(sample_weight, sample_count(views)), passive=True)
+            data = Data.of(views, weights=weights, passive=True)
         if data.often is not None and entry.family != "global" and self.method not in SCATTERS:
             known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
             raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")

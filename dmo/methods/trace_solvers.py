@@ -165,18 +165,21 @@ class LinearFit(EmbeddingFit):
     offset: np.ndarray = field(kw_only=True)  # (k,): of all rows
 
 
-def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | None = None) -> LinearFit:
-    """Find the k algebraically largest solutions on rows in memory, in the span of the rows where d > n.
+def solve_projected(
+    problem: TraceProblem, X: Any, k: int, variance: float | None = None, weights: np.ndarray | None = None
+) -> LinearFit:
+    """Find the k algebraically largest solutions on weighted rows in memory, in the span of the rows if d > n.
 
-    X (n, d)
+    X (n, d); weights (n,)
     """
     n, d = X.shape
-    mean = np.asarray(X.mean(axis=0), np.float64).ravel() if problem.center or variance is not None else None
-    back = None
+    mean = back = None
+    if problem.center or variance is not None:
+        mean = np.asarray(X.mean(axis=0) if weights is None else weights @ X / weights.sum(), np.float64).ravel()
     if mean is not None and not scipy.sparse.issparse(X):
         X = X - mean
     if variance is not None:
-        X, back = _principal(X, mean if scipy.sparse.issparse(X) else None, variance)
+        X, back = _principal(X, mean if scipy.sparse.issparse(X) else None, variance, weights)
     elif d > n:
         X, back = _row_space(X, mean if scipy.sparse.issparse(X) else None)
     shift = mean if scipy.sparse.issparse(X) and back is None else None
@@ -215,16 +218,22 @@ def directions(spectrum: np.ndarray, variance: float) -> int:
     return min(len(spectrum), 1 + int(np.searchsorted(np.cumsum(spectrum), variance * spectrum.sum() * (1 - 1e-12))))
 
 
-def _principal(X: Any, mean: np.ndarray | None, variance: float) -> tuple[np.ndarray, np.ndarray]:
-    """(F, V): rows X (less `mean`) on their first principal axes V (d x r), F = X V."""
+def _principal(
+    X: Any, mean: np.ndarray | None, variance: float, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Project weighted rows (less `mean`) on their first principal axes.
+
+    X (n, d); weights (n,) -> F (n, r); V (d, r) with F = X V
+    """
     n, d = X.shape
+    inner = None
     if d > n:
-        F, V = _row_space(X, mean)
-        r = directions(np.square(F).sum(axis=0)[::-1], variance)
-        return F[:, ::-1][:, :r], V[:, ::-1][:, :r]
-    spectrum, V = scipy.linalg.eigh(QuadraticForm(n, identity=1.0).projected(X, mean), check_finite=False)
+        X, inner = _row_space(X, mean)
+        mean = None
+    scatter = QuadraticForm(n, identity=1.0) if weights is None else QuadraticForm(n, diagonal=weights)
+    spectrum, V = scipy.linalg.eigh(scatter.projected(X, mean), check_finite=False)
     V = V[:, ::-1][:, : directions(np.maximum(spectrum[::-1], 0.0), variance)]
-    return np.asarray(X @ V) - (0.0 if mean is None else mean @ V), V
+    return np.asarray(X @ V) - (0.0 if mean is None else mean @ V), V if inner is None else inner @ V
 
 
 def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:

@@ -11,7 +11,7 @@ from sklearn.preprocessing import MaxAbsScaler, Normalizer, StandardScaler
 
 import dmo
 from dmo import KGHA, MORP, MultiViewRidge, NeighborVotes, Nystrom, Prepare, UserError
-from dmo.inputs import check_views
+from dmo.inputs import check_raw_views, check_views, prepare_views
 from dmo.selection import sweep
 
 RNG = np.random.default_rng(0)
@@ -155,3 +155,76 @@ def test_samples_that_a_view_lacks_say_nothing_of_its_scale():
     ):
         np.testing.assert_allclose(own, expected)
     assert np.isfinite(model.decision_function({"b": WILD[:5, :2]})).all()
+
+
+COUNTS = RNG.integers(0, 4, N)
+HUGE = np.where((COUNTS == 0)[:, None], 1e3 * GAPS, GAPS)  # rows of weight 0 change every statistic if they count
+FORMS = {
+    "array": lambda X, path: X,
+    "float32": lambda X, path: X.astype(np.float32),
+    "sparse": lambda X, path: scipy.sparse.csr_array(X),
+    "dask": lambda X, path: da.from_array(X, chunks=(70, -1)),
+    "memory map": lambda X, path: np.lib.format.open_memmap(path / "x.npy", "r+", X.dtype, X.shape),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("fill", ["mean", "median", "zero"])
+@pytest.mark.parametrize("scale", ["standard", "maxabs"])
+def test_preparation_of_weighted_rows_is_that_of_repeated_rows(scale, fill, form, tmp_path):
+    X = np.where(HUGE > 0, HUGE, 0.0) if form == "sparse" else HUGE.copy()
+    X[:, 1] = np.where(COUNTS > 0, WILD[:, 1], np.nan)  # missing only in rows of weight 0: no indicator
+    X = X.astype(np.float32).astype(np.float64)
+    if form == "memory map":
+        np.save(tmp_path / "x.npy", X)
+    model = KGHA(prepare=Prepare(scale, impute=fill + "+indicator"))
+    prepare_views(model, check_raw_views(model, FORMS[form](X, tmp_path), True), True, {"x": COUNTS.astype(float)})
+    repeated = X[np.repeat(np.arange(N), COUNTS)]
+    how = {"strategy": "constant", "fill_value": 0.0} if fill == "zero" else {"strategy": fill}
+    by = StandardScaler(with_mean=form != "sparse") if scale == "standard" else MaxAbsScaler()
+    oracle = make_pipeline(SimpleImputer(**how, add_indicator=True), by).fit(repeated)
+    found = prepare_views(model, check_raw_views(model, WILD[:30], False), False)["x"][:]
+    assert 1 not in model.preparations_["x"].marked
+    digits = 1e-5 if form == "float32" else 1e-9  # a pass over float32 rows reads filled cells as float32
+    np.testing.assert_allclose(found, oracle.transform(WILD[:30]), rtol=digits, atol=digits)
+
+
+def test_scale_of_fractional_weights_is_the_weighted_deviation():
+    weights, model, X = RNG.random(N), KGHA(prepare="standard"), WILD[:, :3]
+    prepare_views(model, check_raw_views(model, X, True), True, {"x": weights})
+    mean = np.average(X, axis=0, weights=weights)
+    deviation = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+    np.testing.assert_allclose(model.preparations_["x"].center, mean, rtol=1e-9)
+    np.testing.assert_allclose(model.preparations_["x"].width, deviation, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_automatic_scale_ignores_rows_of_weight_zero(form):
+    X = RNG.normal(size=(N, D))
+    X[::7, 2] *= 1e6
+    for often, scales in ((np.arange(N) % 7 > 0, {}), (np.ones(N), {"x": "standard"})):
+        model = MultiViewRidge()
+        prepare_views(model, check_raw_views(model, form(X), True), True, {"x": often.astype(float)})
+        assert {view: found.scale for view, found in model.preparations_.items()} == scales
+
+
+def test_automatic_scale_counts_rows_by_weight():
+    first = np.arange(40) < 4
+    X = np.column_stack([RNG.normal(size=40), *(np.where(first, RNG.normal(size=40) * 500, 0.0) for _ in range(3))])
+    often = np.where(first, 40, 1)  # most entries are zeros, unless the first rows count more
+    scales = []
+    for rows, weights in ((X, {"x": often.astype(float)}), (np.repeat(X, often, axis=0), None), (X, None)):
+        model = MultiViewRidge()
+        prepare_views(model, check_raw_views(model, rows, True), True, weights)
+        scales.append(model.preparations_["x"].scale)
+    assert scales == ["standard", "standard", "maxabs"]
+
+
+def test_large_medians_read_the_rows_of_repeated_samples(monkeypatch):
+    monkeypatch.setattr("dmo.inputs.preparation._MEDIAN", 50)
+    medians = []
+    for X, weights in ((GAPS, {"x": COUNTS.astype(float)}), (GAPS[np.repeat(np.arange(N), COUNTS)], None)):
+        model = KGHA(prepare=Prepare("none", impute="median"))
+        prepare_views(model, check_raw_views(model, X, True), True, weights)
+        medians.append(model.preparations_["x"].fill)
+    np.testing.assert_allclose(*medians, rtol=1e-12)
