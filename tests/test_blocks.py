@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import dmo.blocks
-from dmo.blocks import InOrder, RowMask, Subset, iterate, row_blocks, row_numbers, rows
+from dmo.blocks import (
+    InOrder,
+    RowMask,
+    Subset,
+    iterate,
+    row_blocks,
+    row_numbers,
+    rows,
+    spaced_rows,
+    weighted_median,
+)
 from dmo.hashing import fingerprint
 from dmo.linalg.tall import gram, orthonormalize
 
@@ -245,3 +255,29 @@ def test_a_subset_read_in_order_looks_at_its_row_numbers_a_few_times(monkeypatch
     found = [source[where] for where in row_blocks(len(index), 64)]
     assert_array_equal(np.concatenate(found), X[index])
     assert sum(looked) < 10 * len(index)  # it was one look at all that follow for every chunk
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4)), min_size=1, max_size=12))
+def test_weighted_median_is_that_of_repeated_values(pairs: list[tuple[int, int]]) -> None:
+    values, weights = (np.array(part, float) for part in zip(*pairs, strict=True))
+    if weights.any():
+        expected = np.median(np.repeat(values, weights.astype(int)))
+        assert weighted_median(values, weights) == expected
+        assert weighted_median(values, weights / 8) == expected
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(1, 30))
+def test_spaced_rows_are_those_of_repeated_rows(weights: list[int], most: int) -> None:
+    repeated = np.repeat(np.arange(len(weights)), weights)
+    if len(repeated):
+        index, often = spaced_rows(len(weights), most, np.array(weights, float))
+        plain, once = spaced_rows(len(repeated), most)
+        assert once is None
+        assert len(plain) == min(most, len(repeated))
+        assert_array_equal(np.repeat(index, often), repeated[plain])
+
+
+def test_spaced_rows_keep_fractional_weights() -> None:
+    index, often = spaced_rows(9, 3, np.linspace(0.5, 0.9, 9))
+    assert_array_equal(index, [0, 4, 8])
+    np.testing.assert_allclose(often, [0.5, 0.7, 0.9])
