@@ -178,9 +178,7 @@ DECIDING = {
     "KGHA classes": KGHA("rbf", n_components=2, solver=EXACT, class_weight="balanced"),
     "KGHA one of two directions of classes": KGHA(RBF(3.0), solver=EXACT, n_components=1),
     "KGHA standardized": KGHA(RBF(3.0), n_components=3, solver=EXACT, decoder=Scores(standardize=0.5)),
-    "KGHA low rank": KGHA(
-        "rbf", n_components=3, solver=EXACT, approximation=WHOLE, decoder=dmo.decoders.PlugIn("f1@2")
-    ),
+    "KGHA low rank": KGHA("rbf", ridge=0.5, n_components=2, solver=EXACT, approximation=WHOLE),
     "prepared": MultiViewRidge("linear", ridge=0.3, prepare=Prepare("standard")),
 }
 
