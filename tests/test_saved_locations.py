@@ -14,7 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import fsspec.core
 import numpy as np
+import pandas as pd
 import pytest
+import shell
 from sklearn.base import BaseEstimator, clone
 
 import dmo
@@ -296,3 +298,18 @@ def test_origin_of_a_model_is_announced(tmp_path):
     MultiViewRidge("linear").fit({"a": X}, Y).save(model, stores.Provenance([store]))
     assert named_store(model, said.append) == store
     assert said == [f"the samples come from {store}, which {model} names; pass another feature store to use that one"]
+
+
+def test_update_keeps_a_hierarchy_of_named_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["animal", "dog", "cat", "stone"]
+    Path("tree.csv").write_text("parent,child\nanimal,dog\nanimal,cat\nanimal,horse\n")
+    writer = stores.create_features("f.zarr", len(X), {"a": stores.ViewSpec(4)}, labels=Y, label_names=names)
+    writer.write("a", 0, X.astype(np.float32))
+    writer.finish()
+    table = pd.DataFrame(Y, columns=names)
+    MultiViewRidge("linear", decoder=Scores(hierarchy="tree.csv")).fit({"a": X}, table).save("m.zarr")
+    os.unlink("tree.csv")
+    Path("answers.csv").write_text("sample,labels\n0,dog\n1,horse\n")
+    shell.run("update", "m.zarr", "f.zarr", "n.zarr", "answers.csv", "--new-labels")
+    assert dmo.load("n.zarr").ancestors_.tolist() == [[1, 0], [2, 0], [4, 0]]
