@@ -249,7 +249,8 @@ OTHERS = {
         decide.score_rule._LOWEST methods.spectral.NEIGHBORS methods.projector._SHRINKAGE
         decide.rules._DAMPING decide.rules._NODES methods.svr_admm._BALANCE methods.svr_admm._REBALANCE
         methods.svr_admm._RELAXATION methods.svr_admm._STEP methods.tagprop.NEIGHBORS methods.tagprop._EPSILON
-        decide.probabilities._THRESHOLD_PRIOR
+        decide.probabilities._THRESHOLD_PRIOR decide.probabilities._SOFT decide.probabilities._SMEAR
+        decide.rules._ONE_SIDED
     """,
     "layout of pages, figures and messages": """
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
@@ -313,6 +314,7 @@ OTHERS = {
         linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
         linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
         lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
+        decide.probabilities.PRECISION decide.probabilities._CONSTANT
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT

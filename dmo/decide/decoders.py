@@ -278,25 +278,34 @@ class PlugIn(ParameterObject):
         precision and mean recall), "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision;
         or "precision@k", "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels. Of
         `predict()`, sets of any size, the labels whose scores are above 0: "f1-micro", "f1-macro", "f1-samples", "jaccard".
-        Or a promise of these sets, kept in expectation over samples like those of the fit (Notes): "recall>=0.9", the share
-        of a sample's labels that is found ("fnr<=0.1" is the same; of classes the coverage of prediction sets);
-        "recall-macro>=0.9", for each label the share of its samples that is found; "precision>=0.8", the share of the
-        labels given to a sample that is right, where a sample that is given none counts as right.
+        Or a guarantee for these sets on new samples (Notes): "recall>=0.9", the mean over samples of the fraction of a
+        sample's labels that are found, 1 for samples without labels ("fnr<=0.1" is the same; for classes this is the coverage
+        of prediction sets); "recall-macro>=0.9", for each label the fraction of its samples that get it; "precision>=0.8",
+        the mean over samples of the fraction of a sample's given labels that are right, 1 for empty sets;
+        "precision-micro>=0.8", the fraction of all given labels that are right.
     size : int, default=500
         Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        As of `Scores`. Ancestors keep a promise of recall; a promise of precision is refused.
+        As for `Scores`. Added ancestors never break a guarantee of recall; guarantees of precision are rejected.
 
     Notes
     -----
-    Promises are kept by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]: the highest threshold t, for
-    precision the lowest, with (sum of the losses of n held-out samples at t + 1) / (n + 1) <= 1 - share. The mean over
-    draws of the n samples and of one more that is exchangeable with them is then within the promise; for one draw of n
-    samples the share moves around it by about 1 / sqrt(n), for "recall-macro" by that of a label's own samples. They say
-    nothing of single samples, of groups of samples, or of samples from elsewhere. Held-out scores are those of fits on
-    parts of the samples, or leave-one-out: the fit on all, which scores new samples, is a little better as a rule. Where
-    there are too few samples for a promise, all labels are given for recall and none for precision. A label that no
-    training sample has is never given.
+    Guarantees of recall and "precision" hold in expectation over training sets and new samples, by conformal risk control
+    [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]. For a single training set of n samples the quantity varies around its
+    mean by about 1 / sqrt(n), with n the samples of the label for "recall-macro". "precision-micro" holds with a probability
+    of 90 % over training sets, by fixed-sequence testing [Angelopoulos, Bates, Candes, Jordan, Lei 2025]; its p-values are
+    those of the normal distribution. Guarantees hold for samples like the training samples, not for every single sample, for
+    groups of samples, or for samples from elsewhere. They are learned from out-of-fold scores; the model that scores new
+    samples is fitted on all samples and usually a little better. If there are too few samples for a guarantee, all labels
+    are given for recall and none for precision. A label without a training sample is never given.
+
+    Unknown entries: guarantees assume that whether an entry is known does not depend on the labels or inputs of its sample.
+    Each label may have its own fraction of unknown entries. Sample weights: guarantees do not depend on their scale, and in
+    the finite-sample term the new sample has the largest weight, so that this term differs between a sample of weight 2 and
+    two equal samples. `dmo.decide.rules` states the formulas.
+
+    The `rule` of the fitted decoder estimates for every guarantee the fraction of given labels that are `right` and the
+    fraction of `empty` sets, from the same held-out samples. Both are logged.
 
     Examples
     --------
@@ -321,7 +330,7 @@ class PlugIn(ParameterObject):
 
     @property
     def makes_sets(self) -> bool:
-        """Whether the metric is of sets of any size, or promises something of them."""
+        """Whether the metric or guarantee is for sets of any size."""
         return self.metric in SET_METRICS or promised(self.metric) is not None
 
     def _check(self) -> None:
@@ -335,7 +344,10 @@ class PlugIn(ParameterObject):
             names += ", " + ", ".join(f"'{name}>=0.9'" for name in PROMISES)
             raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
         if self.hierarchy is not None and (promised(self.metric) or ("", 0.0))[0].startswith("precision"):
-            raise UserError("PlugIn: ancestors may break a promise of precision; promise recall, or give no hierarchy")
+            raise UserError(
+                f"PlugIn: metric = {self.metric!r} does not support a hierarchy, because added ancestors can be wrong; use a "
+                "guarantee of recall such as 'recall>=0.9', or hierarchy=None"
+            )
         if not COUNT.holds(self.size):
             raise UserError(f"PlugIn: size = {self.size!r}; needed is a number of samples, such as 500")
 
@@ -481,7 +493,7 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     ----------
     given : str, Calibration, PlugIn, PooledCalibration or None
         "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" or
-        "f1-macro", or a promise such as "recall>=0.9", for `PlugIn` of it.
+        "f1-macro", or a guarantee such as "recall>=0.9", for `PlugIn` of it.
 
     Returns
     -------
@@ -508,6 +520,6 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     if isinstance(given, str) and ("@" in given or given in SET_METRICS or promised(given)):
         return PlugIn(given)
     raise UserError(
-        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', a promise such as 'recall>=0.9' "
-        "(of recall, recall-macro or precision, between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
+        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', a guarantee such as 'recall>=0.9' "
+        f"(of {', '.join(PROMISES)}; between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
     )
