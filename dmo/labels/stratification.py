@@ -88,8 +88,9 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
     n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
     columns.sort_indices()
     left = np.diff(columns.indptr).astype(np.int64)  # unassigned samples of every label
-    lacking, size = np.outer(shares, left), _sizes(shares * n)  # of every label, by part; of the parts
-    room, chance = size.copy(), rng.permutation(len(shares))
+    lacking, chance = np.outer(shares, left), rng.permutation(len(shares))  # of every label, by part
+    size = _sizes(shares * n, chance)
+    room = size.copy()
     while left.any():
         label = int(np.where(left > 0, left, n + 1).argmin())
         some = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
@@ -108,11 +109,11 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
     return part
 
 
-def _sizes(wish: np.ndarray) -> np.ndarray:
-    """Round the sizes of parts by largest remainders; the sum remains, and no part is empty."""
+def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """Round the sizes of parts by largest remainders, of equal ones by `chance`; no part is empty."""
     n, size = round(wish.sum()), np.maximum(np.floor(wish.round(9)), 1).astype(np.intp)
     while size.sum() < n:
-        size[np.argmax((wish - size).round(9))] += 1
+        size[np.lexsort((chance, (wish - size).round(9)))[-1]] += 1
     while size.sum() > n:
         size[np.argmin(np.where(size > 1, wish - size, np.inf).round(9))] -= 1
     return size

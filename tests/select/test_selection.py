@@ -112,7 +112,7 @@ def test_stratified_folds_follow_the_published_algorithm(seed):
     rng = np.random.default_rng(seed)
     order, chance, part = rng.permutation(n), rng.permutation(len(shares)), np.full(n, -1)
     size = np.floor((shares * n).round(9)).astype(int)
-    for p in np.argsort((size - shares * n).round(9), kind="stable")[: n - size.sum()]:
+    for p in sorted(range(len(shares)), key=lambda p: ((size - shares * n)[p].round(9), -chance[p]))[: n - size.sum()]:
         size[p] += 1
     wanted, room = np.outer(shares, Y.sum(axis=0)), size.copy()
     while (part < 0).any():
