@@ -520,6 +520,6 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     if isinstance(given, str) and ("@" in given or given in SET_METRICS or promised(given)):
         return PlugIn(given)
     raise UserError(
-        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', a guarantee such as 'recall>=0.9' "
-        f"(of {', '.join(PROMISES)}; between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
+        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', a guarantee such as "
+        f"'recall>=0.9' (of {', '.join(PROMISES)}; between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
     )
