@@ -131,6 +131,23 @@ class Decoding(_Closed):
     ranks: bool
 
 
+class TableColumn(_Closed):
+    """Part of what `Schema.to_dict` writes."""
+
+    name: str
+    kind: Literal["number", "boolean", "category", "date", "text", "identifier", "labels"]
+    levels: list[str] = []
+
+
+class TableSchema(_Closed):
+    """What `Schema.to_dict` writes."""
+
+    columns: Annotated[list[TableColumn], Field(min_length=1)]
+    missing: list[str]
+    decimal: Literal[".", ","]
+    grouping: bool
+
+
 class Fitted(_Part):
     """What was learned besides arrays; each estimator has some of these, and misses those that it needs itself."""
 
@@ -138,6 +155,7 @@ class Fitted(_Part):
     n_features_in_: Count | None = None
     label_names_: list[str] | None = None
     hierarchy_: dict[str, list[str]] = {}
+    table_schemas_: dict[str, TableSchema] = {}
     label_dtype_: LabelType = "uint8"
     expansions: Annotated[dict[str, KernelPart | FactorPart | LinearPart], Field(min_length=1)] = {}
     map: Map | None = None

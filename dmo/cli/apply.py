@@ -14,7 +14,25 @@ import typer
 
 from dmo import stores, workflows
 from dmo.blocks import Rows
-from dmo.cli.commands import Block, DryRun, Features, Model, Overwrite, Scheduler, Split, Threads, Top, Unreadable
+from dmo.cli.commands import (
+    Block,
+    Decimal,
+    Delimiter,
+    DryRun,
+    Features,
+    Header,
+    Missing,
+    Model,
+    Overwrite,
+    RowNames,
+    Scheduler,
+    Split,
+    Threads,
+    Top,
+    Types,
+    Unreadable,
+    table_options,
+)
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
@@ -46,6 +64,12 @@ def transform(
     features: Features,
     out: Out,
     split: Split = None,
+    types: Types = None,
+    missing: Missing = None,
+    decimal: Decimal = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    row_names: RowNames = None,
     block: Block = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
@@ -57,7 +81,10 @@ def transform(
     """
     with session() as run, ExitStack() as place:
         check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
-        applied = open_applied(model, features, split, ALL, transforms=True)
+        options = table_options(
+            types=types, missing=missing, decimal=decimal, delimiter=delimiter, header=header, row_names=row_names
+        )
+        applied = open_applied(model, features, split, ALL, transforms=True, options=options)
         place.enter_context(connect(scheduler))
         record = write_rows(
             run,
@@ -90,6 +117,12 @@ def annotate(
         bool, typer.Option("--proba", help="Write a column of probabilities for every label into the CSV.")
     ] = False,
     unreadable: Unreadable = "skip",
+    types: Types = None,
+    missing: Missing = None,
+    decimal: Decimal = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    row_names: RowNames = None,
     threads: Threads = None,
     block: Block = None,
     scheduler: Scheduler = None,
@@ -121,7 +154,10 @@ def annotate(
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         if csv is not None:
             stores.check_output_file(csv)
-        applied = open_applied(model, features, split, "test")
+        options = table_options(
+            types=types, missing=missing, decimal=decimal, delimiter=delimiter, header=header, row_names=row_names
+        )
+        applied = open_applied(model, features, split, "test", options=options)
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
         if proba:

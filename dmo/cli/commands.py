@@ -13,7 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dmo.errors import meant
+from dmo.errors import UserError, meant
+from dmo.formats.files import csv_rows
+from dmo.formats.schema import TableOptions
 from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
 
@@ -158,23 +160,18 @@ def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def label_names_in(text: str) -> int | list[str]:
-    """The names, or the number, of columns of labels."""
-    try:
-        return int(text)
-    except ValueError:
-        return [name.strip() for name in text.split(",") if name.strip()]
-
-
 _PANEL = {"rich_help_panel": "Of a table or a folder"}
 LabelColumns = Annotated[
     str | None,
     typer.Option(
-        metavar="NAMES|NUMBER",
-        help="Columns of the views that are labels: names, comma-separated; of ARFF also how many: 6 the first six, "
-        "-6 the last six, 0 none.",
+        metavar="NAMES",
+        help="Columns of the views that are labels: names or patterns such as 'tag_*', comma-separated.",
         **_PANEL,
     ),
+]
+LabelCount = Annotated[
+    int | None,
+    typer.Option(help="Labels of an ARFF file: 6 the first six columns, -6 the last six, 0 none.", **_PANEL),
 ]
 Id = Annotated[
     str | None,
@@ -191,8 +188,103 @@ Labels = Annotated[
         help="File of 0/1 columns, of classes, of lists or of real targets; of images also 'folders'.", **_PANEL
     ),
 ]
-OF_TABLE = {"labels": Labels, "label_columns": LabelColumns, "id": Id, "test_share": TestShare, "text": Text}
+Separator = Annotated[
+    str | None,
+    typer.Option(help="Mark between the labels of a sample (default: | ; , or a space, as recognized).", **_PANEL),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="COLUMN=KIND",
+        help="Type of a column instead of the one found: number, boolean, category, date, text, identifier, labels.",
+        **_PANEL,
+    ),
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(metavar="VALUE", help="Cell that is missing, such as -999, besides the usual marks.", **_PANEL),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(metavar=".|,", help="Decimal mark; the other one groups thousands (default: found).", **_PANEL),
+]
+Delimiter = Annotated[
+    str | None, typer.Option(help="Character between fields of text, or 'tab' (default: found).", **_PANEL)
+]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="The first line holds names, or a sample (default: found).", **_PANEL),
+]
+RowNames = Annotated[
+    bool | None,
+    typer.Option(
+        "--row-names", help="The first column of every table names the samples and joins the tables.", **_PANEL
+    ),
+]
+DropColumns = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAMES", help="Columns to leave out: names or patterns, comma-separated.", **_PANEL),
+]
+OF_READING = {
+    "types": Types,
+    "missing": Missing,
+    "decimal": Decimal,
+    "delimiter": Delimiter,
+    "header": Header,
+    "row_names": RowNames,
+    "drop_columns": DropColumns,
+    "separator": Separator,
+}
+"""Options that say how a table is read, in training or later."""
+OF_TABLE = {
+    "labels": Labels,
+    "label_columns": LabelColumns,
+    "label_count": LabelCount,
+    "id": Id,
+    "test_share": TestShare,
+    "text": Text,
+    **OF_READING,
+}
 """Options of what reads a table or a folder."""
+FLAG_OF = {"types": "type"}
+"""Options whose flag is not their name."""
+
+
+def names_in(text: str) -> list[str]:
+    """Split names at commas; a name with a comma is quoted as in CSV."""
+    return [name.strip() for name in next(csv_rows([text], spaced=True), []) if name.strip()]
+
+
+def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `read_samples` and `ingest_files` from the options of a table; those that were not passed are left out."""
+    asked = {key: given[key] for key in OF_TABLE if given.get(key) is not None}
+    columns, count = asked.pop("label_columns", None), asked.pop("label_count", None)
+    if sum(value is not None for value in (columns, count, asked.get("labels"))) > 1:
+        raise UserError("pass one of --labels, --label-columns and --label-count")
+    if columns is not None or count is not None:
+        asked["labels"] = count if columns is None else names_in(columns)
+    if "types" in asked:
+        asked["types"] = dict(_column_type(entry) for entry in asked["types"])
+    if "drop_columns" in asked:
+        asked["drop_columns"] = [name for entry in asked["drop_columns"] for name in names_in(entry)]
+    if asked.get("delimiter") in ("tab", "\\t"):
+        asked["delimiter"] = "\t"
+    return asked
+
+
+def table_options(**given: Any) -> TableOptions:
+    """Options of a table that a model is applied to."""
+    return TableOptions(**table_arguments(given))
+
+
+def _column_type(entry: str) -> tuple[str, str]:
+    name, equals, kind = entry.rpartition("=")
+    if not (name and equals and kind):
+        raise UserError(f"--type {entry}: expected COLUMN=KIND, such as code=category")
+    return name, kind
+
+
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes; write nothing.")]
 Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]

@@ -13,7 +13,8 @@ from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
 from dmo.errors import amount
-from dmo.workflows.program import DAMAGED, session
+from dmo.formats.schema import described
+from dmo.workflows.program import DAMAGED, run_options, session
 
 Rows = list[tuple[str, str]]
 
@@ -26,6 +27,18 @@ def info(
     if found["kind"] == "features" and found["complete"]:
         found |= contents_of(dmo.stores.open_features(path))
     show(found, _common(found) + DETAILS[found["kind"]](found) + _provenance(found), str(found["path"]))
+    if found["kind"] == "features":
+        show_schema(found.get("attributes", {}).get("schema"))
+    elif found["kind"] == "model":
+        kept = (found["provenance"].get("parameters") or {}).get("columns") or {}
+        views = {view: about["schema"] for view, about in kept.items() if "schema" in about}
+        show_schema({"views": views} if views else None)
+
+
+def show_schema(schema: Mapping[str, Any] | None) -> None:
+    """Print the types of the columns of tables."""
+    if schema is not None and not run_options().quiet:
+        grid("", ["column", "type", "values"], described(schema), numbers=False)
 
 
 def _common(found: Mapping[str, Any]) -> Rows:

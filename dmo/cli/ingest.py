@@ -12,8 +12,26 @@ import typer
 
 from dmo import stores
 from dmo.blocks import presence
-from dmo.cli.commands import Block, CommandFirst, Id, LabelColumns, Overwrite, TestShare, Text, label_names_in
-from dmo.cli.info import written
+from dmo.cli.commands import (
+    Block,
+    CommandFirst,
+    Decimal,
+    Delimiter,
+    DropColumns,
+    Header,
+    Id,
+    LabelColumns,
+    LabelCount,
+    Missing,
+    Overwrite,
+    RowNames,
+    Separator,
+    TestShare,
+    Text,
+    Types,
+    table_arguments,
+)
+from dmo.cli.info import show_schema, written
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.demo.digits import digits_samples
@@ -75,14 +93,20 @@ def _files(
         ),
     ] = None,
     label_columns: LabelColumns = None,
+    label_count: LabelCount = None,
     label_names: Annotated[str | None, typer.Option(help="Text file with one label name a line.")] = None,
     id: Id = None,
     split_column: Annotated[str | None, typer.Option(help="Column that names the part of a sample.")] = None,
     test_share: TestShare = None,
     text: Text = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Between the labels of a sample (default: | ; or , as found).")
-    ] = None,
+    separator: Separator = None,
+    types: Types = None,
+    missing: Missing = None,
+    decimal: Decimal = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    row_names: RowNames = None,
+    drop_columns: DropColumns = None,
     how: Annotated[
         str | None,
         typer.Option(metavar="inner|outer", help="Samples that some table lacks: leave them out, or out of that view."),
@@ -103,11 +127,17 @@ def _files(
     if description is not None:
         arguments = read_description(description)
     else:
-        types = dict(_type(entry) for entry in dtype or ())
-        arguments = {"views": _files_by_view(view or ()), "histograms": histogram or (), "dtypes": types}
-        arguments["labels"] = label_names_in(label_columns) if label_columns is not None else _one_or_by_split(labels)
-        arguments |= {"label_names": label_names, "id": id, "split": split_column, "test_share": test_share}
-        arguments |= {"text": text or (), "separator": separator, "how": how}
+        dtypes = dict(_type(entry) for entry in dtype or ())
+        arguments = {"views": _files_by_view(view or ()), "histograms": histogram or (), "dtypes": dtypes}
+        arguments |= {"label_names": label_names, "split": split_column, "how": how}
+        arguments |= table_arguments(
+            {
+                **{"labels": _one_or_by_split(labels), "label_columns": label_columns, "label_count": label_count},
+                **{"id": id, "test_share": test_share, "text": text, "separator": separator, "types": types},
+                **{"missing": missing, "decimal": decimal, "delimiter": delimiter, "header": header},
+                **{"row_names": row_names, "drop_columns": drop_columns},
+            }
+        )
     _run(partial(ingest_files, **arguments), store, block, overwrite)
 
 
@@ -179,3 +209,4 @@ def _report(run: Session, store: stores.FeatureStore, path: str) -> None:
     shown, costs = (rows if len(rows) < 6 else [*rows[:2], ("views", str(len(views)))]), cost_rows(record)
     line = in_a_line(record, path, *(f"{name} {value}" for name, value in shown))
     show(record, [*rows, ("size", amount(record["bytes"])), *costs], f"feature store {path}", line)
+    show_schema(store.attributes.get("schema"))

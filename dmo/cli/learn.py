@@ -12,7 +12,18 @@ import typer
 
 import dmo
 from dmo import workflows
-from dmo.cli.commands import OF_TABLE, Features, Given, Overwrite, Scheduler, Split, keyword, label_names_in, signed
+from dmo.cli.commands import (
+    FLAG_OF,
+    OF_TABLE,
+    Features,
+    Given,
+    Overwrite,
+    Scheduler,
+    Split,
+    keyword,
+    signed,
+    table_arguments,
+)
 from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
@@ -93,16 +104,15 @@ def with_options(
 
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> str:
     """The feature store at a path, or that of the table or folder there, by the options `given` for it."""
-    asked = {key: given[key] for key in OF_TABLE if given[key] is not None}
+    asked = {key for key in OF_TABLE if given[key] is not None}
     if not (os.path.isfile(path) or os.path.isdir(path)) or os.path.exists(os.path.join(path, "zarr.json")):
         if asked:
-            flag = next(iter(asked)).replace("_", "-")
+            flag = next(FLAG_OF.get(key, key) for key in OF_TABLE if key in asked).replace("_", "-")
             raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")
         return path
-    if (columns := asked.pop("label_columns", None)) is not None:
-        asked["labels"] = label_names_in(columns)
+    arguments = table_arguments(given)
     with session() as run:
-        return workflows.fitting.store_beside(run, path, asked, getattr(dmo, name), overwrite)
+        return workflows.fitting.store_beside(run, path, arguments, getattr(dmo, name), overwrite)
 
 
 def with_parameters(

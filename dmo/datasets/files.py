@@ -18,11 +18,12 @@ from dmo.blocks import SINGLE, dense, rows
 from dmo.datasets.cards import ALL, by_split
 from dmo.datasets.samples import Samples, TextVocabulary
 from dmo.errors import UserError
-from dmo.formats import frames
+from dmo.formats import delimited, frames
 from dmo.formats.arff import read_label_list
 from dmo.formats.files import DataError, check_memory, existing, sha256, suffix
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
-from dmo.formats.tables import cell_views, open_table, questions, shared_rows
+from dmo.formats.schema import Schema, TableOptions, chosen_columns, exact, learn_schema, text_cells, unknown_column
+from dmo.formats.tables import cell_views, is_svmlight, open_table, questions, shared_rows
 from dmo.formats.text import open_csv, read_names
 from dmo.labels.stratification import describe_test_split, stratified_folds
 from dmo.progress import stage
@@ -38,8 +39,7 @@ Files = str | Path | Mapping[str, str | Path]
 LABELS = "labels"
 """What labels are called among the tables."""
 _LARGE = 1 << 28
-"""Bytes of a table beyond which it is read block by block."""
-_ROWS = 1 << 16  # of a block of a table that is read whole
+"""Bytes of a table of numbers beyond which it is read block by block."""
 log = logging.getLogger("dmo")
 
 
@@ -54,21 +54,31 @@ def read_samples(
     separator: str | None = None,
     how: Literal["inner", "outer"] | None = None,
     random_state: int | None = 0,
+    types: Mapping[str, str] | None = None,
+    missing: str | Sequence[str] = (),
+    decimal: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    row_names: bool = False,
+    drop_columns: str | Sequence[str] = (),
 ) -> Samples:
     r"""Read samples from files or tables.
 
-    Columns of words become one 0/1 column per word; columns of dates, free text and ids are refused by name. What was
-    noticed stands in `notes`.
+    The type of every column is decided from all of its cells: number, boolean, category, date, text, identifier or list of
+    labels. A category becomes one 0/1 column per word of the training samples. Columns of dates, free text and identifiers are
+    rejected by name. Interpretations are reported in `notes`; a table whose interpretations lead to different numbers is
+    rejected with the option that decides.
 
     Parameters
     ----------
     features : path-like, DataFrame, array, or mapping of view to these
-        Tables (.csv, .tsv, .txt, .parquet), array files ("PATH" or "PATH::ARRAY"), .arff, .svm, or a folder of text files,
-        whose names are ids. A mapping with the keys of a split, such as {"train": ..., "test": ...}, in the place of a file.
+        Tables (.csv, .tsv, .txt, .parquet, .arrow, .jsonl), array files ("PATH" or "PATH::ARRAY"), .arff, .svm, a folder of
+        the parts of a table, or a folder of text files, whose names are ids. Instead of a file, a list of files with the
+        samples one after the other, or a mapping with the keys of a split, such as {"train": ..., "test": ...}.
     labels : path-like, DataFrame, array, list of labels, names of columns, or int, default=None
         A table or array of 0 and 1, whose header names the labels; a column of classes; a column of labels with a separator
-        between them; rows of labels of any length; real targets. Or names of columns of the features; or, for .arff, what
-        `ingest_files` takes.
+        between them; rows of labels of any length; real targets. Or names of columns of the features, or patterns such as
+        "tag_*" (an exact name comes first); or, for .arff, what `ingest_files` takes.
     id : str, default=None
         Column that names the samples in every table, by which they are joined; None: by their order.
     split : str, default=None
@@ -78,12 +88,27 @@ def read_samples(
     text : str or sequence of str, default=()
         Columns of documents, each of which becomes a view of tf-idf rows; words are learned from the part "train".
     separator : str, default=None
-        Between the labels of a sample; None: one of | ; , that occurs.
+        Mark between the labels of a sample. By default, one of | ; , or a space whose parts are shared by several cells.
     how : {"inner", "outer"}, default=None
         What becomes of samples that not every table has: "inner" leaves them out, "outer" gives NaN rows to the views and
         labels that lack them; None: they are refused, with their ids.
     random_state : int or None, default=0
         Seed of the split.
+    types : mapping of str to str, default=None
+        Column -> "number", "boolean", "category", "date" (days since 1970), "text", "identifier" (no feature) or "labels",
+        instead of the type found from the cells. A label column is a real target as "number", classes as "category".
+    missing : str or sequence of str, default=()
+        Cells that are missing, such as "-999", besides the empty cell, "NA", "NaN", "null", "?" and others.
+    decimal : {".", ","}, default=None
+        Decimal mark; the other mark then groups thousands. None: found from all cells.
+    delimiter : str, default=None
+        Character between fields of text. None: found from the first lines.
+    header : bool, default=None
+        Whether the first line of text holds names. None: found from the first lines.
+    row_names : bool, default=False
+        The first column of every table of text names the samples, by which the tables are joined.
+    drop_columns : str or sequence of str, default=()
+        Columns to leave out: names, or patterns such as "note_*".
 
     Returns
     -------
@@ -108,7 +133,23 @@ def read_samples(
     ([[1, 0], [1, 1]], ['sea', 'sun'], ['a', 'b'])
     """
     given = dict(features) if isinstance(features, Mapping) and not _is_split(features) else {SINGLE: features}
-    return _Reader(id, split, how, text, separator).read(cell_views(given), labels, test_share, random_state)
+    options = _options(types, missing, decimal, delimiter, header, row_names, drop_columns, separator)
+    return _Reader(id, split, how, text, options).read(cell_views(given), labels, test_share, random_state)
+
+
+def _options(
+    types: Mapping[str, str] | None,
+    missing: str | Sequence[str],
+    decimal: str | None,
+    delimiter: str | None,
+    header: bool | None,
+    row_names: bool,
+    drop_columns: str | Sequence[str],
+    separator: str | None,
+) -> TableOptions:
+    marks = (missing,) if isinstance(missing, str) else tuple(missing)
+    dropped = (drop_columns,) if isinstance(drop_columns, str) else tuple(drop_columns)
+    return TableOptions(types or {}, marks, decimal, delimiter, header, row_names, dropped, separator)
 
 
 def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
@@ -132,6 +173,13 @@ def ingest_files(
     text: str | Sequence[str] = (),
     separator: str | None = None,
     how: Literal["inner", "outer"] | None = None,
+    types: Mapping[str, str] | None = None,
+    missing: str | Sequence[str] = (),
+    decimal: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    row_names: bool = False,
+    drop_columns: str | Sequence[str] = (),
     histograms: Collection[str] = (),
     dtypes: Mapping[str, str] | None = None,
     block: int | None = None,
@@ -139,10 +187,9 @@ def ingest_files(
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
 
-    Arrays, .arff, .svm and tables of numbers alone are read block by block. Other tables (with ids, words, gaps; Parquet) and
-    folders of documents are read whole, see `read_samples`. A file is "PATH", or "PATH::ARRAY" for an array of an .npz,
-    .mat or .zarr, "PATH::ARRAY.T" for its transpose. Where there are splits, it is a mapping such as
-    {"train": "a.fvec", "test": "b.fvec"}: rows in that order.
+    Arrays, .arff, .svm and large tables of numbers are read block by block. Other tables and folders are read whole, see
+    `read_samples`. A file is "PATH", or "PATH::ARRAY" for an array of an .npz, .mat or .zarr, "PATH::ARRAY.T" for its
+    transpose. If there are splits, it is a mapping such as {"train": "a.fvec", "test": "b.fvec"}: rows in that order.
 
     Parameters
     ----------
@@ -157,6 +204,8 @@ def ingest_files(
     label_names : path-like or sequence of str, default=None
         L names, or a text file with one a line.
     id, split, test_share, text, separator, how : object
+        As for `read_samples`.
+    types, missing, decimal, delimiter, header, row_names, drop_columns : object
         As for `read_samples`.
     histograms : collection of str, default=()
         The views of counts.
@@ -196,18 +245,20 @@ def ingest_files(
     check_known("dtypes", dtypes, views)
     names = read_names(label_names) if isinstance(label_names, str | Path) else label_names
     everything = dict(views) if labels is None or isinstance(labels, int | list | tuple) else {**views, LABELS: labels}
-    options = {"id": id, "split": split, "text": text, "separator": separator, "how": how}
-    asked = options | {"labels": labels, "test_share": test_share}
-    asked = {name: list(given) if isinstance(given, tuple) else given for name, given in asked.items() if given}
+    options = _options(types, missing, decimal, delimiter, header, row_names, drop_columns, separator)
+    joined = {"id": id, "split": split, "text": text, "how": how}
+    asked = joined | {"labels": labels, "test_share": test_share} | vars(options)
+    asked = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items() if value}
+    asked |= {} if header is None else {"header": header}
     provenance = Provenance(parameters={"dataset": "files", "files": fingerprints(everything), "options": asked})
-    reader = _Reader(id, split, how, text, separator)
-    reader.whole = any(options.values()) or _tables(everything, labels, reader.parsed)
+    reader = _Reader(id, split, how, text, options, whole=any(joined.values()) or row_names)
     samples = reader.read(views, labels, test_share)
     if labels is None and samples.labels is None:
         for files in (files for files in views.values() if _all_end(files, ".arff")):
             raise UserError(
                 f"{next(iter(by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
-                "(--labels FILE.xml), their names or number (--label-columns 6: the first six, -6: the last), or 0 for none"
+                "(--labels FILE.xml), their names (--label-columns), or how many (--label-count 6: the first six, "
+                "-6: the last six, 0: none)"
             )
     for note in samples.notes:
         log.warning("%s", note)
@@ -220,45 +271,6 @@ def ingest_files(
         provenance=provenance,
         complete=reader.complete,
     )
-
-
-def _tables(files: Mapping[str, Any], labels: Any, read: dict[str, np.ndarray]) -> bool:
-    """Whether something is a table of more than numbers, or a folder of documents: then all is read whole; `read` takes the
-    tables of numbers that this read.
-    """
-    if isinstance(labels, list | tuple) and not all(_all_end(one, ".arff") for one in files.values()):
-        return True
-    for spec in (str(spec) for value in files.values() for spec in by_split(value).values()):
-        ending = suffix(spec.partition("::")[0])
-        if os.path.isdir(spec) and ending != ".zarr":
-            return True
-        if ending in frames.FRAMES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec, read)):
-            return True
-    return False
-
-
-def _plain(path: str, read: dict[str, np.ndarray]) -> bool:
-    """Whether a table holds finite numbers alone, or is so large that it is read as if it did."""
-    try:
-        file = open_csv(path)
-        names = file.names or ()
-        if len(set(names)) < len(names) or "" in names[:1]:  # without a name: pandas' index
-            return False
-        if os.path.getsize(path) > _LARGE:
-            return True
-        counted = [float(j) for j in range(file.columns)]
-        found: list[np.ndarray] = []
-        with stage(f"read {os.path.basename(path)}") as advance:
-            for block in file.blocks(_ROWS):
-                if not np.isfinite(block).all() or (not found and file.columns > 1 and block[0].tolist() == counted):
-                    return False
-                found.append(block)
-                advance(len(block))
-    except DataError:
-        return False
-    if found:
-        read[path] = np.concatenate(found)
-    return True
 
 
 def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -296,14 +308,14 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise DataError(f"{path}: nests too deeply, expected a JSON description") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}, expected a JSON description") from None
-    options = {"id", "split", "test_share", "text", "separator", "how"}
+    options = {"id", "split", "test_share", "text", "how", *TableOptions.__dataclass_fields__}
     keys = {"views", "labels", "label_names", "histograms", "dtypes"} | options
     if not isinstance(found, dict) or not isinstance(found.get("views"), dict) or not set(found) <= keys:
         extra = sorted(set(found) - keys) if isinstance(found, dict) else []
         got = f"unknown key {extra[0]!r}" if extra else "no object 'views'"
         raise DataError(f"{path}: {got}, expected 'views' and perhaps {', '.join(sorted(keys - {'views'}))}")
     for key in ("views", "labels", "label_names"):
-        if key in found and not (key == "label_names" and isinstance(found[key], list)):
+        if key in found and not (key != "views" and isinstance(found[key], list)):
             found[key] = _relative(found[key], path.parent)
     return found
 
@@ -311,6 +323,8 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _relative(value: Any, folder: Path) -> Any:
     if isinstance(value, dict):
         return {key: _relative(item, folder) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_relative(item, folder) for item in value]
     return str(folder / value) if isinstance(value, str) and "://" not in value else value
 
 
@@ -318,7 +332,9 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
     found = {}
     listed = [
-        (f"{name}/{split}", str(spec)) for name, value in files.items() for split, spec in by_split(value).items()
+        (f"{name}/{part}", str(spec))
+        for name, value in files.items()
+        for part, spec in _shards(by_split(value)).items()
     ]
     with stage("check the files", len(listed)) as advance:
         for key, spec in listed:
@@ -330,7 +346,19 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 def _all_end(files: Any, ending: str) -> bool:
     """Whether all files of a view, PATH or PATH::ARRAY, are of the format with this ending."""
-    return all(suffix(str(spec).partition("::")[0]) == ending for spec in by_split(files).values())
+    return all(suffix(str(spec).partition("::")[0]) == ending for spec in _shards(by_split(files)).values())
+
+
+def _shards(files: Mapping[str, Any]) -> dict[str, Any]:
+    """The files of all splits; those of a list by split and number."""
+    found: dict[str, Any] = {}
+    for part, spec in files.items():
+        found |= {f"{part}/{i}": one for i, one in enumerate(spec)} if _is_shards(spec) else {part: spec}
+    return found
+
+
+def _is_shards(spec: Any) -> bool:
+    return isinstance(spec, list | tuple) and bool(spec) and all(isinstance(one, str | os.PathLike) for one in spec)
 
 
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:
@@ -362,9 +390,8 @@ class _Reader:
     split: str | None
     how: str | None
     text: str | Sequence[str]
-    separator: str | None
-    whole: bool = True  # tables are read into memory; else numbers stay in their files
-    parsed: dict[str, np.ndarray] = field(default_factory=dict)  # files of numbers that were read, by path
+    options: TableOptions
+    whole: bool = True  # arrays are read into memory; else they stay in their files
     notes: list[str] = field(default_factory=list)
     tables: dict[str, Any] = field(default_factory=dict)
     labels: Any = None
@@ -372,25 +399,36 @@ class _Reader:
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None
     names: dict[str, list[str]] = field(default_factory=dict)
+    schemas: dict[str, Schema] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
-    documents: list[str] | None = None
+    documents: tuple[str, list[str]] | None = None  # names of the samples by which nothing is joined, and their table
     folders: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)  # views that lack nothing
     turnable: set[str] = field(default_factory=set)  # tables that may have their samples in columns
+    dropped: set[str] = field(default_factory=set)  # columns to leave out that a table had
 
     def __post_init__(self) -> None:
         self.text = (self.text,) if isinstance(self.text, str) else tuple(self.text)
+        self.text += tuple(
+            name for name, kind in self.options.types.items() if kind == "text" and name not in self.text
+        )
+        if self.options.row_names and self.id is not None:
+            raise UserError(f"id = {self.id!r} and row_names: both name the samples; pass one of them")
 
     def read(
         self, views: Mapping[str, Any], labels: Any, test_share: float | None, random_state: int | None = 0
     ) -> Samples:
-        """All views, their labels, and a split where one is asked for."""
+        """Read all views, their labels, and a split if one is asked for."""
         columns = _label_columns(labels)
         for view, given in views.items():
             self.add(view, given, columns, labels is None)
         self.add_labels(labels, columns)
         if labels is None:
             self.notes += questions(views)
+        lost = [name for name in self.options.drop_columns if name not in self.dropped]
+        if lost:
+            names = [str(name) for table in self.tables.values() for name in getattr(table, "columns", ())]
+            raise unknown_column("drop_columns", lost[0], names)
         samples = self.samples()
         if test_share is not None:
             if samples.split is not None:
@@ -402,54 +440,96 @@ class _Reader:
             samples = replace(samples, split=split)
             if samples.labels is not None and not samples.real:
                 self.notes.append(describe_test_split(samples.labels, split == "test", test_share))
-        return self.with_texts(samples)
+        samples = self.with_texts(self._of_training(samples))
+        if self.schemas:
+            samples.attributes["schema"] = self._schema(samples)
+        return replace(samples, notes=list(dict.fromkeys(self.notes)))
 
     def add(self, view: str, given: Any, columns: list[str] | int | None, unlabeled: bool) -> None:
-        """Read the table of a view; where no labels are said (`unlabeled`) its files may have some."""
+        """Read the table of a view; if no labels are named (`unlabeled`), its files may have some."""
         import pandas as pd
 
-        files = given if not self.whole or _is_split(given) else {ALL: given}
-        read = {part: _frame(file, self.notes) for part, file in files.items()} if self.whole else {}
+        files = by_split(given) if _is_split(given) else {ALL: given}
+        read = {part: self._frame(file) for part, file in files.items()}
         found = [frame for frame in read.values() if frame is not None]
-        if len(found) < len(by_split(files)):
-            self._arrays(view, by_split(files), columns, unlabeled)
+        if len(found) < len(read):
+            self._arrays(view, files, columns, unlabeled)
             return
-        self._count({part: len(frame) for part, frame in zip(read, found)}, view)
+        if list(files) != [ALL] or not self.whole:
+            self._count({part: len(frame) for part, frame in zip(read, found)}, view)
+        for part, frame in zip(read, found):
+            if set(frame.columns) != set(found[0].columns):
+                odd = sorted(set(frame.columns) ^ set(found[0].columns), key=str)
+                raise DataError(f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r})")
         table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
         if "text" in table.attrs:
             self.text = (*self.text, "text")
             if self.id is None:
-                self.documents = table["document"].tolist()
+                self.documents = view, table["document"].tolist()
                 table = table.drop(columns="document")
             else:  # joined by their names, whatever the other tables call that column
                 table = table.rename(columns={"document": self.id})
                 self.folders.append(view)
         table = self._indexed(view, table)
-        chosen = [name for name in columns if name in table.columns] if isinstance(columns, list) else []
-        if isinstance(columns, list) and chosen:
-            lacking = sorted(set(columns) - set(chosen))
-            if lacking:
-                raise DataError(
-                    f"{view}: has no column {lacking[0]!r}, expected the labels {', '.join(columns[:6])} in it"
-                )
+        chosen, lost = chosen_columns(list(table.columns), columns) if isinstance(columns, list) else ([], [])
+        if chosen and lost:
+            raise unknown_column(view, lost[0], list(table.columns), "label column")
+        if chosen:
             self.labels = table[chosen]
         self.tables[view] = table.drop(columns=chosen)
 
+    def _frame(self, given: Any) -> pd.DataFrame | None:
+        """A table with names; None for an array or a file of one."""
+        import pandas as pd
+
+        if _is_shards(given):
+            found = [self._frame(one) for one in given]
+            if any(one is None for one in found):
+                return None
+            if len({frozenset(one.columns) for one in found if one is not None}) > 1:
+                raise DataError(
+                    f"{given[0]} and the files after it have other columns, expected the parts of one table"
+                )
+            return pd.concat(found, ignore_index=True)
+        if isinstance(given, pd.Series):
+            given = given.to_frame()
+        if not isinstance(given, str | os.PathLike):
+            table = frames.as_frame(given, exact=True)
+            if table is None:
+                return None
+            table = table.set_axis([str(name) for name in table.columns], axis=1)
+        elif os.path.isdir(given) and suffix(given) != ".zarr":
+            table = self._read_table(given) if frames.table_parts(given) else documents(Path(given))
+        elif suffix(given) not in frames.FRAMES or is_svmlight(given) or (not self.whole and _is_streamed(given)):
+            return None
+        else:
+            table = self._read_table(given)
+        chosen, _ = chosen_columns(list(table.columns), self.options.drop_columns)
+        self.dropped |= {name for name in self.options.drop_columns if chosen_columns(list(table.columns), [name])[0]}
+        return table.drop(columns=chosen) if chosen else table
+
+    def _read_table(self, path: str | os.PathLike[str]) -> pd.DataFrame:
+        with stage(f"read {os.path.basename(path)}"):
+            table = frames.read_frame(path, self.notes, self.options)
+        return table.set_axis([str(name) for name in table.columns], axis=1)
+
     def _arrays(self, view: str, files: Mapping[str, Any], columns: list[str] | int | None, unlabeled: bool) -> None:
         """A view of files that hold arrays, or of an array."""
-        if not isinstance(next(iter(files.values())), str | os.PathLike):
-            self.tables[view] = next(iter(files.values()))
+        shards = _shards(files)
+        if not isinstance(next(iter(shards.values())), str | os.PathLike):
+            self.tables[view] = next(iter(shards.values()))
             return
         known = columns if _all_end(files, ".arff") else None
-        table = open_table(view, files, known, with_labels=self.whole or unlabeled, read=self.parsed)
+        table = open_table(view, shards, known, with_labels=self.whole or unlabeled)
         if self.whole and not scipy.sparse.issparse(rows(table.X, slice(0, 0))):
             check_memory(f"view {view!r}", math.prod(table.X.shape) * np.dtype(table.X.dtype).itemsize)
+        self.notes += table.notes
         self.tables[view] = rows(table.X) if self.whole else table.X
         self.complete |= {view} if table.gaps is False else set()
         if table.feature_names is not None:
             self.names[view] = table.feature_names
         if table.Y is not None:
-            found, real = checked_numbers(view, table.Y, table.label_names)
+            found, real = checked_numbers(view, table.Y, table.label_names, self.options)
             if self.named is not None and (
                 self.named[2] != table.label_names or not np.array_equal(self.named[1], found)
             ):
@@ -457,10 +537,10 @@ class _Reader:
                     f"views {self.named[0]!r} and {view!r} have different labels in their files, expected the same"
                 )
             self.named = (view, found, table.label_names, real, table.classes)
-        elif unlabeled:
-            asked = [name for name in table.feature_names or () if name.strip().lower() in frames.CLASS_NAMES]
-            self.notes += [frames.question(name) for name in asked[:1]]
-        self._opened(view, files, table.counts)
+        counts = dict.fromkeys(files, 0)
+        for part, n in table.counts.items():
+            counts[part if part in counts else part.rpartition("/")[0]] += n
+        self._opened(view, files, counts)
 
     def _opened(self, name: str, files: Mapping[str, Any], counts: dict[str, int]) -> None:
         """MATLAB's users keep samples in columns; of other files that are not read whole, a row too many is likelier."""
@@ -486,51 +566,85 @@ class _Reader:
         """The table with the samples' names as its index, and without its column of parts."""
         import pandas as pd
 
-        if self.id is not None:
-            if self.id not in table.columns:
-                raise DataError(
-                    f"{where}: has no column {self.id!r} of ids; it has {', '.join(map(str, table.columns[:8]))}"
-                )
-            ids = table[self.id]
-            if ids.isna().any():
-                raise DataError(f"{where}: the id in row {int(np.flatnonzero(ids.isna())[0])} is missing; give it one")
-            # as objects of Python: looking them up in Arrow's texts makes each of them anew
-            table = table.drop(columns=self.id).set_axis(pd.Index(ids.astype(str), dtype=object))
+        row_names = table.attrs.pop(frames.ROW_NAMES, None)
+        name = row_names if self.options.row_names else self.id
+        if name is not None and name not in table.columns and table.index.name == name:
+            table = table.reset_index()
+        if name is not None:
+            if name not in table.columns:
+                raise unknown_column(where, name, list(table.columns), "column of ids")
+            ids = _exact_texts(table[name])
+            if None in ids:
+                raise DataError(f"{where}: the id in row {ids.index(None)} is missing; give it one")
+            table = table.drop(columns=name).set_axis(pd.Index(ids, dtype=object))
             if not table.index.is_unique:
                 doubled = table.index[table.index.duplicated()][0]
                 raise DataError(
-                    f"{where}: the id {doubled!r} stands in {int((table.index == doubled).sum())} rows, expected 1"
+                    f"{where}: the id {doubled!r} stands in {int((table.index == doubled).sum())} rows, expected 1; of "
+                    "one row per pair of sample and label write all labels of a sample in one cell, with | between them"
                 )
+        if row_names is not None and row_names in table.columns:
+            if name is None:
+                self._name_rows(where, [text or "" for text in _exact_texts(table[row_names])])
+            table = table.drop(columns=row_names)
         if self.split is not None and self.split in table.columns:
-            self.parts = table[self.split].astype(str)
+            self.parts = pd.Series([text or "" for text in _exact_texts(table[self.split])], table.index, dtype=object)
             table = table.drop(columns=self.split)
         return table
+
+    def _name_rows(self, where: str, names: list[str]) -> None:
+        """Take the names of rows as names of the samples; they stand in the same order in every table that has some."""
+        first, known = self.documents = self.documents or (where, names)
+        if known != names:
+            i = next((i for i, (a, b) in enumerate(zip(known, names)) if a != b), min(len(known), len(names)))
+            raise DataError(
+                f"{where}: the names of rows differ from those of {first!r} from row {i} on; pass --row-names to join the "
+                "tables by them"
+            )
 
     def add_labels(self, labels: Any, columns: list[str] | int | None) -> None:
         """Read labels that have a table of their own."""
         found = self.labels is not None or self.named is not None
         if labels is None or columns == 0 or (columns is not None and found):
             return
+        known = {view: [*map(str, table.columns)] for view, table in self.tables.items() if hasattr(table, "columns")}
         if isinstance(columns, list | int):
-            raise DataError(f"labels {columns!r}: no view has these columns, expected an .arff view that declares them")
-        if not self.whole:
-            self._label_arrays(by_split(labels))
-            return
+            if isinstance(columns, list) and known:
+                view, names = next(iter(known.items()))
+                raise unknown_column(view, columns[0], names, "label column")
+            raise DataError(
+                f"labels {columns!r}: no view has these columns; a number is for ARFF files, name columns of other tables "
+                "(--label-columns NAME)"
+            )
         if isinstance(labels, str) and not os.path.exists(labels.partition("::")[0]):
-            for view, table in self.tables.items():
-                if hasattr(table, "columns") and labels in table.columns:
+            for view, names in known.items():
+                if labels in names:
+                    table = self.tables[view]
                     self.labels, self.tables[view] = table[[labels]], table.drop(columns=labels)
                     return
-        if isinstance(labels, str | os.PathLike) and frames.is_ragged(labels):
-            self.labels = self._named_sets(frames.read_ragged(labels))
+        if isinstance(labels, str | os.PathLike) and self._lists_labels(labels):
+            self.labels = self._named_sets(delimited.read_ragged(labels, self.options))
             return
-        table = _frame(labels, self.notes)
-        if table is not None:
+        files = by_split(labels) if _is_split(labels) else {ALL: labels}
+        read = {part: self._frame(file) for part, file in files.items()}
+        if all(frame is not None for frame in read.values()):
+            import pandas as pd
+
+            if list(files) != [ALL]:
+                self._count({part: len(frame) for part, frame in read.items() if frame is not None}, LABELS)
+            table = next(iter(read.values())) if len(read) == 1 else pd.concat(list(read.values()), ignore_index=True)
+            self.turnable |= {LABELS}
             self.labels = self._indexed("labels", table)
-        elif isinstance(labels, str | os.PathLike):
-            self._label_arrays({ALL: str(labels)})
+        elif isinstance(labels, str | os.PathLike) or list(files) != [ALL]:
+            self._label_arrays({part: str(spec) for part, spec in files.items()})
         else:
             self.labels = labels
+
+    def _lists_labels(self, path: str | os.PathLike[str]) -> bool:
+        """Whether a file of text holds rows of labels of any number."""
+        if suffix(path) not in (".csv", ".tsv", ".txt") or not os.path.isfile(path) or is_svmlight(path):
+            return False
+        return delimited.is_ragged(path, self.options)
 
     def _named_sets(self, sets: list[list[str]]) -> Any:
         """Lists of labels, by the names of the samples where these stand first in each."""
@@ -546,7 +660,7 @@ class _Reader:
         """Labels of files that hold arrays."""
         import pandas as pd
 
-        table = open_table(LABELS, files, of_labels=True, read=self.parsed)
+        table = open_table(LABELS, files, of_labels=True)
         given, names = dense(rows(table.X)), table.feature_names
         self.labels = given if names is None else pd.DataFrame(given, columns=names)
         self._opened(LABELS, files, table.counts)
@@ -557,8 +671,8 @@ class _Reader:
 
         labels, unlabeled = self.labels, np.empty(0, np.intp)
         keyed = {name: table for name, table in self.tables.items() if isinstance(table, pd.DataFrame)}
-        ids = self.documents
-        if self.id is not None:
+        ids = None if self.documents is None else self.documents[1]
+        if self.id is not None or self.options.row_names:
             if isinstance(labels, pd.DataFrame | pd.Series):
                 keyed["labels"] = labels
             keyed = self._without_endings(keyed)
@@ -579,14 +693,16 @@ class _Reader:
                     self.texts[column] = table[column]
                     table = table.drop(columns=column)
                 listed, table = frames.vectors(view, table)
-                if labels is None and self.named is None and (found := frames.class_like(table)) is not None:
-                    self.notes.append(frames.question(found))
                 if table.shape[1] == 0 and len(listed) == 1:
                     views[view] = listed.popitem()[1]
                 for column, array in listed.items():
                     views[column if column not in self.tables else f"{view}.{column}"] = array
                 if table.shape[1]:
-                    views[view], names[view] = frames.numeric_columns(view, table, self.notes)
+                    self.schemas[view], views[view] = learn_schema(view, table, self.options, self.notes)
+                    names[view] = self.schemas[view].features
+                    if labels is None and self.named is None:
+                        asked = frames.class_like(self.schemas[view].columns, table)
+                        self.notes += [] if asked is None else [frames.question(asked)]
             else:
                 views[view] = np.asarray(table) if self.whole and not scipy.sparse.issparse(table) else table
         lost = [name for name in self.text if name not in self.texts]
@@ -597,18 +713,60 @@ class _Reader:
             given = labels
             if isinstance(labels, pd.Series):  # of lists
                 given = [row if isinstance(row, list) else [] for row in labels]
-            Y, label_names, kind = label_matrix("labels", given, self.separator)
+            Y, label_names, kind = label_matrix("labels", given, self.options, self.notes)
             Y, real, classes = unknown_rows(Y, unlabeled), kind == "targets", kind == "classes"
             self._tell_unknown(Y, label_names, ids)
         n = len(next(iter(self.texts.values()))) if not views else 0
         Y = self._upright(views, Y, n, names)
         parts = self.parts
-        if isinstance(parts, pd.Series) and self.id is not None:
+        if isinstance(parts, pd.Series) and (self.id is not None or self.options.row_names):
             parts = parts.reindex(ids)
         elif self.split is not None and parts is None:
             raise DataError(f"no table has the column {self.split!r} of the split")
         split = parts if parts is None or isinstance(parts, np.ndarray) else np.asarray(parts).astype(str)
-        return Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes)
+        samples = Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes)
+        return samples if self.texts or set(views) != set(self.schemas) else self._with_cells(samples)
+
+    def _with_cells(self, samples: Samples) -> Samples:
+        """The samples without those that have no cell in any table."""
+        bare = np.ones(samples.n, bool)
+        for X in samples.views.values():
+            bare[bare] = np.isnan(X[bare, 0])
+            bare[bare] = np.isnan(X[bare]).all(axis=1)
+        if not np.any(bare) or np.all(bare):
+            return samples
+        names = [str(i) if samples.ids is None else samples.ids[i] for i in np.flatnonzero(bare)]
+        self.notes.append(f"{len(names)} samples without any cell of features are left out ({_some(names)})")
+        return samples.rows(np.flatnonzero(~bare))
+
+    def _of_training(self, samples: Samples) -> Samples:
+        """The samples with the categories that occur in the part "train", if there is one."""
+        if samples.split is None or "train" not in samples.split:
+            return samples
+        views, names = dict(samples.views), dict(samples.feature_names)
+        for view, schema in self.schemas.items():
+            self.schemas[view], views[view] = schema.seen(views[view], samples.split == "train", view, self.notes)
+            names[view] = self.schemas[view].features
+        return replace(samples, views=views, feature_names=names)
+
+    def _schema(self, samples: Samples) -> dict[str, Any]:
+        """The types of all columns, for the store and the model."""
+        named = self.id or ("row names" if samples.ids is not None else None)
+        others = [] if named is None else [(named, "identifier", "names of the samples")]
+        others += [] if self.split is None else [(self.split, "category", "split")]
+        others += [(name, "text", f"{samples.views[name].shape[1]} words") for name in self.texts]
+        labels, shown = self.labels, ", ".join((samples.label_names or [])[:6])
+        if samples.labels is not None:
+            shown += ", ..." if samples.labels.shape[1] > 6 else ""
+            kind = "number" if samples.real else "category" if samples.classes else "labels"
+            said = "real target" if samples.real else "class" if samples.classes else "label"
+            columns = [str(name) for name in getattr(labels, "columns", ["labels"])]
+            count = samples.labels.shape[1]
+            many = "" if count == 1 else "es" if said == "class" else "s"
+            title = ", ".join(columns[:6]) + (", ..." if len(columns) > 6 else "")
+            others.append((title, kind, f"{count} {said}{many}" + (f": {shown}" if shown and shown != title else "")))
+        views = {view: schema.to_dict() for view, schema in self.schemas.items()}
+        return {"views": views, "others": [list(row) for row in others]}
 
     def _without_endings(self, tables: dict[str, Any]) -> dict[str, Any]:
         """Names of documents as their folder has them: without the .txt that other tables may write."""
@@ -699,18 +857,22 @@ class _Reader:
         return Y
 
 
-def _frame(given: Any, notes: list[str]) -> pd.DataFrame | None:
-    """A table with names; None for an array or a file of one."""
-    import pandas as pd
+def _is_streamed(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a table of numbers that is so large that it is read block by block."""
+    if suffix(path) not in (".csv", ".tsv") or not os.path.isfile(path) or os.path.getsize(path) <= _LARGE:
+        return False
+    try:
+        return "" not in (open_csv(path).names or ())[:1]  # a column without a name: pandas' index
+    except DataError:
+        return False
 
-    if isinstance(given, pd.Series):
-        return given.to_frame()
-    if not isinstance(given, str | os.PathLike):
-        table = frames.as_frame(given)
-        return None if table is None else table.set_axis([str(name) for name in table.columns], axis=1)
-    if os.path.isdir(given) and suffix(given) != ".zarr":
-        return documents(Path(given))
-    return frames.read_frame(given, notes) if suffix(given) in frames.FRAMES else None
+
+def _exact_texts(column: pd.Series) -> list[str | None]:
+    """Cells as they are written, None if they are empty."""
+    cells = text_cells(column)
+    if cells is None:
+        return [None if lost else exact(value) for value, lost in zip(column, column.isna())]
+    return [text if text and text.strip() else None for text in cells.to_pylist()]
 
 
 def documents(folder: Path) -> pd.DataFrame:

@@ -21,6 +21,8 @@ _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
 _FIELD = re.compile(rf"(?:{_NAME}|[^,'\"])*")
 _PAIR = re.compile(r"(\S+)\s+(.*)")
+_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL adds the range
+_MISSING = ("?", "<null>")  # Weka's and KEEL's mark of a missing value
 _LONGEST = 1 << 24  # bytes of a label list: the longest public ones have some hundred kilobytes
 
 
@@ -36,7 +38,9 @@ class Attribute:
     name : str
         Its name.
     values : tuple of str, default=None
-        The declared values of a nominal attribute; None: numeric.
+        The declared values of a nominal attribute; None: numeric, or text.
+    text : bool, default=False
+        The attribute is a string or a date, whose values are not read.
 
     Examples
     --------
@@ -47,6 +51,7 @@ class Attribute:
 
     name: str
     values: tuple[str, ...] | None = None
+    text: bool = False
 
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:
@@ -74,7 +79,7 @@ class Attribute:
         float or None
             The number that it is read as; None where it is no value of this attribute.
         """
-        if text == "?":
+        if self.text or text in _MISSING:
             return np.nan
         if self.values is not None and self.numbers is None:
             return float(self.values.index(text)) if text in self.values else None
@@ -96,6 +101,8 @@ class Arff:
         Its d columns.
     first : int
         The number of the @data line.
+    outputs : tuple of str
+        Names of the columns that KEEL's @outputs calls outputs.
 
     Examples
     --------
@@ -111,6 +118,7 @@ class Arff:
     relation: str
     attributes: tuple[Attribute, ...]
     first: int
+    outputs: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -362,6 +370,7 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
     Attribute(name='y', values=('0', '1'))
     """
     relation, attributes, number = "", dict[str, Attribute](), 0
+    outputs: tuple[str, ...] = ()
     for number, line in lines(path):
         if not line or line.startswith(b"%"):
             continue
@@ -372,7 +381,10 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
         elif keyword == "@data":
             if not attributes:
                 raise DataError(f"{path}: @data in line {number}, expected an @attribute before it")
-            return Arff(Path(path), relation, tuple(attributes.values()), number)
+            return Arff(Path(path), relation, tuple(attributes.values()), number, outputs)
+        elif keyword in ("@input", "@inputs", "@output", "@outputs"):
+            if keyword.startswith("@output"):
+                outputs = tuple(_unquote(part) for part in _fields(text.split(maxsplit=1)[-1]) or ())
         elif found := _ATTRIBUTE.fullmatch(text):
             attribute = _attribute(f"{path}: line {number}", _unquote(found[1]), found[2].strip())
             if attribute.name in attributes:
@@ -422,10 +434,14 @@ def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None =
 
 
 def _attribute(where: str, name: str, kind: str) -> Attribute:
-    if kind.lower() in ("numeric", "real", "integer"):
+    if _NUMERIC.fullmatch(kind):
         return Attribute(name)
+    if kind.lower() == "string" or kind.lower().split()[0] == "date":
+        return Attribute(name, text=True)
     if not (kind.startswith("{") and kind.endswith("}")):
-        raise DataError(f"{where} declares {name!r} as {kind[:40]!r}, expected numeric, real, integer or {{values}}")
+        raise DataError(
+            f"{where} declares {name!r} as {kind[:40]!r}, expected numeric, real, integer, string or {{values}}"
+        )
     body = kind[1:-1].strip()
     fields = _fields(body)
     if fields is None or not all(fields):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import lzma
@@ -10,7 +11,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,10 +60,10 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def csv_rows(text: Iterable[str], mark: str = ",") -> Any:
-    """The `csv.reader` of lines, whose fields may be long: a document is one cell, a wrong mark makes a line one field."""
-    csv.field_size_limit((1 << 31) - 1)
-    return csv.reader(text, delimiter=mark)
+def csv_rows(text: Iterable[str], mark: str = ",", spaced: bool = False) -> Any:
+    """Build a `csv.reader` of lines with long fields; `spaced`: spaces after a delimiter belong to it."""
+    csv.field_size_limit((1 << 31) - 1)  # a document is one cell, a wrong mark makes a line one field
+    return csv.reader(text, delimiter=mark, skipinitialspace=spaced)
 
 
 def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = None) -> None:
@@ -126,11 +127,21 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def decoded(data: bytes | bytearray) -> str:
-    """Text in UTF-8, with or without a mark of the byte order, or else in Latin 1."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    """Decode text in UTF-8 or UTF-16, with or without a byte order mark, otherwise in Windows-1252 or Latin-1."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return data.decode("utf-16")
+    some = data[:4096]
+    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)):  # every other byte of most text is zero
+        if (
+            len(data) % 2 == 0
+            and some[first::2].count(0) > 0.7 * len(some[first::2])
+            and some[1 - first :: 2].count(0) == 0
+        ):
+            return data.decode(codec)
+    for codec in ("utf-8-sig", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            return data.decode(codec)
+    return data.decode("latin-1")
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Tables as people keep them: CSV, TSV, Parquet, Arrow and JSON lines with names, ids, words, gaps, dates and vectors."""
+"""Tables as people keep them: CSV, TSV, Parquet, Arrow and JSON lines, folders of these, and DataFrames."""
 
 from __future__ import annotations
 
@@ -7,114 +7,92 @@ import json
 import os
 import re
 import sys
-import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
-from dmo.errors import UserError
-from dmo.formats.files import (
-    COMPRESSED,
-    DataError,
-    check_memory,
-    csv_rows,
-    decoded,
-    decompressing,
-    existing,
-    lines,
-    open_binary,
-    suffix,
-    to_number,
-)
+from dmo.formats.delimited import MARKS, read_text, text_of
+from dmo.formats.files import DataError, check_memory, existing, lines, suffix
+from dmo.formats.schema import LEVELS, Column, TableOptions, is_list, is_missing, text_cells, whole_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PARQUET, _ARROW, _JSON_LINES = (".parquet", ".pq"), (".arrow", ".feather"), (".jsonl", ".ndjson")
+_PARQUET, _ARROW, _JSON_LINES = (".parquet", ".pq"), (".arrow", ".arrows", ".feather"), (".jsonl", ".ndjson")
 _TEXT = (".csv", ".tsv", ".txt")
 TABLES = (*_TEXT, *_PARQUET)
 """Endings of files whose shape `frame_shape` knows before they are read."""
 FRAMES = (*TABLES, *_ARROW, *_JSON_LINES)
 """Endings of files that `read_frame` reads."""
-_GAPS = ["", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan"]
-_SEPARATORS = (",", ";", "\t", "|")
-_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
-_DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
-_COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
 """Copies of the texts of Parquet while they become a table; encodings in which a text takes its length in the file."""
-_LINE = re.compile(r"[^\r\n]*(\r\n|[\r\n])|[^\r\n]+")
-_SOME = 50  # lines that the separator is found from
-_LEVELS = 20
-"""Different words up to which a column is made of categories rather than of names."""
 CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "category", "y"}
 """What people call a column of classes."""
-TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-"""Words for 1 and 0."""
+_VECTOR = r"[\[(][-+0-9.eE,\sna]*[\])]"
+ROW_NAMES = "row_names"
+"""Key in the `attrs` of a table for the column that names its rows."""
 
 
-def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> pd.DataFrame:
-    r"""Read a table of any columns."""
-    # The separator (comma, semicolon, tab or |), a decimal comma, a byte order mark, and whether the first line holds
-    # names are found from the first lines. Cells that are empty, "NA", "?", "null" ... are missing.
-    import pandas as pd
-
+def read_frame(
+    path: str | os.PathLike[str], notes: list[str] | None = None, options: TableOptions | None = None
+) -> pd.DataFrame:
+    """Read a table of any columns; the cells of text formats stay text."""
+    notes, options = [] if notes is None else notes, options or TableOptions()
+    if os.path.isdir(path):
+        return _of_parts(Path(path), notes, options)
     path = existing(path)
-    notes = [] if notes is None else notes
     if suffix(path) in _PARQUET:
         with _by_pyarrow(path, "Parquet"):
             _check_parquet(path)
-            return pd.read_parquet(path)
+            from pyarrow.parquet import read_table
+
+            return _frame(read_table(path))
     if suffix(path) in _ARROW:
         return _arrow(path)
-    text = _text(path)
     if suffix(path) in _JSON_LINES:
-        return _json_lines(path, text)
-    mark = "\t" if suffix(path) == ".tsv" else _separator(text)
-    decimal = "," if mark != "," and _decimal_comma(text, mark) else "."
-    first, header = _header(str(path), text, mark, notes)
+        return _json_lines(path, text_of(path).decode())
+    table, names = read_text(path, options, notes)
+    found = _frame(table)
+    if names is not None:
+        found.attrs[ROW_NAMES] = names
+    return found
 
-    def parsed(piecewise: bool) -> pd.DataFrame:
-        return pd.read_csv(
-            io.BytesIO(text.encode()),  # of a text pandas makes two more copies
-            sep=mark,
-            header=0 if header else None,
-            names=None if header else first,
-            index_col=False,
-            decimal=decimal,
-            na_values=_GAPS,
-            keep_default_na=False,
-            skipinitialspace=" " in text,
-            low_memory=piecewise,
-        )
 
-    try:
-        # pieces stay in the cache, and are parsed in three quarters of the time; a column that is numbers in one and words in
-        # another is told apart by all of its cells
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.DtypeWarning)
-            try:
-                found = parsed(True)
-            except pd.errors.DtypeWarning:
-                found = parsed(False)
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        if "out of memory" in str(error):
-            raise MemoryError from None
-        raise DataError(
-            f"{path}: {str(error).strip().splitlines()[-1]}; every row needs as many fields as the first"
-        ) from None
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{path}: is empty, expected a table") from None
-    if found.empty:
-        raise DataError(f"{path}: ends after its header, expected at least one row")
-    found.columns = [str(name).strip() for name in found.columns]
-    return _without_index(str(path), found, notes)
+def table_parts(folder: str | os.PathLike[str]) -> list[Path]:
+    """List the parts of a table in a folder, as other programs write them; none if there are other files."""
+    endings = {*FRAMES} - {".txt"}
+    files = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith(("_", "."))]
+    return sorted(files) if all(suffix(path) in endings for path in files) else []
+
+
+def _of_parts(folder: Path, notes: list[str], options: TableOptions) -> pd.DataFrame:
+    """The parts of a table, one below the other."""
+    import pandas as pd
+
+    parts = table_parts(folder)
+    found = [read_frame(part, notes, options) for part in parts]
+    for part, table in zip(parts, found):
+        if set(table.columns) != set(found[0].columns):
+            odd = sorted(set(table.columns) ^ set(found[0].columns), key=str)
+            raise DataError(
+                f"{part}: has other columns than {parts[0]} ({odd[0]!r} is in one alone), expected the parts of one table"
+            )
+    notes[:] = list(dict.fromkeys(notes))
+    notes.append(f"{folder}: {len(parts)} parts are read as one table, in the order of their names")
+    return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
+
+
+def _frame(table: Any) -> pd.DataFrame:
+    """A table of Arrow with its columns of text as they are, and integers with gaps as exact objects."""
+    import pandas as pd
+    import pyarrow as pa
+
+    text = {pa.string(): pd.ArrowDtype(pa.string()), pa.large_string(): pd.ArrowDtype(pa.large_string())}
+    return table.to_pandas(types_mapper=text.get, integer_object_nulls=True)
 
 
 @contextmanager
@@ -124,23 +102,24 @@ def _by_pyarrow(path: Path, kind: str) -> Iterator[None]:
         yield
     except (MemoryError, DataError):
         raise
-    except ImportError:
-        raise UserError(f"{path}: {kind} needs pyarrow; install dmo-learn[parquet]") from None
     except Exception as error:  # pyarrow's own, of any class
         raise DataError(f"{path}: cannot be read as {kind} ({(str(error).splitlines() or [''])[0]})") from None
 
 
 def _arrow(path: Path) -> pd.DataFrame:
-    """A table of the Arrow file format (Feather), read batch by batch."""
+    """A table of the Arrow file format (Feather) or of an Arrow stream, read batch by batch."""
     with _by_pyarrow(path, "Arrow"):
         import pyarrow as pa
 
-        with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_file(file) as reader:
-            batches = []
-            for i in range(reader.num_record_batches):
-                batches.append(reader.get_batch(i))
-                check_memory(path, batches[-1].nbytes)
-            return pa.Table.from_batches(batches, reader.schema).to_pandas()
+        with pa.OSFile(os.fspath(path)) as file:
+            is_file = file.read(6) in (b"ARROW1", b"FEA1")
+            file.seek(0)
+            with pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file) as reader:
+                batches = []
+                for batch in (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else reader:
+                    batches.append(batch)
+                    check_memory(path, batch.nbytes)
+                return _frame(pa.Table.from_batches(batches, reader.schema))
 
 
 def _json_lines(path: Path, text: str) -> pd.DataFrame:
@@ -170,8 +149,8 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
     return table
 
 
-def as_frame(given: Any) -> pd.DataFrame | None:
-    """A table of pandas, polars (a lazy one is collected) or pyarrow as pandas' own; None for what is no table."""
+def as_frame(given: Any, exact: bool = False) -> pd.DataFrame | None:
+    """Convert a table of polars or pyarrow to pandas; None for other objects. `exact`: integers with gaps stay integers."""
     kind = type(given)
     if hasattr(kind, "collect_schema") and hasattr(kind, "collect"):  # a LazyFrame
         given = given.collect()
@@ -179,10 +158,22 @@ def as_frame(given: Any) -> pd.DataFrame | None:
     if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # a DataFrame of polars, which needs no pyarrow for this
         import pandas as pd
 
-        cells = {name: given.get_column(name).to_numpy() for name in given.columns}
-        return pd.DataFrame({name: list(values) if values.ndim > 1 else values for name, values in cells.items()})
+        def of(column: Any) -> Any:
+            return (
+                column.to_list() if exact and column.dtype.is_integer() and column.null_count() else column.to_numpy()
+            )
+
+        cells = {name: of(given.get_column(name)) for name in given.columns}
+        return pd.DataFrame(
+            {
+                name: list(v)
+                if getattr(v, "ndim", 1) > 1
+                else pd.Series(v, dtype=object if isinstance(v, list) else None)
+                for name, v in cells.items()
+            }
+        )
     if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # a Table of pyarrow
-        given = given.to_pandas()
+        given = _frame(given) if exact else given.to_pandas()
     pandas = sys.modules.get("pandas")  # whoever passes its tables has imported it
     return given if pandas is not None and isinstance(given, pandas.DataFrame) else None
 
@@ -190,22 +181,37 @@ def as_frame(given: Any) -> pd.DataFrame | None:
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
     """The columns whose cells list numbers, each as an array (n, d) with rows of NaN for missing cells; the other columns."""
     found = {}
-    for name in table.columns[[isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in table.dtypes]]:
-        cells = list(table[name])
+    for name in table.columns[[not isinstance(dtype, np.dtype) or dtype.kind == "O" for dtype in table.dtypes]]:
+        cells = _written_vectors(where, str(name), table[name]) or list(table[name])
         lists = [row for row, cell in enumerate(cells) if is_list(cell)]
-        if lists and not any(isinstance(part, str) for part in cells[lists[0]]):
+        first = list(cells[lists[0]]) if lists else []
+        if lists and not (any(isinstance(part, str) for part in first) or (first and isinstance(first[0], dict))):
             found[str(name)] = _stacked(where, str(name), cells, lists)
     return found, table.drop(columns=list(found)) if found else table
 
 
-def is_list(cell: Any) -> bool:
-    """Whether a cell of a table holds several things."""
-    return isinstance(cell, list | tuple | set | frozenset | np.ndarray)
-
-
-def has_lists(column: pd.Series) -> bool:
-    """Whether cells of a column are lists."""
-    return isinstance(column.dtype, np.dtype) and column.dtype.kind == "O" and any(map(is_list, column))
+def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | None:
+    """Vectors that were written as text, such as [0.5, 1] or [0.5 1.]; None for a column of anything else."""
+    first = next((cell for cell in column if isinstance(cell, str) and cell.strip()), "")
+    if not re.fullmatch(_VECTOR, first.strip()) or (cells := text_cells(column)) is None:
+        return None
+    found: list[Any] = []
+    for row, cell in enumerate(cells.to_pylist()):
+        text = (cell or "").strip()
+        if "..." in text:
+            raise DataError(
+                f"{where}: column {name!r}, row {row} is a vector that was cut off ('...'); write whole lists, or Parquet"
+            )
+        if text and not re.fullmatch(_VECTOR, text):
+            if is_missing(text):
+                text = ""
+            else:
+                raise DataError(
+                    f"{where}: column {name!r} lists numbers in most rows, row {row} is {text[:40]!r}; list some, or write "
+                    "vectors as Parquet"
+                )
+        found.append(np.array(text.strip("[]()").replace(",", " ").split(), np.float64) if text else None)
+    return found
 
 
 def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
@@ -281,8 +287,7 @@ def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterat
 
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
-    r"""Look how large a table is, before its cells are read."""
-    # Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
+    """Look up the shape of a table before its cells are read: of text the fields of the first line, and 0 rows."""
     path = existing(path)
     if suffix(path) in _PARQUET:
         with _by_pyarrow(path, "Parquet"):
@@ -291,224 +296,25 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
             about = read_metadata(path)
         return about.num_rows, about.num_columns
     first = next((line for _, line in lines(path) if line), b"")
-    return 0, 1 + max(first.count(mark.encode()) for mark in _SEPARATORS)
+    return 0, 1 + max(first.count(mark.encode()) for mark in MARKS)
 
 
-def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
-    r"""Read rows of any number of fields: lists of labels."""
-    text = _text(existing(path))
-    return [[field.strip() for field in row if field.strip()] for row in csv_rows(_lines(text), _separator(text))]
-
-
-def is_ragged(path: str | os.PathLike[str]) -> bool:
-    r"""Tell whether the rows of a text file have different numbers of fields."""
-    if suffix(path) not in _TEXT:
-        return False
-    text = _text(existing(path))
-    rows = list(islice(csv_rows(_lines(text), _separator(text)), _SOME))
-    return len({len(row) for row in rows if row}) > 1
-
-
-def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = None) -> tuple[np.ndarray, list[str]]:
-    """Make the columns of a table numbers: words one-hot, dates and texts refused by name.
-
-    -> X (n, d)
-    """
-    notes = [] if notes is None else notes
-    parts: list[np.ndarray] = []
-    names: list[str] = []
-    words: list[str] = []
-    plain = _numbers_alone(table)
-    for first, stop in pairwise([0, *(np.flatnonzero(~(plain[1:] & plain[:-1])) + 1), len(plain)]):
-        name = table.columns[first]
-        if plain[first:stop].all():  # these side by side, since pandas takes long for a column
-            parts.append(table.iloc[:, first:stop].to_numpy(np.float64))
-            names += map(str, table.columns[first:stop])
-            continue
-        if has_lists(table[name]):
-            raise DataError(
-                f"{where}: column {name!r} lists words; pass it as labels (--label-columns {name}), or leave it out"
-            )
-        values = numbers_of(table[name])
-        if values is not None:
-            parts.append(values[:, None])
-            names.append(str(name))
-            continue
-        column, levels = one_hot(where, str(name), table[name])
-        parts.append(column)
-        names += [f"{name}={level}" for level in levels]
-        words.append(f"{name!r} ({len(levels)} values)")
-    if words:
-        more = f" and {len(words) - 5} more" if len(words) > 5 else ""
-        notes.append(f"{where}: one column per value of {', '.join(words[:5])}{more}")
-    if not parts:
-        raise DataError(f"{where}: has no column of features")
-    return np.concatenate(parts, axis=1, out=np.empty((len(table), len(names)))), names
-
-
-def _numbers_alone(table: pd.DataFrame) -> np.ndarray:
-    """Which columns are of one of NumPy's types for numbers."""
-    return np.array([isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in table.dtypes], bool)
-
-
-def class_like(table: pd.DataFrame) -> str | None:
-    """The column that looks like classes: one that is called so, or the last of few words; None where there is none."""
+def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
+    """The column that looks like classes: one that is called so, or the last of few words; None if there is none."""
     found = None
-    for name, plain in zip(table.columns, _numbers_alone(table)):
-        if (plain and str(name).strip().lower() not in CLASS_NAMES) or has_lists(table[name]):
+    for column in columns:
+        called, words = column.name.strip().lower() in CLASS_NAMES, column.kind in ("category", "boolean")
+        if not words and (not called or column.kind != "number"):
             continue
-        numbers, levels = numbers_of(table[name]), table[name].nunique()
-        whole = numbers is not None and bool((numbers == np.round(numbers))[~np.isnan(numbers)].all())
-        if not 2 <= levels <= min(_LEVELS, len(table) / 2) or not (numbers is None or whole):
+        cells = table[column.name]
+        if not 2 <= cells.nunique() <= min(LEVELS, len(table) / 2):
             continue
-        if str(name).strip().lower() in CLASS_NAMES:
-            return str(name)
-        found = str(name) if numbers is None else found
+        if called and (words or whole_numbers(np.asarray(cells.astype("float64"), np.float64))):
+            return column.name
+        found = column.name if words else found
     return found
 
 
 def question(column: str) -> str:
-    """What is asked where no labels were named and a column looks like classes."""
+    """Ask whether a column that looks like classes holds the labels, if none were named."""
     return f"column {column!r} looks like classes: --label-columns {column} (in Python labels=[{column!r}])"
-
-
-def numbers_of(column: pd.Series) -> np.ndarray | None:
-    """Read a column as numbers.
-
-    -> (n,)
-    """
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return None
-    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
-        return column.to_numpy(np.float64, na_value=np.nan)
-    place, levels = distinct(column)
-    if all(isinstance(text, str) and text.strip().lower() in TRUTH for text in levels):
-        found: list[float | None] = [TRUTH[text.strip().lower()] for text in levels]
-    else:
-        found = [to_number(str(text).strip()) for text in levels]
-    return None if None in found else np.array([*found, np.nan], dtype=np.float64)[place]
-
-
-def distinct(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Distinct cells of a column, and the place (n) of every cell among them; -1 where it is missing."""
-    import pandas as pd
-
-    if pd.api.types.infer_dtype(column, skipna=True) == "string":  # what is not text may be equal and look different
-        place, levels = pd.factorize(column)
-        return place, list(levels)
-    gap = column.isna().to_numpy()
-    return np.where(gap, -1, np.cumsum(~gap) - 1), [value for value, lost in zip(column, gap) if not lost]
-
-
-def one_hot(where: str, name: str, column: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """A column of words as one 0/1 column per word, NaN where the cell is missing; DataError for dates, texts and ids."""
-    import pandas as pd
-
-    cells, distinct_cells = distinct(column)
-    gap = cells < 0
-    texts = [str(value).strip() for value in distinct_cells]
-    known = cells[~gap]
-    odd = np.flatnonzero(np.array([*(to_number(text) is None for text in texts), False])[cells])
-    if len(odd) < len(known) / 2:
-        raise DataError(
-            f"{where}: column {name!r}, row {odd[0]} is {texts[cells[odd[0]]][:40]!r}, expected a number as in most rows"
-        )
-    levels = sorted(set(texts))
-    example = f"{texts[known[0]][:40]!r}" if len(known) else "nothing"
-    if pd.api.types.is_datetime64_any_dtype(column) or (len(known) and all(map(_DATE.fullmatch, texts))):
-        raise DataError(
-            f"{where}: column {name!r} holds dates ({example}); leave it out, or turn it into numbers such as days"
-        )
-    words = np.array([len(text.split()) for text in texts])[known].mean() if len(known) else 0
-    if len(levels) > _LEVELS and words >= 3:
-        raise DataError(
-            f"{where}: column {name!r} holds free text ({example} ...); leave it out, or pass it as documents (text={name!r})"
-        )
-    if len(levels) > _LEVELS and len(levels) > 0.5 * len(known):
-        raise DataError(
-            f"{where}: column {name!r} holds {len(levels)} different words in {len(known)} rows ({example}), too many to be "
-            f"features; leave it out, or pass it as the names of the samples (id={name!r})"
-        )
-    check_memory(f"{where}: column {name!r}", 8 * len(cells) * len(levels))
-    order, found = {level: j for j, level in enumerate(levels)}, np.zeros((len(cells), len(levels)))
-    found[np.flatnonzero(~gap), np.array([order[text] for text in texts], np.intp)[known]] = 1
-    found[gap] = np.nan
-    return found, levels
-
-
-def _text(path: Any) -> str:
-    free = psutil.virtual_memory().available
-    if Path(path).suffix.lower() not in COMPRESSED:
-        check_memory(path, _COPIES * os.path.getsize(path), free)
-    with decompressing(path, lambda: ""), open_binary(path) as file:
-        data = bytearray()
-        while piece := file.read(_PIECE):  # some kilobytes may decompress to any number of them
-            data += piece
-            check_memory(path, _COPIES * len(data), free)
-    if b"\0" in data[:4096]:
-        raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
-    return decoded(data)
-
-
-def _first_lines(text: str) -> list[str]:
-    return [line for line in islice(_lines(text), _SOME) if line.strip()]
-
-
-def _lines(text: str) -> Iterator[str]:
-    """The lines with their ends; only those that are asked for are copied."""
-    return (found.group() for found in _LINE.finditer(text))
-
-
-def _separator(text: str) -> str:
-    """The mark that cuts the first lines into equally many fields, most of them; "," where none does."""
-    lines = _first_lines(text)
-    best, most = ",", 1
-    for mark in (";", "\t", "|", ","):
-        counts = [len(row) for row in csv_rows(lines, mark)]
-        if counts and min(counts) == max(counts) > most and not (mark == "," and best == ";"):
-            best, most = mark, max(counts)
-    if most == 1:  # rows of different lengths: the mark that most lines have
-        best = max(_SEPARATORS, key=lambda mark: (sum(mark in line for line in lines), mark == ","))
-    return best
-
-
-def _decimal_comma(text: str, mark: str) -> bool:
-    fields = [field.strip() for row in csv_rows(_first_lines(text), mark) for field in row]
-    return any(map(_DECIMAL.fullmatch, fields)) and not any(re.fullmatch(r"-?\d+\.\d+", field) for field in fields)
-
-
-def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[str], bool]:
-    """(names of the columns, whether the first line holds them)."""
-    first = [field.strip() for field in next(csv_rows(_lines(text), mark), [])]
-    values = [to_number(field.replace(",", ".") if mark != "," else field) for field in first]
-    if None in values or not first:
-        doubled = sorted((name, count) for name, count in Counter(first).items() if name and count > 1)
-        if doubled:
-            name, count = doubled[0]
-            raise DataError(f"{where}: the name {name!r} stands over {count} columns, expected each once")
-        line = next(_lines(text), "")
-        again = re.compile(rf"[\r\n][ \t]*{re.escape(line.strip())}[ \t]*(?=[\r\n]|\Z)")
-        if len(first) == 1 and again.search(text, max(len(line) - 1, 0)):
-            notes.append(f"{where}: the first line ({first[0]!r}) occurs again, so it is taken as a sample")
-            return ["0"], False
-        return first, True
-    if len(first) > 1 and values in [[float(j + base) for j in range(len(first))] for base in (0, 1)]:
-        notes.append(
-            f"{where}: the first line counts the columns ({first[0]}, {first[1]}, ...): it is taken as their names"
-        )
-        return first, True
-    notes.append(f"{where}: the first line holds numbers, so it is taken as a sample; columns are numbered")
-    return [str(j) for j in range(len(first))], False
-
-
-def _without_index(where: str, table: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Without a first column that counts the rows and has no name: what pandas writes beside a table."""
-    first = str(table.columns[0])
-    if first.startswith("Unnamed: 0") and len(table.columns) > 1:
-        values = numbers_of(table.iloc[:, 0])
-        if values is not None and any(np.array_equal(values, np.arange(len(table)) + base) for base in (0, 1)):
-            notes.append(f"{where}: the first column counts the rows and has no name, so it is left out")
-            return table.iloc[:, 1:]
-    return table

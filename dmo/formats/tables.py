@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,16 +19,18 @@ from dmo.blocks import Rows, dense, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, suffix
-from dmo.formats.frames import TRUTH
+from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, lines, open_binary, suffix
+from dmo.formats.frames import FRAMES
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
+from dmo.formats.schema import TRUTH, chosen_columns
 from dmo.formats.text import label_ids, open_csv, open_svmlight
 from dmo.progress import stage
 
 T = TypeVar("T")
 S = TypeVar("S")
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
-KNOWN = (*sorted(VECS), ".npy", ".npz", ".mat", ".csv", ".tsv", ".zarr", ".arff", *SVMLIGHT)
+KNOWN = (*FRAMES, ".npy", ".npz", ".mat", ".zarr", ".arff", *SVMLIGHT, *sorted(VECS))
+_SPARSE = re.compile(rb"(\d+(,\d+)*[ \t]+)?\d+:\S")
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Table:
         Whether features are missing; None: it was not looked for.
     classes : bool
         Whether the labels are classes, one a row.
+    notes : tuple of str
+        What was left out.
 
     Examples
     --------
@@ -64,6 +72,24 @@ class Table:
     feature_names: list[str] | None = None
     gaps: bool | None = None
     classes: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def is_svmlight(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file holds svmlight rows: by its ending, or a .txt of the Extreme Classification repository."""
+    if suffix(path) in SVMLIGHT:
+        return True
+    if suffix(path) != ".txt" or not os.path.isfile(path):
+        return False
+    first, second = ([*(line for _, line in islice(lines(path), 2)), b"", b""])[:2]
+    head = first.split()
+    return len(head) in (2, 3) and all(part.isdigit() for part in head) and _SPARSE.match(second) is not None
+
+
+def _ending(spec: str | os.PathLike[str]) -> str:
+    """The ending that names the format of PATH or PATH::ARRAY."""
+    path = str(spec).partition("::")[0]
+    return SVMLIGHT[0] if is_svmlight(path) else suffix(path)
 
 
 def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +170,6 @@ def open_table(
     labels: Sequence[str] | int | None = None,
     with_labels: bool = False,
     of_labels: bool = False,
-    read: Mapping[str, np.ndarray] | None = None,
 ) -> Table:
     """Open the files of one view, one for each split, as one table, in the order of the mapping.
 
@@ -160,8 +185,6 @@ def open_table(
         Take the labels that svmlight rows begin with.
     of_labels : bool, default=False
         The files hold labels: as for `open_rows`.
-    read : mapping of str to ndarray, default=None
-        Files of numbers that have been read, by path.
 
     Returns
     -------
@@ -183,7 +206,7 @@ def open_table(
     >>> table.X.shape, table.counts
     ((4, 2), {'train': 3, 'test': 1})
     """
-    endings = {suffix(str(spec).partition("::")[0]) for spec in files.values()}
+    endings = {_ending(spec) for spec in files.values()}
     if len(endings) > 1 and endings & {".arff", *SVMLIGHT}:
         raise DataError(f"{name}: the files end in {', '.join(sorted(endings))}, expected one format for all splits")
     if endings == {".arff"}:
@@ -192,8 +215,7 @@ def open_table(
         raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
     if endings and endings <= set(SVMLIGHT):
         return _svmlight_table(name, files, with_labels)
-    read = read or {}
-    parts = _scan(name, files, lambda spec: read[str(spec)] if str(spec) in read else open_rows(spec, of_labels))
+    parts = _scan(name, files, lambda spec: open_rows(spec, of_labels))
     text = endings <= {".csv", ".tsv"}  # whose cells are not read twice
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = str(next(iter(files.values()))).partition("::")[0]
@@ -276,7 +298,23 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
     if ending in (".csv", ".tsv"):
         file = open_csv(path)
         return SequentialRows((file.count(), file.columns), np.dtype(np.float64), file.blocks, path)
-    raise DataError(f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}")
+    form = _form_of_json(path) if ending == ".json" else None
+    raise DataError(form or f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}")
+
+
+def _form_of_json(path: str) -> str | None:
+    """What to write instead of a JSON document of annotations, such as COCO's."""
+    try:
+        with open_binary(path) as file:
+            found = json.loads(file.read(1 << 28))
+    except (OSError, ValueError, RecursionError):
+        return None
+    form = (
+        "write a table (.csv) with a row per image, name and labels with | between them, or one object a line (.jsonl)"
+    )
+    if isinstance(found, dict) and "annotations" in found:
+        return f"{path}: holds annotations as COCO has them, expected a table; {form}"
+    return f"{path}: is one JSON document, expected a table; {form}"
 
 
 def _one_of_equals(path: str, cell: str) -> Rows:
@@ -316,10 +354,17 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
                 f"{arff.path}: {name}: declares other attributes than {first.path}, expected the same header"
             )
     if labels is None:
-        labels = first.label_count or ()
-    elif labels == 0 or (not isinstance(labels, int) and not set(labels) & set(first.names)):
-        labels = ()  # a view of features alone
+        labels = first.label_count or first.outputs
+    elif not isinstance(labels, int):
+        chosen, unknown = chosen_columns(first.names, labels)
+        labels = [*chosen, *unknown] if chosen else ()  # none: a view of features alone
+    elif labels == 0:
+        labels = ()
     features, outputs = first.split(labels)
+    texts = [first.names[j] for j in features if first.attributes[j].text]
+    features = np.array([j for j in features if not first.attributes[j].text], np.intp)
+    if any(first.attributes[j].text for j in outputs):
+        raise DataError(f"{first.path}: {name}: a label is of type string, expected numeric or {{values}}")
     if len(features) == 0:
         raise DataError(f"{first.path}: {name}: every attribute is a label, expected at least one feature")
     # One pass for the labels and the number of rows; the features come in a second one, block by block.
@@ -333,7 +378,9 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
         for split, arff in headers.items()
     ]
     lost = any(gaps for blocks in passes.values() for *_, gaps in blocks)
-    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()}, None, None, names, lost)
+    notes = [f"{first.path}: attributes of type string or date are left out: {', '.join(texts[:6])}"] if texts else []
+    counts = {split: len(Y) for split, Y in Ys.items()}
+    table = Table(Stacked(parts, name), counts, feature_names=names, gaps=lost, notes=tuple(notes))
     if len(outputs) == 0:
         return table
     Y, label_names = _label_columns(first, outputs, np.concatenate(list(Ys.values())))
@@ -404,7 +451,7 @@ def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.n
         if None in truth:
             raise DataError(
                 f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected 0 "
-                f"and 1, or numbers, in each of {len(attributes)} labels; 6 takes the first six attributes, -6 the last six"
+                f"and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 takes the first six, -6 the last six"
             )
         Y[:, j] = np.where(np.isnan(Y[:, j]), np.nan, np.array(truth, float)[np.nan_to_num(Y[:, j]).astype(int)])
     return Y, [attribute.name for attribute in attributes]
@@ -423,4 +470,4 @@ def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: boo
         return Table(X, counts, gaps=False)
     Y = np.concatenate([file.indicator(ids) for file in opened.values()])
     classes = len(ids) > 1 and bool((Y.sum(axis=1) == 1).all())
-    return Table(X, counts, Y, [f"{label:g}" for label in ids], None, False, classes)
+    return Table(X, counts, Y, ids, None, False, classes)

@@ -29,7 +29,7 @@ _CELLS = 1 << 24  # of a block
 _BYTES = 1 << 20  # read at a time to count lines
 _LARGEST = 1 << 48  # features
 _BLANK = re.compile(rb"\n[\n\r \t\f\v]")  # a first byte that is alone is found 17 times as fast as two
-Labels = list[tuple[float, ...]]
+Labels = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -301,8 +301,8 @@ class Svmlight:
         (n, d), d one more than the largest index, or as the first line says.
     base : int
         The index of the first feature, 0 or 1.
-    labels : list of tuple of float
-        The label numbers of each row.
+    labels : list of tuple of str
+        The labels of each row, as written.
     skip : int
         Lines before the first row.
 
@@ -313,7 +313,7 @@ class Svmlight:
     >>> _ = Path("a.svm").write_text("1,2 1:0.5 3:2\n2 2:1\n")
     >>> file = open_svmlight("a.svm")
     >>> file.shape, file.labels
-    ((2, 3), [(1.0, 2.0), (2.0,)])
+    ((2, 3), [('1', '2'), ('2',)])
     """
 
     path: Path
@@ -338,13 +338,13 @@ class Svmlight:
         for X, _ in _parse(self.path, self.skip, size):
             yield _fit(X, self.base, self.shape[1])
 
-    def indicator(self, ids: Sequence[float] | None = None) -> np.ndarray:
-        """The labels as a matrix.
+    def indicator(self, ids: Sequence[str] | None = None) -> np.ndarray:
+        """Build the matrix of the labels.
 
         Parameters
         ----------
-        ids : sequence of float, default=None
-            Label number of each column; None: those of this file, ascending.
+        ids : sequence of str, default=None
+            Label of each column; None: those of this file, ascending.
 
         Returns
         -------
@@ -362,22 +362,23 @@ class Svmlight:
         for i, row in enumerate(self.labels):
             for label in row:
                 if label not in column:
-                    raise DataError(
-                        f"{self.path}: row {i} has label {label:g}, expected one of {len(ids)} known labels"
-                    )
+                    raise DataError(f"{self.path}: row {i} has label {label}, expected one of {len(ids)} known labels")
                 Y[i, column[label]] = 1
         return Y
 
 
-def label_ids(files: Sequence[Svmlight]) -> list[float]:
-    """The label numbers that occur in any of the files, ascending."""
-    return sorted({label for file in files for row in file.labels for label in row})
+def label_ids(files: Sequence[Svmlight]) -> list[str]:
+    """List the labels that occur in any of the files, by ascending number."""
+    return sorted(
+        {label for file in files for row in file.labels for label in row}, key=lambda label: (float(label), label)
+    )
 
 
 def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None) -> Svmlight:
     r"""Scan an svmlight file, multi-label or not: one pass that keeps the labels alone.
 
-    A first line of three numbers "rows features labels", as in the extreme-classification repository, gives the shape.
+    A first line of numbers "rows features labels", or "rows features" in files without labels, gives the shape, as in the
+    extreme-classification repository.
 
     Parameters
     ----------
@@ -408,7 +409,7 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
     """
     path, skip, promised = Path(path), 0, None
     head = next((line for _, line in lines(path)), b"").split()
-    if len(head) == 3 and all(part.isdigit() for part in head):
+    if len(head) in (2, 3) and all(part.isdigit() for part in head):
         skip, promised = 1, int(head[0])
         base, n_features = 0 if base is None else base, int(head[1]) if n_features is None else n_features
     n, top, low, labels = 0, -1, None, Labels()
@@ -441,7 +442,7 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
 
 def read_svmlight(
     path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None
-) -> tuple[scipy.sparse.csr_array, np.ndarray, list[float]]:
+) -> tuple[scipy.sparse.csr_array, np.ndarray, list[str]]:
     r"""Read a whole svmlight file.
 
     Parameters
@@ -459,8 +460,8 @@ def read_svmlight(
         Features.
     Y : ndarray of shape (n, L), uint8
         Labels, 0/1.
-    ids : list of float
-        The label number of each column of Y.
+    ids : list of str
+        The label of each column of Y.
 
     Raises
     ------
@@ -474,7 +475,7 @@ def read_svmlight(
     >>> _ = Path("a.svm").write_text("1,2 1:0.5 3:2\n2 2:1\n")
     >>> X, Y, ids = read_svmlight("a.svm")
     >>> Y.tolist(), ids
-    ([[1, 1], [0, 1]], [1.0, 2.0])
+    ([[1, 1], [0, 1]], ['1', '2'])
     """
     file = open_svmlight(path, base, n_features)
     X = stacked(list(file.blocks()))
@@ -498,7 +499,9 @@ def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_
 def _load(text: bytes) -> tuple[scipy.sparse.csr_array, Labels]:
     from sklearn.datasets import load_svmlight_file  # here: other files are read without scikit-learn
 
-    X, labels = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
+    X, _ = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
+    heads = [line.split(None, 1)[0] for line in text.split(b"\n")]
+    labels = [() if b":" in head or head[:1] == b"#" else tuple(head.decode().split(",")) for head in heads]
     return scipy.sparse.csr_array(X), labels
 
 

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_array, validate_data
 from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
+from dmo.formats.frames import vectors
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, precomputed_views, preparing
@@ -84,7 +85,7 @@ def prepare_views(
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Do what `check_views` does, but for filling gaps and scaling."""
-    X = plain(X)
+    X = _encoded(estimator, plain(X), reset)
     given = _several(estimator, X, reset)
     if given is None:
         views = {SINGLE: _single(estimator, X, reset)}
@@ -109,6 +110,59 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
     if names:
         estimator.view_feature_names_ = names
     return _learn(estimator, views)
+
+
+def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
+    """Encode the words of DataFrames as columns of 0 and 1 by the schema of the fit, which is learned with `reset`."""
+    tables = X if isinstance(X, Mapping) and not scipy.sparse.issparse(X) else {SINGLE: X}
+    known: dict[str, Any] = {} if reset else getattr(estimator, "table_schemas_", {})
+    made: dict[str, Any] = {}
+    for view, table in tables.items():
+        if not hasattr(table, "iloc") or getattr(table.columns, "nlevels", 1) > 1:
+            continue
+        if str(view) in known or (reset and any(_has_words(table[name]) for name in table.columns)):
+            made[view] = _by_schema(str(view), table, known)
+    if reset:
+        estimator.__dict__.pop("table_schemas_", None)
+        if known:
+            estimator.table_schemas_ = known
+    if not made:
+        return X
+    if isinstance(X, Mapping):
+        return {**X, **made}
+    return made[SINGLE]
+
+
+def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
+    """A table with numbers alone, beside the vectors that its columns list; a schema that is not `known` is added."""
+    import pandas as pd
+
+    from dmo.formats.schema import Schema, learn_schema  # needs pyarrow
+
+    listed, left = vectors(view, table)
+    left, notes = left.set_axis([str(name) for name in left.columns], axis=1), list[str]()
+    if view in known:
+        schema = Schema.from_dict(known[view])
+        if set(schema.features) <= {*left.columns} and not {column.name for column in schema.columns} <= {
+            *left.columns
+        }:
+            return table  # encoded before
+        values = schema.encode(f"view {view!r}", left, notes)
+        for note in notes:
+            log.warning("%s", note)
+    else:
+        schema, values = learn_schema(f"view {view!r}", left)
+        known[view] = schema.to_dict()
+    found = pd.DataFrame(values, table.index, schema.features)
+    return {SINGLE: found, **listed} if listed else found
+
+
+def _has_words(column: Any) -> bool:
+    """Whether cells of a column of a DataFrame are text."""
+    kind = getattr(column.dtype, "kind", "O")
+    if hasattr(column.dtype, "categories"):
+        return bool(getattr(column.dtype.categories.dtype, "kind", "O") == "O")
+    return kind in "OUS" and any(isinstance(cell, str) for cell in column)
 
 
 def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any] | None:

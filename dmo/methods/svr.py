@@ -114,7 +114,7 @@ NUMBERS = ("objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations
 
 
 _OF_DATA = (
-    *("view_widths_", "view_feature_names_", "n_features_in_", "feature_names_in_", "preparations_"),
+    *("view_widths_", "view_feature_names_", "table_schemas_", "n_features_in_", "feature_names_in_", "preparations_"),
     *("outputs_", "rule_", "classes_", "multilabel_", "label_names_", "label_dtype_", "frame_ranks_", "coupling_"),
 )
 """What the fits of a path have in common."""

@@ -18,6 +18,8 @@ from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
+from dmo.formats.frames import table_parts
+from dmo.formats.schema import Schema, TableOptions
 from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.models import read_with_contents
@@ -121,10 +123,19 @@ def rows_of(
     return np.concatenate([part for _, part in each(what, block, range(len(places)))])
 
 
-def open_applied(model: str, features: str, split: str | None, default: str, transforms: bool = False) -> AppliedModel:
-    """Load a model that scores labels, or one that `transforms`, and open the samples of a store for it."""
+def open_applied(
+    model: str,
+    features: str,
+    split: str | None,
+    default: str,
+    transforms: bool = False,
+    options: TableOptions | None = None,
+) -> AppliedModel:
+    """Load a model that scores labels, or one that `transforms`, and open the samples of a store or a table for it."""
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
+    if store is not None and options not in (None, TableOptions()):
+        raise UserError(f"{features}: is a feature store, which has been read; options of tables are for files of rows")
     from dmo.persistence import load  # here: paths that are wrong are refused before scikit-learn is imported
 
     fitted, contents = read_with_contents(model, load)
@@ -132,7 +143,7 @@ def open_applied(model: str, features: str, split: str | None, default: str, tra
     if store is None:
         from dmo.workflows.trial import open_rows
 
-        store = open_rows(model, fitted, features)
+        store = open_rows(model, fitted, features, options)
     known = views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
     views, _, index = store.select(chosen, with_labels=False)
@@ -163,20 +174,29 @@ def named_store(model: str, note: Callable[[str], None]) -> str | None:
 
 
 def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, Any]]:
-    """View of a model -> the "names" of its columns, and the weights "idf" of words, where a store has them."""
+    """View of a model -> the "names" of its columns, their "schema", and the weights "idf" of words, if a store has them."""
     found = {}
     for view in fitted.view_widths_:
         own = view if view in store.views else next(iter(store.views))
         names, weights = store.feature_names(own), store.attributes.get("idf", {}).get(own)
         if names is not None:
             found[view] = {"names": names} | ({} if weights is None else {"idf": weights})
+            schema = store.attributes.get("schema", {}).get("views", {}).get(own)
+            found[view] |= {} if schema is None else {"schema": schema}
     return found
 
 
+def schema_of(kept: Mapping[str, Any]) -> Schema:
+    """The schema of a view that a model kept, or that of numbers with the names of its columns."""
+    return Schema.from_dict(kept["schema"]) if "schema" in kept else Schema.of_numbers(list(kept["names"]))
+
+
 def is_rows(path: str) -> bool:
-    """Whether a path is a file of rows, or a folder of documents, and no store."""
+    """Tell whether a path is a file of rows, a folder of documents or of the parts of a table, and no store."""
     found = Path(path)
-    return found.is_file() or (found.is_dir() and not (found / "zarr.json").exists() and any(found.rglob("*.txt")))
+    if not found.is_dir() or (found / "zarr.json").exists():
+        return found.is_file()
+    return bool(table_parts(found)) or any(found.rglob("*.txt"))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:

@@ -120,7 +120,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     """The feature store that is made of a table or a folder, beside it; one that was made so before is used."""
     from dmo.datasets.files import fingerprints, ingest_files  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
-    from dmo.formats.tables import SVMLIGHT
+    from dmo.formats.tables import is_svmlight
 
     place = Path(path)
     view, of_images = place.name.partition(".")[0], place.is_dir() and not is_rows(path)
@@ -140,7 +140,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
                 "--overwrite to make it anew"
             )
-    labeled = suffix(path) in (".arff", *SVMLIGHT)  # says itself what its labels are
+    labeled = suffix(path) == ".arff" or is_svmlight(path)  # says itself what its labels are
     if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
         raise UserError(f"{path}: what its labels are is not said; {_label_cure(place, of_images)}")
     if of_images:

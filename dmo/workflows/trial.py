@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
 from multiprocessing import get_context
@@ -27,8 +28,9 @@ from dmo.errors import UserError
 from dmo.features.extraction import Extractor
 from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
-from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame, vectors
-from dmo.formats.tables import SVMLIGHT
+from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, table_parts, vectors
+from dmo.formats.schema import Column, Schema, TableOptions, exact, learn_schema, text_cells
+from dmo.formats.tables import SVMLIGHT, is_svmlight
 from dmo.inputs import SINGLE
 from dmo.persistence import load
 from dmo.stores.models import read_with_contents
@@ -45,6 +47,7 @@ from dmo.workflows.apply import (
     named_store,
     open_applied,
     rows_of,
+    schema_of,
 )
 from dmo.workflows.images import made_from_images, stored_image
 from dmo.workflows.search import Places, found_rows, space
@@ -52,7 +55,7 @@ from dmo.workflows.search import Places, found_rows, space
 if TYPE_CHECKING:
     import pandas as pd
 
-ENDINGS = (*TABLES, ".npy", ".npz", ".arff", *SVMLIGHT)
+ENDINGS = (*FRAMES, ".npy", ".npz", ".arff", *SVMLIGHT)
 """Of files of rows that can be tried; packed ones may be bombs."""
 IDS = ("id", "document", *NAMES)
 """Columns that name samples, in any case."""
@@ -63,6 +66,7 @@ _SMALL = 1 << 16
 """Bytes of text that are read where the model is: a process for them takes ten times as long, and they hold no bomb."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
 """Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
+log = logging.getLogger("dmo")
 
 Read = tuple[dict[str, Any], list[str] | None]
 """Views, and names of samples where a file has some."""
@@ -89,11 +93,12 @@ class Trial:
     names: list[str]  # of its L labels
     count: int | None  # labels given; None: those that `predict` gives
     extractor: Extractor | None  # describes images as the training images were, for a model of images
-    columns: Mapping[str, list[str]]  # view -> names of its columns, where they are known
+    columns: Mapping[str, Schema]  # view -> its columns, if their names are known
     texts: Mapping[str, TextVocabulary]  # views that were made from documents
     known: AppliedModel | None  # samples to find neighbors among
     most: int  # rows that are read of a file
     id: str | None = None  # column that named the training samples
+    options: TableOptions = field(default_factory=TableOptions)  # how later tables are read
 
     @property
     def widths(self) -> dict[str, int]:
@@ -134,7 +139,7 @@ class Trial:
         """As `_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
         context = readers()
         fitted = SimpleNamespace(view_widths_=self.widths)
-        reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most, self.id)
+        reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most, self.id, self.options)
         memory = _MEMORY + 8 * _COPIES * self.most * sum(self.widths.values())
         ours, its = context.Pipe(duplex=False)
         process = context.Process(target=_read_within, args=(its, reader, uploads, memory), daemon=True)
@@ -224,19 +229,20 @@ class Trial:
         """Views of a file, and the names of its samples where it has some; one that is `alone` has all views."""
         ending = suffix(upload.name)
         if upload.path.is_dir():
-            return self._of_table(upload, documents(upload.path), alone)
+            table = self._frame(upload) if table_parts(upload.path) else documents(upload.path)
+            return self._of_table(upload, table, alone)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
             raise UserError(f"{upload.name} is no file of rows that can be tried; expected one of {known}")
-        if ending in TABLES:
-            n, d = frame_shape(upload.path)
+        if ending in FRAMES and not is_svmlight(upload.path):
+            n, d = frame_shape(upload.path) if ending in TABLES else (0, 0)
             self._check_rows(upload, n)
             if d > sum(self.widths.values()) + _OTHERS:
                 raise UserError(
                     f"{upload.name} has {d} columns, the model has {sum(self.widths.values())}; at most {_OTHERS} others are "
                     "read beside them"
                 )
-            return self._of_table(upload, read_frame(upload.path), alone)
+            return self._of_table(upload, self._frame(upload), alone)
         if ending == ".npz":
             arrays = open_npz(upload.path)
             found = {view: arrays[view] for view in self.widths if view in arrays}
@@ -251,6 +257,16 @@ class Trial:
             view = self._view_of(upload)
             found = {view: open_table(view, {"all": upload.path}, with_labels=True).X}
         return {view: self._checked(upload, view, X) for view, X in found.items()}, None
+
+    def _frame(self, upload: Upload) -> pd.DataFrame:
+        notes: list[str] = []
+        found = read_frame(upload.path, notes, self.options)
+        self._note(upload, notes)
+        return found
+
+    def _note(self, upload: Upload, notes: Sequence[str]) -> None:
+        for note in notes:
+            log.warning("%s", note.replace(str(upload.path), upload.name))
 
     def _view_of(self, upload: Upload) -> str:
         """The view that a file holds: that of its name, or the only one."""
@@ -283,16 +299,20 @@ class Trial:
     def _of_table(self, upload: Upload, table: pd.DataFrame, alone: bool) -> Read:
         """Views of a table by the names of its columns, which may stand in any order among others."""
         self._check_rows(upload, len(table))
+        row_names = table.attrs.get(ROW_NAMES)
         table = table.set_axis([str(name) for name in table.columns], axis=1)
         wanted = [upload.view] if upload.view in self.widths and not alone else list(self.widths)
-        features = {name for view in wanted for name in self.columns.get(view, ())}
+        features = {name for view in wanted if view in self.columns for name in self.columns[view].features}
         others = {*features, *self.texts}
-        known = [self.id, *(name for name in table.columns if name.lower() in IDS and name not in others)]
+        known = [self.id, row_names, *(name for name in table.columns if name.lower() in IDS and name not in others)]
+        if self.id is not None and self.id == table.index.name and self.id not in table.columns:
+            table = table.reset_index()
         named = next((name for name in known if name in table.columns), None)
-        ids = None if named is None else table[named].astype(str).tolist()
+        ids = None if named is None else _ids(upload.name, named, table[named])
         table = table if named is None else table.drop(columns=named)
         listed, table = vectors(upload.name, table)
-        found = {}
+        found: dict[str, Any] = {}
+        notes: list[str] = []
         for view in wanted:
             column = next((name for name in (view, view.rpartition(".")[2]) if name in listed), None)
             if column is None and view not in self.columns and len(listed) == 1:
@@ -300,18 +320,36 @@ class Trial:
             if column is not None:
                 found[view] = self._checked(upload, view, listed[column])
             elif view in self.texts and view in table.columns:
-                texts = table[view]
-                found[view] = self.texts[view].rows(["" if t != t else str(t) for t in texts])
-            elif view in self.columns and (len(wanted) > 1 or any(_source(name, table) for name in self.columns[view])):
-                found[view] = _by_name(upload.name, table, self.columns[view])
+                cells = text_cells(table[view])
+                if cells is None:
+                    raise UserError(f"{upload.name}: column {view!r} is of type {table[view].dtype}, expected texts")
+                found[view] = self.texts[view].rows(cells.fill_null("").to_pylist())
+            elif view in self.columns and (
+                len(wanted) > 1 or any(_source(name, table) for name in self.columns[view].features)
+            ):
+                schema = _with_words(self.columns[view], table)
+                found[view] = schema.encode(upload.name, table, notes, self.options)
             elif len(wanted) == 1:
-                found[view] = self._checked(upload, view, _all_numbers(upload.name, table))
+                numbers = {**dict.fromkeys(table.columns, "number"), **self.options.types}
+                schema, X = learn_schema(upload.name, table, replace(self.options, types=numbers))
+                found[view] = self._checked(upload, view, X)
             else:
                 raise UserError(
                     f"{upload.name}: the model knows no names of the columns of view {view!r}; pass one file for each of "
                     f"{', '.join(wanted)}, called like it"
                 )
+        self._note(upload, notes)
         return found, ids
+
+
+def _ids(where: str, name: str, column: pd.Series) -> list[str]:
+    """The names of samples as they are written."""
+    cells = text_cells(column)
+    found = [exact(cell) for cell in column] if cells is None else cells.fill_null("").to_pylist()
+    if any(not one.strip() or lost for one, lost in zip(found, column.isna())):
+        row = next(i for i, one in enumerate(found) if not one.strip() or column.isna().iloc[i])
+        raise UserError(f"{where}: column {name!r}, row {row} is empty, expected the id of a sample")
+    return found
 
 
 def row_names(name: str, n: int) -> list[str]:
@@ -356,42 +394,20 @@ def _source(name: str, table: pd.DataFrame) -> str | None:
     return next((name[:at] for at in (len(name), *ends) if name[:at] in table.columns), None)
 
 
-def _by_name(where: str, table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Columns of a table in the order of a model, 0 and 1 for COLUMN=WORD; other columns are not looked at."""
-    if set(names) <= set(table.columns) and (known := _numeric(table[list(names)])) is not None:
-        return known
-    found = np.empty((len(table), len(names)))
-    for j, name in enumerate(names):
-        column = _source(name, table)
-        if column == name:
-            values = numbers_of(table[name])
-            if values is None:
-                raise UserError(f"{where}: column {name!r} holds words, expected numbers, as the model was fitted on")
-            found[:, j] = values
-        elif column is not None:
-            words = table[column]
-            found[:, j] = np.where(words.isna(), np.nan, words.astype(str).str.strip() == name[len(column) + 1 :])
+def _with_words(schema: Schema, table: pd.DataFrame) -> Schema:
+    """The schema of a model that kept the names of its features alone, with COLUMN=WORD as categories of a column."""
+    columns: list[Column] = []
+    for column in schema.columns:
+        source = _source(column.name, table) if column.kind == "number" else column.name
+        if source in (None, column.name):
+            columns.append(column)
+            continue
+        word = column.name[len(source) + 1 :]
+        if columns and columns[-1].name == source:
+            columns[-1] = replace(columns[-1], levels=(*columns[-1].levels, word))
         else:
-            has = ", ".join(table.columns[:8])
-            raise UserError(f"{where} lacks the column {name!r} that the model was fitted on; it has {has}")
-    return found
-
-
-def _numeric(table: pd.DataFrame) -> np.ndarray | None:
-    """All columns, where each holds numbers: a look at one after the other takes longer than to read the file."""
-    plain = all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in table.dtypes)
-    return table.to_numpy(np.float64) if plain else None
-
-
-def _all_numbers(where: str, table: pd.DataFrame) -> np.ndarray:
-    """All columns, by their order."""
-    if (known := _numeric(table)) is not None:
-        return known
-    columns = [(name, numbers_of(table[name])) for name in table.columns]
-    for name, values in columns:
-        if values is None:
-            raise UserError(f"{where}: column {name!r} holds words, expected numbers; leave it out, or call it id")
-    return np.column_stack([values for _, values in columns if values is not None])
+            columns.append(Column(source, "category", (word,)))
+    return replace(schema, columns=tuple(columns))
 
 
 def open_trial(
@@ -413,25 +429,32 @@ def open_trial(
     return trial
 
 
-def _reader(model: str, fitted: Any, store: stores.FeatureStore | None = None) -> Trial:
-    """What reads rows for a model: by the names of columns and words that it kept, or that a store tells."""
+def _reader(
+    model: str, fitted: Any, store: stores.FeatureStore | None = None, options: TableOptions | None = None
+) -> Trial:
+    """Build the reader of rows for a model, by the schema and the words that it kept, or that a store holds."""
     parameters = stores.describe(model)["provenance"].get("parameters") or {}
     kept = parameters.get("columns", {}) if store is None else columns_of(store, fitted)
-    columns = {view: about["names"] for view, about in kept.items() if "idf" not in about}
-    columns |= getattr(fitted, "view_feature_names_", {})
+    columns = {view: schema_of(about) for view, about in kept.items() if "idf" not in about}
+    names = dict(getattr(fitted, "view_feature_names_", {}))
     if hasattr(fitted, "feature_names_in_"):
-        columns[SINGLE] = list(fitted.feature_names_in_)
+        names[SINGLE] = list(fitted.feature_names_in_)
+    columns |= {view: Schema.of_numbers(own) for view, own in names.items()}
+    columns |= {view: Schema.from_dict(known) for view, known in getattr(fitted, "table_schemas_", {}).items()}
     texts = {
         view: TextVocabulary(about["names"], np.array(about["idf"])) for view, about in kept.items() if "idf" in about
     }
     made = ((parameters.get("features") or {}).get("parameters") or {}).get("options", {})
-    return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"))
+    options = options or TableOptions()
+    if options.row_names is False and made.get("row_names"):
+        options = replace(options, row_names=True)
+    return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"), options)
 
 
-def open_rows(model: str, fitted: Any, path: str) -> stores.FeatureStore:
+def open_rows(model: str, fitted: Any, path: str, options: TableOptions | None = None) -> stores.FeatureStore:
     """The rows of a file as a feature store of this process; views (n x d) are in memory, for workers too."""
     upload = Upload(Path(path).name, Path(path))
-    views, ids = _reader(model, fitted)._all([upload])
+    views, ids = _reader(model, fitted, options=options)._all([upload])
     if ids is not None and len(set(ids)) < len(ids):
         raise UserError(f"{path}: the id {max(ids, key=ids.count)!r} stands in several rows, expected 1")
     made = Samples(dict(views), ids=ids).write(f"memory://{uuid4().hex}/{upload.name}")

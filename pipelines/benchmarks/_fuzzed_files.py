@@ -44,8 +44,9 @@ from dmo.features import Embedding, read_image
 from dmo.features.images import list_images
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.formats.arrays import open_zarr
-from dmo.formats.frames import numeric_columns, read_frame
+from dmo.formats.frames import read_frame
 from dmo.formats.matlab import read_matlab
+from dmo.formats.schema import learn_schema
 from dmo.formats.tables import open_rows
 from dmo.formats.text import read_csv, read_names, read_svmlight
 
@@ -212,7 +213,7 @@ def _parquet() -> list[Seed]:
 
 
 def _read_parquet(path: Path) -> None:
-    numeric_columns("a", read_frame(path).drop(columns="day", errors="ignore"))
+    learn_schema("a", read_frame(path).drop(columns="day", errors="ignore"))
 
 
 def _onnx() -> list[Seed]:

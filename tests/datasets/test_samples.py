@@ -793,11 +793,25 @@ def test_a_label_with_a_mark_in_it_is_one_answer_where_the_model_knows_it():
     assert read_answers("a.csv") == {"1": ["Paris", "France"], "2": ["sea"]}
 
 
-def test_whole_numbers_count_as_classes_up_to_20_or_where_all_from_1_on_occur_twice():
-    many, years = np.repeat(np.arange(1, 41), 2), np.repeat(np.arange(1950, 1990), 2)
-    for values, classes in ((many, True), (years, False), (np.append(many, 41), False), (np.repeat([3, 9], 5), True)):
-        found = read_samples({"v": np.zeros((len(values), 1))}, labels=values)
-        assert (found.classes, found.real) == (classes, not classes)
+def test_whole_numbers_are_classes_if_few_or_counted():
+    many = np.repeat(np.arange(1, 41), 2)
+    alone = np.append(many, np.arange(41, 45))
+    for values in (many, np.repeat([3, 9], 5)):
+        assert read_samples({"v": np.zeros((len(values), 1))}, labels=values).classes
+    years = np.repeat(np.arange(1950, 1990), 2)
+    with pytest.raises(DataError, match="may be codes of classes or a real target; pass --type y=category"):
+        read_samples({"v": np.zeros((80, 1))}, labels=pd.DataFrame({"y": years}))
+    assert read_samples({"v": np.zeros((84, 1))}, labels=alone).real
+    for values in (years, alone):
+        for kind in ("category", "number"):
+            options = {"labels": pd.DataFrame({"y": values}), "types": {"y": kind}}
+            assert read_samples({"v": np.zeros((len(values), 1))}, **options).classes == (kind == "category")
+    codes = np.random.default_rng(0).choice(np.arange(100, 999), 30, replace=False)
+    found = read_samples({"v": np.zeros((300, 1))}, labels=pd.DataFrame({"icd": np.tile(codes, 10)}))
+    assert (found.classes, found.label_names) == (True, [str(code) for code in np.sort(codes)])
+    assert "30 different whole numbers in 300 rows: read as classes" in found.notes[0]
+    found = read_samples({"v": np.zeros((50, 1))}, labels=pd.DataFrame({"price": np.arange(100, 600, 10)}))
+    assert found.real
 
 
 def test_files_that_declare_different_labels_are_refused_and_zero_says_that_there_are_none(tmp_path):

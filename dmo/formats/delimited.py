@@ -1,0 +1,373 @@
+"""Delimited text (.csv, .tsv, .txt) as columns of text: encoding, delimiter, header and structure; cells are not interpreted.
+
+Arrow splits the fields. Python's csv looks at the first rows, at rows that Arrow rejects, and at dialects that Arrow does not
+know, such as columns between spaces.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from dmo.formats.files import (
+    COMPRESSED,
+    DataError,
+    check_memory,
+    csv_rows,
+    decoded,
+    decompressing,
+    existing,
+    open_binary,
+    suffix,
+    to_number,
+)
+from dmo.formats.schema import MISSING, TableOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MARKS = (";", "\t", "|", ",")
+"""Delimiters that are recognized."""
+_COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
+_SOME = 50  # lines that the delimiter and the header are found from
+_RAGGED = 0.9  # fraction of rows of one length up to which rows are lists rather than a table with damaged rows
+_SUBJECTS = re.compile(r"\s*<\S+>(\s+<\S+>)*\s*")
+_BLOCK = 1 << 20
+
+
+def text_of(path: str | os.PathLike[str]) -> bytes:
+    """Read a text file of any common encoding as UTF-8."""
+    path, free = existing(path), psutil.virtual_memory().available
+    if path.suffix.lower() not in COMPRESSED:
+        check_memory(path, _COPIES * os.path.getsize(path), free)
+    pieces, size = list[bytes](), 0
+    with decompressing(path, lambda: ""), open_binary(path) as file:
+        while piece := file.read(_PIECE if path.suffix.lower() in COMPRESSED else -1):
+            pieces.append(piece)  # some kilobytes may decompress to any number of them
+            size += len(piece)
+            check_memory(path, _COPIES * size, free)
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if not data.isascii() or b"\0" in data[:4096]:
+        try:
+            data = decoded(data).encode()
+        except UnicodeError:
+            raise DataError(f"{path}: is not text of a known encoding; write it as UTF-8") from None
+    if b"\0" in data[:4096]:
+        raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
+    return data
+
+
+def _lines(data: bytes, start: int = 0) -> Iterator[str]:
+    """The lines with their ends; only those that are asked for are copied."""
+    return (found.group().decode() for found in _LINE.finditer(data, start))
+
+
+def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> list[list[str]]:
+    """The first rows that are not empty."""
+    lines = list(islice(_lines(data, start), _SOME + 1))
+    rows = [row for row in csv_rows(lines, mark, spaced) if row]
+    return rows[:-1] if len(lines) > _SOME and len(rows) > 1 else rows  # the last may be cut off
+
+
+def delimiter_of(path: str | os.PathLike[str], data: bytes, options: TableOptions | None = None, start: int = 0) -> str:
+    """Find the character between fields: the one that splits the first rows, without comments, into equally many."""
+    if options is not None and options.delimiter is not None:
+        return options.delimiter
+    if suffix(path) == ".tsv":
+        return "\t"
+    for line in islice(_LINE.finditer(data, start), _SOME):
+        if line.group().strip() and not line.group().lstrip().startswith(b"#"):
+            start = line.start()
+            break
+    best, rank = "", (False, False, 1)
+    for mark in (*MARKS, " "):
+        rows = _some_rows(data, mark, start, mark == " ")
+        counts = [len(row) for row in rows]
+        head, body = counts[:1] or [1], counts[1:] or counts
+        if not body or min(body) != max(body) or body[0] == 1 or (mark == "," and best == ";"):
+            continue
+        fields = body[0]
+        blank = all(not field.strip() for row in rows[1:] for field in row[head[0] :])
+        if not (head[0] in (fields, fields + 1) or (head[0] == fields - 1 > 1) or (head[0] < fields and blank)):
+            continue
+        if mark == " ":
+            cells = [to_number(field) is not None for row in rows[1:] or rows for field in row]
+            if best or 2 * sum(cells) < len(cells):
+                continue
+        if (found := (head[0] == fields, mark != " ", fields)) > rank:
+            best, rank = mark, found
+    if best:
+        return best
+    lines = [line for line in islice(_lines(data, start), _SOME) if line.strip()]
+    return max(MARKS, key=lambda mark: (sum(mark in line for line in lines), mark == ","))
+
+
+def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.Table, str | None]:
+    """Read a table of text, and the name of the column that names its rows, if there is one."""
+    data, where = text_of(path), str(path)
+    start = 0
+    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # a line that spreadsheets write
+        start = found.end()
+        options = options if options.delimiter else replace(options, delimiter=found[1].decode())
+    mark = delimiter_of(path, data, options, start)
+    start = _after_comments(where, data, start, mark, notes)
+    spaced = mark == " " or _is_spaced(data, start, mark)
+    rows = _some_rows(data, mark, start, spaced)
+    if not rows:
+        raise DataError(f"{where}: is empty, expected a table")
+    names = _header(where, rows, data, mark, start, options, notes)
+    body = start
+    if names is not None:
+        lines = iter(_LINE.finditer(data, start))
+        reader = csv_rows((found.group().decode() for found in lines), mark, spaced)
+        next(row for row in reader if row)
+        body = next((found.start() for found in lines), len(data))
+        rows = rows[1:]
+        if not rows:
+            raise DataError(f"{where}: ends after its header, expected at least one row")
+    table = _split(where, data, start, body, mark, spaced, len(rows[0]))
+    return _named(where, table, names, options, notes)
+
+
+def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[str]) -> int:
+    """The first byte after leading lines that begin with # and have other fields than the rows below."""
+    lines = list(islice(_LINE.finditer(data, start), _SOME))
+    count = 0
+    while count < len(lines) and lines[count].group().lstrip().startswith(b"#"):
+        count += 1
+    if not count or count == len(lines):
+        return start
+    fields = [len(row) for row in csv_rows([line.group().decode() for line in lines[count - 1 : count + 1]], mark)]
+    if len(fields) == 2 and fields[0] == fields[1] and fields[0] > 1:
+        count -= 1  # names behind a #
+    if not count:
+        return start
+    first = lines[0].group().decode().strip()
+    notes.append(f"{where}: {count} lines of comments above the names are left out ({first[:40]!r})")
+    return lines[count].start()
+
+
+def _is_spaced(data: bytes, start: int, mark: str) -> bool:
+    """Whether a space follows every delimiter."""
+    lines = [line for line in islice(_lines(data, start), _SOME) if mark in line]
+    return mark != "\t" and bool(lines) and all(line.count(mark) == line.count(f"{mark} ") for line in lines)
+
+
+def _header(
+    where: str, rows: list[list[str]], data: bytes, mark: str, start: int, options: TableOptions, notes: list[str]
+) -> list[str] | None:
+    """The names in the first row; None if it is a sample. DataError if it may be either."""
+    first, body = rows[0], rows[1:]
+    if options.header is not None:
+        return list(first) if options.header else None
+    values = [_number(field, mark) for field in first]
+    shown = ", ".join(first[:3]) + (", ..." if len(first) > 3 else "")
+    either = f"{where}: the first line ({shown}) may hold names or a sample"
+    cure = "pass --header (header=True) if it holds names, --no-header (header=False) if it is a sample"
+    known = [value for value in values if value is not None]
+    counted = len(known) > 1 and known in [[float(j + base) for j in range(len(known))] for base in (0, 1)]
+    if not known:
+        if any(_SUBJECTS.fullmatch(field) for field in first):
+            notes.append(
+                f"{where}: the first line holds labels (<...>), so it is taken as a sample; columns are numbered"
+            )
+            return None
+        if len(first) == 1:
+            line = next(_lines(data, start), "").strip()
+            again = re.compile(rb"[\r\n][ \t]*" + re.escape(line.encode()) + rb"[ \t]*(?=[\r\n]|\Z)")
+            if line and again.search(data, start + max(len(line.encode()) - 1, 0)):
+                notes.append(f"{where}: the first line ({line!r}) occurs again, so it is taken as a sample")
+                return None
+        elif 2 * sum(any(j < len(row) and row[j] == field for row in body) for j, field in enumerate(first)) > len(
+            first
+        ):
+            raise DataError(f"{either}: its cells occur again below; {cure}")
+        return list(first)
+    if len(known) < len(first):
+        rest = [field for field, value in zip(first, values) if value is None]
+        if all(value == int(value) for value in known) and (
+            counted or rest == [""] or _above_numbers(values, body, mark)
+        ):
+            return list(first)
+        raise DataError(f"{either}: line 1 mixes numbers and names; {cure}")
+    if counted and first not in body:
+        notes.append(
+            f"{where}: the first line counts the columns ({first[0]}, {first[1]}, ...): it is taken as their names"
+        )
+        return list(first)
+    whole = all(field.strip().isdigit() for field in first) and len(set(first)) == len(first) > 1
+    steps = {b - a for a, b in pairwise(known)}
+    below = [value for row in body for field in row if (value := _number(field, mark)) is not None]
+    fractions = sum(value != int(value) for value in below if np.isfinite(value))
+    if whole and ((len(first) > 2 and len(steps) == 1 and min(steps) > 0) or 2 * fractions > len(below)):
+        raise DataError(f"{either}: it holds whole numbers alone; {cure}")
+    notes.append(f"{where}: the first line holds numbers, so it is taken as a sample; columns are numbered")
+    return None
+
+
+def _above_numbers(values: list[float | None], body: list[list[str]], mark: str) -> bool:
+    """Whether a word of the first row stands above a column of numbers, as a name does."""
+    for j, value in enumerate(values):
+        below = [_number(row[j], mark) for row in body if len(row) == len(values) and row[j].strip() not in MISSING]
+        if value is None and below and None not in below:
+            return True
+    return False
+
+
+def _number(field: str, mark: str) -> float | None:
+    """The number in a field of a first row, with either decimal mark; NaN is no number but a missing cell."""
+    value = to_number(field.replace(",", ".") if mark != "," else field)
+    return None if value is None or not np.isfinite(value) else value
+
+
+def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bool, width: int) -> pa.Table:
+    """The fields of all rows by column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    quoted = data.find(b'"', body) >= 0
+    names, block = [str(j) for j in range(width)], _BLOCK
+    while mark != " " and len(mark.encode()) == 1 and not (spaced and quoted):
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(pa.py_buffer(data).slice(body)),
+                csv.ReadOptions(use_threads=False, block_size=block, column_names=names),
+                csv.ParseOptions(delimiter=mark, newlines_in_values=quoted),
+                csv.ConvertOptions(
+                    check_utf8=False, strings_can_be_null=False, column_types=dict.fromkeys(names, pa.string())
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if "straddl" in str(error) and block < len(data):  # a row is longer than a block
+                block = min(16 * block, len(data) + 1)
+                continue
+            break
+        if not spaced:
+            return table
+        return pa.table([pc.utf8_ltrim_whitespace(column) for column in table.columns], names)
+    return _by_rows(where, data, start, body, mark, spaced, width)
+
+
+def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: bool, width: int) -> pa.Table:
+    """The same by Python's csv, which names the line of a row with more or fewer fields."""
+    import pyarrow as pa
+
+    above = sum(1 for _ in _LINE.finditer(data[:body]))
+    reader, rows = csv_rows(_lines(data, body), mark, spaced), []
+    for row in reader:
+        if mark == " " and row and not row[-1]:
+            row.pop()
+        if len(row) != width:
+            if len(row) < 2 and not "".join(row).strip():
+                continue
+            number = above + reader.line_num
+            raise DataError(
+                f"{where}: line {number} has {len(row)} fields, expected {width} as above it (fields between {mark!r}); quote "
+                f"fields that hold {mark!r}, or pass another --delimiter"
+            )
+        rows.append(row)
+    columns = [[row[j] for row in rows] for j in range(width)]
+    return pa.table([pa.array(column, pa.string()) for column in columns], [str(j) for j in range(width)])
+
+
+def _named(
+    where: str, table: pa.Table, names: list[str] | None, options: TableOptions, notes: list[str]
+) -> tuple[pa.Table, str | None]:
+    """The table with its names, without empty rows and columns, and the column that names its rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def empty(column: Any) -> bool:
+        return bool(pc.all(pc.equal(pc.utf8_trim_whitespace(column), "")).as_py())
+
+    width, row_names = table.num_columns, None
+    while names is not None and names and not names[-1].strip():
+        names.pop()  # delimiters at the ends of rows
+    least = 1 if names is None else len(names)
+    while width > least and empty(table.column(width - 1)):
+        width -= 1
+    names = [str(j) for j in range(width)] if names is None else names
+    extra = width - len(names)
+    table = table.select(list(range(width)))
+    if extra < 0:
+        raise DataError(
+            f"{where}: rows have {width} fields, the header has {len(names)}; write a field below every name, or pass "
+            "another --delimiter"
+        )
+    if extra == 1:
+        row_names = "row names"
+        while row_names in names:
+            row_names += "_"
+        names = [row_names, *names]
+        notes.append(f"{where}: rows have one field more than the header: the first field is the name of the row")
+    elif extra:
+        raise DataError(
+            f"{where}: rows have {width} fields, the header has {len(names)}; write a name above every column, or pass "
+            "another --delimiter"
+        )
+    table = table.rename_columns([str(j) for j in range(len(names))])
+    unnamed = [j for j, name in enumerate(names) if not name.strip()]
+    lost = [j for j in unnamed if j and empty(table.column(j))]
+    for j in unnamed:
+        names[j] = f"column {j + 1}"
+    if unnamed[:1] == [0] and len(names) > 1 and not options.row_names:
+        cells = table.column(0)
+        if _counts_rows(cells):
+            notes.append(f"{where}: the first column counts the rows and has no name, so it is left out")
+            lost.append(0)
+        elif pc.count_distinct(cells).as_py() == len(cells):
+            row_names = names[0] = "row names"
+            notes.append(f"{where}: the first column has no name and names the rows")
+    elif row_names is not None and _counts_rows(table.column(0)) and not options.row_names:
+        lost.append(0)
+        row_names = None
+    if options.row_names:
+        row_names = names[0]
+    kept = [j for j in range(len(names)) if j not in lost]
+    doubled = sorted((name, count) for name, count in Counter(names[j] for j in kept).items() if count > 1)
+    if doubled:
+        name, count = doubled[0]
+        raise DataError(f"{where}: the name {name!r} stands over {count} columns, expected each once")
+    table = table.select(kept).rename_columns([names[j] for j in kept])
+    bare = pc.equal(pc.utf8_trim_whitespace(table.column(0)), "")
+    for column in table.columns[1:]:
+        if not pc.any(bare).as_py():
+            break
+        bare = pc.and_(bare, pc.equal(pc.utf8_trim_whitespace(column), ""))
+    if table.num_columns > 1 and (count := pc.sum(bare).as_py()):
+        notes.append(f"{where}: {count} rows without any cell are left out")
+        table = table.filter(pc.invert(bare))
+    if not table.num_rows:
+        raise DataError(f"{where}: holds no row with a cell, expected at least one")
+    return pa.table(table.columns, table.column_names), row_names
+
+
+def _counts_rows(cells: Any) -> bool:
+    """Whether cells count the rows from 0 or 1."""
+    first = cells[0].as_py()
+    return first in ("0", "1") and cells.to_pylist() == [str(row + int(first)) for row in range(len(cells))]
+
+
+def read_ragged(path: str | os.PathLike[str], options: TableOptions | None = None) -> list[list[str]]:
+    """Read rows of any number of fields: lists of labels."""
+    data = text_of(path)
+    rows = csv_rows(_lines(data), delimiter_of(path, data, options))
+    return [[field.strip() for field in row if field.strip()] for row in rows]
+
+
+def is_ragged(path: str | os.PathLike[str], options: TableOptions | None = None) -> bool:
+    """Tell whether the rows of a text file are lists: of different lengths, none of which nearly all have."""
+    data = text_of(path)
+    counts = Counter(len(row) for row in csv_rows(_lines(data), delimiter_of(path, data, options)) if row)
+    return len(counts) > 1 and max(counts.values()) < _RAGGED * sum(counts.values())
