@@ -269,9 +269,11 @@ OTHERS = {
         features.images.LONGEST
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
-        formats.text._CELLS formats.text._BYTES datasets.files._ROWS
-        formats.files.LONGEST_LINE formats.frames._COPIES formats.frames._PIECE formats.frames._TEXTS
-        formats.frames._LEVELS formats.frames._SOME formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
+        formats.text._CELLS formats.text._BYTES
+        formats.files.LONGEST_LINE formats.delimited._COPIES formats.delimited._PIECE formats.frames._TEXTS
+        formats.delimited._SOME formats.delimited._BLOCK
+        formats.schema._SHOWN formats.schema._FIRST formats.schema._TOGETHER formats.schema._CELLS formats.labels._DIGITS
+        formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
         formats.matlab.HEADER formats.matlab.MATRIX formats.matlab.ROWS_PER_BYTE formats.matlab.USERBLOCK
         hashing._STRIP fit.training_rows._BLOCK
         formats.matlab.MOST_VALUES formats.text._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
@@ -367,7 +369,8 @@ OTHERS = {
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
         methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
-        formats.labels._CLASSES kernels.rows.SPARSE_BELOW
+        formats.labels._CLASSES formats.labels._EACH formats.labels._APART formats.schema.LEVELS formats.delimited._RAGGED
+        kernels.rows.SPARSE_BELOW
         threads._LEAST_WORK linalg.solve._LOOSE
         linalg.solve._LEADING linalg.solve._FEW linalg.solve._PROBE_EVERY linalg.smoothers._KNOWN
         lowrank.meka._SPARSE_WIDTH methods.trace_solvers.DENSE methods.trace_solvers.FACTORED

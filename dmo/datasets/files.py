@@ -476,7 +476,7 @@ class _Reader:
             raise unknown_column(view, lost[0], list(table.columns), "label column")
         if chosen:
             self.labels = table[chosen]
-        self.tables[view] = table.drop(columns=chosen)
+        self.tables[view] = table.drop(columns=chosen) if chosen else table
 
     def _frame(self, given: Any) -> pd.DataFrame | None:
         """A table with names; None for an array or a file of one."""

@@ -302,7 +302,7 @@ def _named(
     table = table.select(list(range(width)))
     if extra < 0:
         raise DataError(
-            f"{where}: rows have {width} fields, the header has {len(names)}; write a field below every name, or pass "
+            f"{where}: rows have {width} fields, the first line has {len(names)}; write a field below every name, or pass "
             "another --delimiter"
         )
     if extra == 1:
@@ -313,8 +313,8 @@ def _named(
         notes.append(f"{where}: rows have one field more than the header: the first field is the name of the row")
     elif extra:
         raise DataError(
-            f"{where}: rows have {width} fields, the header has {len(names)}; write a name above every column, or pass "
-            "another --delimiter"
+            f"{where}: rows have {width} fields, the first line ({', '.join(names)[:60]}) has {len(names)}; write a name "
+            "above every column and nothing above the names, or pass another --delimiter"
         )
     table = table.rename_columns([str(j) for j in range(len(names))])
     unnamed = [j for j, name in enumerate(names) if not name.strip()]

@@ -17,7 +17,17 @@ import psutil
 
 from dmo.formats.delimited import MARKS, read_text, text_of
 from dmo.formats.files import DataError, check_memory, existing, lines, suffix
-from dmo.formats.schema import LEVELS, Column, TableOptions, is_list, is_missing, text_cells, whole_numbers
+from dmo.formats.schema import (
+    LEVELS,
+    NUMPY,
+    Column,
+    TableOptions,
+    has_lists,
+    is_list,
+    is_missing,
+    text_cells,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +192,10 @@ def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.
     """The columns whose cells list numbers, each as an array (n, d) with rows of NaN for missing cells; the other columns."""
     found = {}
     for name in table.columns[[not isinstance(dtype, np.dtype) or dtype.kind == "O" for dtype in table.dtypes]]:
-        cells = _written_vectors(where, str(name), table[name]) or list(table[name])
+        cells = _written_vectors(where, str(name), table[name])
+        if cells is None and not has_lists(table[name]):
+            continue
+        cells = list(table[name]) if cells is None else cells
         lists = [row for row, cell in enumerate(cells) if is_list(cell)]
         first = list(cells[lists[0]]) if lists else []
         if lists and not (any(isinstance(part, str) for part in first) or (first and isinstance(first[0], dict))):
@@ -192,12 +205,16 @@ def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.
 
 def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | None:
     """Vectors that were written as text, such as [0.5, 1] or [0.5 1.]; None for a column of anything else."""
-    first = next((cell for cell in column if isinstance(cell, str) and cell.strip()), "")
-    if not re.fullmatch(_VECTOR, first.strip()) or (cells := text_cells(column)) is None:
+    first = next((cell for cell in column if isinstance(cell, str) and cell.strip()), "").strip()
+    if (
+        first[:1] not in ("[", "(")
+        or not re.fullmatch(_VECTOR, NUMPY.sub(r"\1", first))
+        or (cells := text_cells(column)) is None
+    ):
         return None
     found: list[Any] = []
     for row, cell in enumerate(cells.to_pylist()):
-        text = (cell or "").strip()
+        text = NUMPY.sub(r"\1", cell or "").strip()
         if "..." in text:
             raise DataError(
                 f"{where}: column {name!r}, row {row} is a vector that was cut off ('...'); write whole lists, or Parquet"

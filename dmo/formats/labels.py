@@ -12,6 +12,7 @@ import numpy as np
 from dmo.blocks import dense, rows
 from dmo.formats.files import DataError
 from dmo.formats.schema import (
+    NUMPY,
     TableOptions,
     decimal_mark,
     exact,
@@ -339,7 +340,7 @@ def _listed(where: str, name: str, cell: str, row: int) -> list[str]:
     """The labels of a Python or JSON list, or of a NumPy array, that was written as text."""
     import ast
 
-    inner = cell.strip()[1:-1].strip()
+    inner = NUMPY.sub(r"\1", cell.strip()[1:-1]).strip()
     if "'" not in inner and '"' not in inner:
         parts = inner.split(",") if "," in inner or not re.match(r"-?[\d.]+(\s+-?[\d.]+)+$", inner) else inner.split()
         return [part.strip() for part in parts if part.strip()]
@@ -381,6 +382,8 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
                     "--separator ' ')"
                 )
             continue
+        if not shared and (mark == "|" or (mark == ";" and not any("; " in level for level in levels))):
+            return mark  # no mark of ordinary text
         if not shared:
             notes.append(
                 f"{where}: {example!r} in {name!r} is one label (labels between {mark!r}: --separator '{mark}')"

@@ -53,8 +53,8 @@ def test_awkward_tables_are_equal_to_split_fields_or_rejected(first, tmp_path):
         ("a,b,c\n1,2,3\n4,5\n7,8,9\n", "line 3 has 2 fields, expected 3"),
         ("a,b,c\n1,2,3\n4,5,6,7\n7,8,9\n", "line 3 has 4 fields, expected 3"),
         ('a,b,c\n1,2,"x\ny"\n4,5,6,7\n7,8,9\n', "line 4 has 4 fields, expected 3"),
-        ("a,b,c,d\n1,2\n4,5\n", "rows have 2 fields, the header has 4"),
-        ("a,b\n1,2,3,4\n5,6,7,8\n", "rows have 4 fields, the header has 2"),
+        ("a,b,c,d\n1,2\n4,5\n", "rows have 2 fields, the first line has 4"),
+        ("a,b\n1,2,3,4\n5,6,7,8\n", "rows have 4 fields, the first line \\(a, b\\) has 2"),
         ("a,b,a\n1,2,3\n", "the name 'a' stands over 2 columns"),
         ("5.1,3.5,setosa\n4.9,3.0,setosa\n", "line 1 mixes numbers and names; pass --header .* --no-header"),
         ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it holds whole numbers alone; pass --header"),
@@ -66,6 +66,8 @@ def test_awkward_tables_are_equal_to_split_fields_or_rejected(first, tmp_path):
             "a,b\n1,1\n2,2\nunknown,3\n",
             "column 'a', row 2 is 'unknown', expected a number as in most rows; .*--missing",
         ),
+        ("p,b\n1%,1\n2%,2\n", "column 'p' holds numbers with a sign of a unit .'1%'."),
+        ("p,b\n1 234,1\n2 345,2\n", "column 'p' holds several numbers in a cell .'1 234'.; write a vector as a list"),
         ("a,b\n", "ends after its header"),
     ],
 )
@@ -193,7 +195,7 @@ def test_samples_without_any_cell_are_left_out_with_a_count():
     assert any("2 samples without any cell of features are left out ('s4', 's9')" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("form", ["[0.5, 1, 2]", "[0.5 1.  2. ]", "(0.5, 1.0, 2e0)"])
+@pytest.mark.parametrize("form", ["[0.5, 1, 2]", "[0.5 1.  2. ]", "(0.5, 1.0, 2e0)", "[np.float64(0.5), 1, 2]"])
 def test_vectors_written_as_text_are_a_view(form):
     found = read_samples(pd.DataFrame({"e": [form, form.replace("0.5", "3"), "NA"], "a": [1.0, 2, 3]}))
     np.testing.assert_array_equal(found.views["e"], [[0.5, 1, 2], [3, 1, 2], [np.nan] * 3])
@@ -339,6 +341,8 @@ LISTS = {
     "Python lists": str,
     "JSON": json.dumps,
     "NumPy": lambda one: str(np.array(one)),
+    "NumPy's names": lambda one: str([np.str_(label) for label in one]),
+    "tuples": lambda one: str(tuple(one)),
     "a separator": "|".join,
     "Annif": lambda one: " ".join(f"<{label.replace(', ', '_')}>" for label in one),
 }
