@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +15,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dmo.errors import UserError, meant
-from dmo.formats.files import csv_rows
-from dmo.formats.schema import TableOptions
 from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
 
@@ -253,7 +252,7 @@ FLAG_OF = {"types": "type"}
 
 def names_in(text: str) -> list[str]:
     """Split names at commas; a name with a comma is quoted as in CSV."""
-    return [name.strip() for name in next(csv_rows([text], spaced=True), []) if name.strip()]
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
 
 
 def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,8 +272,10 @@ def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def table_options(**given: Any) -> TableOptions:
+def table_options(**given: Any) -> Any:
     """Options of a table that a model is applied to."""
+    from dmo.formats.schema import TableOptions  # here: --help computes nothing
+
     return TableOptions(**table_arguments(given))
 
 

@@ -27,6 +27,7 @@ from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
 from dmo.cli import estimator_options, signatures
 from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
+from dmo.cli.commands import OF_TABLE
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.learn import fit_command, plan_command, tune_command
 from dmo.datasets import Samples
@@ -1040,11 +1041,7 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
         "split",
         "scheduler",
         "overwrite",
-        "labels",
-        "label_columns",
-        "id",
-        "text",
-        "test_share",
+        *OF_TABLE,
     }
     engines = {"rank", "storage"} if "approximation" in parameters else set()
     assert engines <= set(options)
