@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dmo.cli.commands import Overwrite, Scheduler, Threads, Unreadable
+from dmo.cli.commands import Overwrite, Scheduler, Separator, Threads, Unreadable
 from dmo.cli.info import written
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
@@ -32,6 +32,7 @@ def extract_command(
             help="'folders', or a .csv or .json file of file names and labels (lists, classes, 0/1 columns, targets)."
         ),
     ] = None,
+    separator: Separator = None,
     test_share: Annotated[
         float | None, typer.Option(help="Share of the images for the split 'test', by their names.")
     ] = None,
@@ -71,7 +72,7 @@ def extract_command(
         recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)
         if not append:
             begin(run, store, overwrite)
-        listing = list_images(folder, labels)
+        listing = list_images(folder, labels, separator)
         if test_share is not None:
             listing = listing.with_test_share(test_share)
         _say_listing(run, listing, labels)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
-from dmo.cli.commands import Features, Model, Overwrite, Split
+from dmo.cli.commands import Features, Model, Overwrite, Separator, Split
 from dmo.cli.evaluate import percent
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
@@ -64,6 +64,7 @@ def update_command(
     new_labels: Annotated[
         bool, typer.Option("--new-labels", help="Take labels that no sample carried before.")
     ] = False,
+    separator: Separator = None,
     new: Annotated[
         str | None, typer.Option(help="Table, or folder of images, with answered samples that the store lacks.")
     ] = None,
@@ -78,7 +79,7 @@ def update_command(
     from dmo.workflows.suggest import names_of, one_answer_each, read_answers, update
 
     known = names_of(applied)
-    given = one_answer_each(answer for path in answers for answer in read_answers(path, known).items())
+    given = one_answer_each(answer for path in answers for answer in read_answers(path, known, separator).items())
     if not given:
         raise UserError(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"

@@ -18,12 +18,14 @@ import numpy as np
 from dmo.errors import UserError
 from dmo.formats.files import csv_rows, existing
 from dmo.formats.labels import Kind, label_matrix
+from dmo.formats.schema import TableOptions
 from dmo.hashing import file_digest
 from dmo.labels.stratification import describe_test_split
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+log = logging.getLogger("dmo")
 SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 """Endings of the files that count as images, in lower case."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -348,7 +350,9 @@ class Listing:
         return replace(self, split=split)
 
 
-def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
+def list_images(
+    folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None, separator: str | None = None
+) -> Listing:
     r"""List the images below a folder, with labels where `labels` says where to find them.
 
     A CSV file has a header; a first column of file names (relative to the folder); then the labels in any form that
@@ -363,6 +367,8 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
     labels : path-like, default=None
         A .csv or .json file; or "folders": the names of the folders an image lies in, but a first folder named train, test,
         val or validation is its split. They are classes where every image lies in one. None: no labels.
+    separator : str, default=None
+        Mark between the labels of an image, as for `dmo.datasets.read_samples`.
 
     Returns
     -------
@@ -399,7 +405,7 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
     listed = [name for name in found if name in entries]
     if not listed:
         raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
-    Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed])
+    Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed], separator)
     if not names:
         raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learned from it")
     known = set(found)
@@ -419,14 +425,18 @@ ListedImage = tuple[list[str] | dict[str, str | None], str | None]
 """Labels of an image, or its cells by column, and its split."""
 
 
-def _labels(where: str, given: Sequence[Any]) -> tuple[np.ndarray, list[str], Kind]:
+def _labels(where: str, given: Sequence[Any], separator: str | None) -> tuple[np.ndarray, list[str], Kind]:
     """The label matrix of the images, the names of its columns, and what it holds; no names where no image has a label."""
     import pandas as pd
 
     if not any(any(cells.values() if isinstance(cells, dict) else cells) for cells in given):
         return np.zeros((len(given), 0)), [], "labels"
     of_cells = isinstance(given[0], dict)
-    Y, found, kind = label_matrix(where, pd.DataFrame.from_records(given) if of_cells else [set(row) for row in given])
+    table: Any = pd.DataFrame.from_records(given) if of_cells else [set(row) for row in given]
+    notes: list[str] = []
+    Y, found, kind = label_matrix(where, table, TableOptions(separator=separator), notes)
+    for note in notes:
+        log.warning("%s", note)
     names = found or [str(j) for j in range(Y.shape[1])]
     if kind != "labels":
         return Y, names, kind
@@ -464,7 +474,7 @@ def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
                 where = f"{path}: line {lines.line_num}"
                 if len(fields) != len(header):
                     raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
-                cells = dict(zip(header[1:], (field.strip() or None for field in fields[1:])))
+                cells = dict(zip(header[1:], (field if field.strip() else None for field in fields[1:])))
                 split = next((name for name in cells if name.lower() == "split"), None)
                 yield where, fields[0].strip(), (cells, None if split is None else cells.pop(split))
         except (UnicodeDecodeError, csv.Error) as error:

@@ -89,13 +89,15 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
             if not given:
                 raise UserError("no file was sent; choose images or files of rows")
 
-            def work() -> list[dict[str, Any]]:
+            def work() -> dict[str, Any]:
                 with tempfile.TemporaryDirectory(prefix="dmo-serve-") as folder:
                     uploads = [_kept(part, Path(folder), number) for number, part in enumerate(given)]
                     of_rows = trial.extractor is None or all(suffix(upload.name) in ENDINGS for upload in uploads)
-                    return trial.rows(uploads, limits.seconds) if of_rows else trial.images(uploads)
+                    if not of_rows:
+                        return {"samples": trial.images(uploads), "notes": []}
+                    return {"samples": trial.rows(uploads, limits.seconds), "notes": list(trial.notes)}
 
-            return JSONResponse({"samples": await answered(work)})
+            return JSONResponse(await answered(work))
 
     async def thumbnail(request: Request) -> Response:
         found = await answered(lambda: trial.thumbnail(request.path_params["row"]))

@@ -144,7 +144,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
         raise UserError(f"{path}: what its labels are is not said; {_label_cure(place, of_images)}")
     if of_images:
-        listing = list_images(path, given.get("labels"))
+        listing = list_images(path, given.get("labels"), given.get("separator"))
         listing = listing.with_test_share(given["test_share"]) if "test_share" in given else listing
         say_unreadable(run, extract(listing, store, Recipe.of("kgha8"), overwrite=bool(complete)).unreadable)
     else:

@@ -187,12 +187,12 @@ def _cell(labels: Sequence[str]) -> str:
     return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})
 
 
-def read_answers(path: str | Path, known: Collection[str] = ()) -> dict[str, list[str]]:
-    """Read what people answered; a cell that is one of the `known` labels is not cut at a mark between labels."""
+def read_answers(path: str | Path, known: Collection[str] = (), separator: str | None = None) -> dict[str, list[str]]:
+    """Read what people answered; a cell that is one of the `known` labels is not split at the separator."""
     try:
         text = existing(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
-            return one_answer_each(_of_table(text, known))
+            return one_answer_each(_of_table(text, known, separator))
         found = json.loads(text, object_pairs_hook=_each_once)
         return one_answer_each(_of_images(found) if isinstance(found, dict) else _of_tasks(found))
     except OSError as error:
@@ -222,7 +222,7 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _of_table(text: str, known: Collection[str]) -> Iterable[tuple[str, list[str]]]:
+def _of_table(text: str, known: Collection[str], separator: str | None) -> Iterable[tuple[str, list[str]]]:
     lines = csv_rows(StringIO(text, newline=""))
     head: list[str] = next(lines, [])
     records = {}
@@ -242,11 +242,11 @@ def _of_table(text: str, known: Collection[str]) -> Iterable[tuple[str, list[str
     cells = [value for row in records.values() for value in row.values()]
     if _TASK in head or any(cell.startswith(_JSON) for cell in cells):
         return _of_records(records, ", ".join(head))
-    return _of_columns(records, head, known)
+    return _of_columns(records, head, known, separator)
 
 
 def _of_columns(
-    records: Mapping[str, Mapping[str, str]], head: Sequence[str], known: Collection[str]
+    records: Mapping[str, Mapping[str, str]], head: Sequence[str], known: Collection[str], separator: str | None
 ) -> Iterable[tuple[str, list[str]]]:
     """Of a plain table: one column of labels, classes or lists, or columns of 0 and 1."""
     import pandas as pd
@@ -255,7 +255,7 @@ def _of_columns(
     others = named or [name for name in head if name not in (*_SAMPLE, *_OURS)]
     table = pd.DataFrame.from_records(list(records.values()), columns=list(head))[others]
     if len(others) == 1:
-        given, _ = split_cells([unguarded(cell) for cell in table[others[0]]], known=known)
+        given, _ = split_cells([unguarded(cell) for cell in table[others[0]]], separator, known)
     elif len(others) > 1 and not named and table.isin(["0", "1", ""]).all(axis=None):
         given = label_sets("the columns after the sample", table.replace("", None))
     else:

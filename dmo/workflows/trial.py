@@ -68,8 +68,10 @@ NEIGHBORS, SHOWN, SIDE = 6, 12, 160
 """Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
 log = logging.getLogger("dmo")
 
-Read = tuple[dict[str, Any], list[str] | None]
-"""Views, and names of samples where a file has some."""
+Read = tuple[dict[str, Any], list[str] | None, list[str]]
+"""Views, names of samples if a file has some, and notes."""
+_File = tuple[dict[str, Any], list[str] | None]
+"""Views of a file, and names of its samples if it has some."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Trial:
     most: int  # rows that are read of a file
     id: str | None = None  # column that named the training samples
     options: TableOptions = field(default_factory=TableOptions)  # how later tables are read
+    notes: list[str] = field(default_factory=list)  # what was noticed while reading the last files
 
     @property
     def widths(self) -> dict[str, int]:
@@ -125,7 +128,7 @@ class Trial:
     def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
         """Read the rows of samples, from one file for all views or one for each, and answer."""
         small = all(one.path.suffix in (".csv", ".tsv") and one.path.stat().st_size <= _SMALL for one in uploads)
-        views, ids = self._all(uploads) if small or seconds is None else self._apart(uploads, seconds)
+        views, ids, self.notes[:] = self._all(uploads) if small or seconds is None else self._apart(uploads, seconds)
         counts = {view: X.shape[0] for view, X in views.items()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{view} {n}" for view, n in counts.items())
@@ -162,7 +165,8 @@ class Trial:
         return found
 
     def _all(self, uploads: Sequence[Upload]) -> Read:
-        """The views of all files, and the names of the samples where one has some."""
+        """The views of all files, the names of the samples if one has some, and notes."""
+        self.notes.clear()
         views: dict[str, Any] = {}
         ids: list[str] | None = None
         for upload in uploads:
@@ -175,7 +179,7 @@ class Trial:
                 raise UserError(f"{upload.name}: view {twice!r} is in another file too; pass every view once")
             views |= found
             ids = own if ids is None else ids
-        return views, ids
+        return views, ids, list(dict.fromkeys(self.notes))
 
     def _answers(self, ids: Sequence[str], views: Mapping[str, Any]) -> list[dict[str, Any]]:
         found = self.model.decide(views, self.count)
@@ -225,7 +229,7 @@ class Trial:
         small.save(buffer, "JPEG", quality=80)
         return buffer.getvalue()
 
-    def _read(self, upload: Upload, alone: bool = True) -> Read:
+    def _read(self, upload: Upload, alone: bool = True) -> _File:
         """Views of a file, and the names of its samples where it has some; one that is `alone` has all views."""
         ending = suffix(upload.name)
         if upload.path.is_dir():
@@ -265,8 +269,7 @@ class Trial:
         return found
 
     def _note(self, upload: Upload, notes: Sequence[str]) -> None:
-        for note in notes:
-            log.warning("%s", note.replace(str(upload.path), upload.name))
+        self.notes.extend(note.replace(str(upload.path), upload.name) for note in notes)
 
     def _view_of(self, upload: Upload) -> str:
         """The view that a file holds: that of its name, or the only one."""
@@ -296,7 +299,7 @@ class Trial:
         if n > self.most:
             raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
 
-    def _of_table(self, upload: Upload, table: pd.DataFrame, alone: bool) -> Read:
+    def _of_table(self, upload: Upload, table: pd.DataFrame, alone: bool) -> _File:
         """Views of a table by the names of its columns, which may stand in any order among others."""
         self._check_rows(upload, len(table))
         row_names = table.attrs.get(ROW_NAMES)
@@ -454,7 +457,9 @@ def _reader(
 def open_rows(model: str, fitted: Any, path: str, options: TableOptions | None = None) -> stores.FeatureStore:
     """The rows of a file as a feature store of this process; views (n x d) are in memory, for workers too."""
     upload = Upload(Path(path).name, Path(path))
-    views, ids = _reader(model, fitted, options=options)._all([upload])
+    views, ids, notes = _reader(model, fitted, options=options)._all([upload])
+    for note in notes:
+        log.warning("%s", note)
     if ids is not None and len(set(ids)) < len(ids):
         raise UserError(f"{path}: the id {max(ids, key=ids.count)!r} stands in several rows, expected 1")
     made = Samples(dict(views), ids=ids).write(f"memory://{uuid4().hex}/{upload.name}")

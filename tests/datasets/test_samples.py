@@ -752,8 +752,9 @@ def test_texts_are_joined_by_names_with_and_without_their_ending(ending):
     assert (samples.ids, samples.y.tolist()) == (IDS, KINDS.tolist())
 
 
-@pytest.mark.parametrize("mark", [";", ", ", "|"])
+@pytest.mark.parametrize("mark", [";", ", ", "|", " "])
 def test_lists_of_labels_are_read_alike_from_tables_images_and_answers(mark, tmp_path):
+    separator = " " if mark == " " else None
     sets = [["sea", "sky"], ["sky"], ["boat", "sea"], []]
     rows = [f'"{mark.join(row)}"' for row in sets]
     for i in range(4):
@@ -765,11 +766,11 @@ def test_lists_of_labels_are_read_alike_from_tables_images_and_answers(mark, tmp
     )
     Path("f.csv").write_text("file,a\n" + "".join(f"{i}.png,{i}\n" for i in range(4)))
     for table in ("l.csv", "w.csv"):
-        samples = read_samples("f.csv", labels=table, id="file")
-        listing = list_images(".", table)
+        samples = read_samples("f.csv", labels=table, id="file", separator=separator)
+        listing = list_images(".", table, separator)
         assert samples.label_names == listing.label_names == NAMES
         assert samples.labels.tolist() == listing.labels.tolist() == wide
-        assert read_answers(table) == {f"{i}.png": row for i, row in enumerate(sets)}
+        assert read_answers(table, separator=separator) == {f"{i}.png": row for i, row in enumerate(sets)}
 
 
 def test_classes_targets_and_gaps_of_images_are_what_they_are_in_tables(tmp_path):

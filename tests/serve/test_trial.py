@@ -66,6 +66,10 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
     by_array = trial.rows([sent(tmp_path, "new.npy", npy(array=X))])
     assert [answer["labels"] for answer in by_array] == [answer["labels"] for answer in found]
     assert [answer["id"] for answer in by_array] == ["new.npy:0", "new.npy:1", "new.npy:2"]
+    trial.rows(
+        [sent(tmp_path, "any.csv", turned.replace("red", "pink").replace("blue", "pink").replace("green", "pink"))]
+    )
+    assert trial.notes == ["any.csv: column 'color' holds 1 unknown category ('pink') in 3 rows: encoded as none"]
     no_header = "".join(",".join(map(str, row)) + "\n" for row in X)
     assert [a["labels"] for a in trial.rows([sent(tmp_path, "n.csv", no_header)])] == [a["labels"] for a in found]
 

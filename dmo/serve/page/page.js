@@ -67,6 +67,7 @@ function groups(files) {
 
 async function send(files) {
   const errors = byId("errors");
+  let refused = 0;
   errors.replaceChildren();
   const all = groups(files);
   const older = byId("samples").firstElementChild; // new samples stand above it, in their own order
@@ -76,14 +77,16 @@ async function send(files) {
     for (const file of group) form.append("file", file, file.name);
     try {
       const found = await (await answer(fetch("describe", { method: "POST", body: form }))).json();
+      errors.append(...found.notes.map((note) => element("li", note)));
       for (const sample of found.samples) add(sample, isRows(group[0]) ? null : group[0], older);
     } catch (error) {
+      refused += 1;
       errors.append(element("li", error.message.includes(group[0].name) ? error.message : `${group[0].name}: ${error.message}`));
     }
     errors.hidden = !errors.children.length;
   }
-  byId("status").textContent = errors.children.length
-    ? `${errors.children.length} of ${all.length} refused.`
+  byId("status").textContent = refused
+    ? `${refused} of ${all.length} refused.`
     : `${all.length === 1 ? "Done" : `All ${all.length} done`}.`;
 }
 
