@@ -37,6 +37,7 @@ LEVELS = 20
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
 """A number or a text as NumPy writes it inside of a list."""
+_DAMAGED = "the schema of a table is damaged; restore the store or the model from a copy"
 _PADDED = r"^\s*[+-]?0\d+\s*$"
 _SEVERAL = re.compile(r"[-+]?[\d.][\d.eE+-]*([\s,;]+[-+]?[\d.][\d.eE+-]*)+")
 _WITH_SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]*\d|[-+]?\d[\d.,]*\s*[%$€£¥]")
@@ -297,7 +298,7 @@ class Schema:
         except (KeyError, TypeError, AttributeError):
             right = False
         if not right:
-            raise UserError("the schema of a table is damaged; restore the store or the model from a copy")
+            raise UserError(_DAMAGED)
         return found
 
     def encode(
@@ -673,11 +674,13 @@ def is_bracketed(text: str) -> bool:
 
 def described(schema: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows (columns, type, values) of the stored schema of a data set; neighbors of one type are one row."""
-    found: list[tuple[str, str, str]] = []
-    for name, kind, said in schema.get("others", ()):
-        found.append((str(name), str(kind), str(said)))
-    several = len(schema.get("views", {})) > 1
-    for view, given in schema.get("views", {}).items():
+    try:
+        found = [(str(name), str(kind), str(said)) for name, kind, said in schema.get("others", ())]
+        views = dict(schema["views"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(_DAMAGED) from None
+    several = len(views) > 1
+    for view, given in views.items():
         own, runs = Schema.from_dict(given), list[list[Column]]()
         for column in own.columns:
             if runs and runs[-1][0].kind == column.kind != "category":

@@ -181,8 +181,9 @@ def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, A
         names, weights = store.feature_names(own), store.attributes.get("idf", {}).get(own)
         if names is not None:
             found[view] = {"names": names} | ({} if weights is None else {"idf": weights})
-            schema = store.attributes.get("schema", {}).get("views", {}).get(own)
-            found[view] |= {} if schema is None else {"schema": schema}
+            schema = store.attributes.get("schema")
+            kept = schema.get("views") if isinstance(schema, dict) else None
+            found[view] |= {"schema": kept[own]} if isinstance(kept, dict) and own in kept else {}
     return found
 
 
