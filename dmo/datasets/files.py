@@ -441,7 +441,7 @@ class _Reader:
             if samples.labels is not None and not samples.real:
                 self.notes.append(describe_test_split(samples.labels, split == "test", test_share))
         samples = self.with_texts(self._of_training(samples))
-        if self.schemas:
+        if self.schemas or self.texts:
             samples.attributes["schema"] = self._schema(samples)
         return replace(samples, notes=list(dict.fromkeys(self.notes)))
 

@@ -74,9 +74,15 @@ def _lines(data: bytes, start: int = 0) -> Iterator[str]:
 
 def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> list[list[str]]:
     """The first rows that are not empty."""
-    lines = list(islice(_lines(data, start), _SOME + 1))
-    rows = [row for row in csv_rows(lines, mark, spaced) if row]
-    return rows[:-1] if len(lines) > _SOME and len(rows) > 1 else rows  # the last may be cut off
+    count = _SOME
+    while True:
+        lines = list(islice(_lines(data, start), count + 1))
+        rows = [row for row in csv_rows(lines, mark, spaced) if row]
+        if len(lines) <= count:
+            return rows
+        if len(rows) > 3:
+            return rows[:-1]  # the last may be cut off
+        count *= 8  # cells of many lines
 
 
 def delimiter_of(path: str | os.PathLike[str], data: bytes, options: TableOptions | None = None, start: int = 0) -> str:

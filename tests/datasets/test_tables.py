@@ -144,6 +144,12 @@ def test_spreadsheet_exports_are_read():
         assert any("2 rows without any cell" in note for note in found.notes) == (what == "rows of delimiters")
 
 
+def test_cells_of_many_lines_are_read():
+    story = "a line\n" * 200
+    found = read("id,text,a\n" + "".join(f'x{i},"{story}",{i}\n' for i in range(4)), id="id", text="text")
+    assert (found.ids, found.views["x"].tolist()) == ([f"x{i}" for i in range(4)], [[0], [1], [2], [3]])
+
+
 def test_rows_longer_than_a_block_of_arrow_are_read():
     long = "word " * 300_000
     found = read(f"id,a,text\nx,1,{long}\ny,2,b\n", id="id", text="text")
