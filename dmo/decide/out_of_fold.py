@@ -9,7 +9,7 @@ components as labels, balance .01) where scores out of fold had .70 and test sam
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -84,11 +84,11 @@ PASSED_ROWS, _RUN = 4096, 256
 """Rows that the moment engine reads again for held-out scores, in runs of some, since stores are read by blocks."""
 
 
-def some_rows(n: int, factorized: bool, keys: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+def some_rows(keys: np.ndarray, factorized: bool) -> np.ndarray | None:
     """Choose the rows of an exact kernel that a fit without a decoder scores, those of the smallest keys; None means all."""
-    if n <= (SOME_ROWS if factorized else SOLVED_ROWS):
+    if len(keys) <= (SOME_ROWS if factorized else SOLVED_ROWS):
         return None
-    return smallest(keys(np.arange(n)), SOME_ROWS if factorized else SOLVED_SOME)
+    return smallest(keys, SOME_ROWS if factorized else SOLVED_SOME)
 
 
 def smallest(keys: np.ndarray, count: int) -> np.ndarray:
@@ -177,6 +177,15 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
     for source in views.values():
         keys = mixed(keys) + row_hashes(Subset(source, index))
     return mixed(keys)
+
+
+def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sum the weights of the samples with equal keys: what a leave-one-out score omits, so that it has not seen a copy.
+
+    keys, weights (n,) -> (n,)
+    """
+    _, place = np.unique(keys, return_inverse=True)
+    return np.bincount(place.ravel(), weights)[place.ravel()]
 
 
 def dealt(Y: np.ndarray, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from dmo.decide.out_of_fold import (
     rows_in_runs,
     some_rows,
     takes_folds,
+    weight_of_copies,
 )
 from dmo.errors import UserError
 from dmo.fit.engine import (
@@ -361,12 +361,13 @@ class MultiViewRidge(Incremental, Annotator):
         self.expansions_ = {}
         views, Y = data.views, data.Y
         wanted = left.how == "known" and (left.statistics is None or self._decides)
+        keys = row_keys(self, data, left.rows) if wanted else left.rows
         for regression, share in fitted:
             if wanted:
                 names = list(regression.shares)
-                weights, part = data.weights.of_views(names)[left.rows], data.weights.share_left_out(names)
+                weights = data.weights.of_views(names)[left.rows]
                 has = weights > 0
-                own, out = left.rows[has], weights[has] if part is None else weights[has] * part[left.rows[has]]
+                own, out = left.rows[has], weight_of_copies(keys[has], weights[has])
                 sources, labels = views, Y
                 if len(own) < Y.shape[0]:
                     sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
@@ -494,7 +495,8 @@ class MultiViewRidge(Incremental, Annotator):
         storage = choose_storage(engine, n, len(kernels))
         left = _Summed(self._held_out(data, takes_folds(n, storage, kernels.values())) if how is None else how)
         whole = how is not None or left.how != "known" or self._by_scores.standardize or self._decoder is not None
-        some = None if whole else some_rows(n, storage == "memory", partial(row_keys, self, data))
+        keys = row_keys(self, data, np.arange(n)) if how is None and left.how == "known" else None
+        some = None if whole or keys is None else some_rows(keys, storage == "memory")
         if left.how == "known":
             left.begin(np.arange(n) if some is None else some)
         counted = data.complete and not self._ridge_by_label and (some is not None or not left.how)
@@ -505,14 +507,21 @@ class MultiViewRidge(Incremental, Annotator):
         self.expansions_ = {}
         with stage("kernels and solves", len(kernels)) as advance:
             for name in kernels:
-                self._learn_group(groups, name, targets, left)
+                self._learn_group(groups, name, targets, left, keys)
                 advance(1)
         return left.end()
 
-    def _learn_group(self, groups: Groups, name: str, targets: np.ndarray, left: _Summed) -> None:
-        """The functions of one kernel under its ridges, and what they say of rows that they have not seen."""
-        views, weights, share = list(groups.kernels[name].kernels), groups.weights(name), self._share(name)
-        part, wanted = groups.data.weights.share_left_out(views), left.how == "known"
+    def _learn_group(
+        self, groups: Groups, name: str, targets: np.ndarray, left: _Summed, keys: np.ndarray | None
+    ) -> None:
+        """Fit the functions of one kernel under its ridges, and add their leave-one-out scores to `left`.
+
+        targets (n, L); keys (n,): without them, the scores omit single rows instead of all copies of a sample
+        """
+        weights, share, wanted = groups.weights(name), self._share(name), left.how == "known"
+        part = None
+        if keys is not None:
+            part = np.divide(weight_of_copies(keys, weights), weights, out=np.ones(len(weights)), where=weights > 0)
         duals, scores, mean = [], [], None
         for labels, view in groups.fitted(name, targets.shape[1]):
             full, mean = completed(groups.data, view.smoother, targets[:, labels], weights, self.center)

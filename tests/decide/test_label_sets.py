@@ -171,6 +171,25 @@ def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, 
         np.testing.assert_allclose((scores + Y.mean(axis=0))[:7], alone[:7], atol=1e-4)
 
 
+@pytest.mark.parametrize("engine", ["exact", Exact("resident", "float64", block=40), Nystrom(rank=300)])
+def test_leave_one_out_scores_omit_all_copies_of_a_sample(problem, engine):
+    """Copies, and samples of weight above one, have not seen their own labels; one more sample shares a row alone."""
+    X, Y, *_ = problem
+    X, Y = np.vstack([X[:60], X[:1]]), np.vstack([Y[:60, :5], 1 - Y[:1, :5]])
+    counts = np.random.default_rng(0).integers(1, 4, 61)
+    again = np.repeat(np.arange(61), counts)
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=0.1, approximation=engine, decoder="calibrated")
+    repeated = model.fit(X[again], Y[again]).held_out_scores_
+    weighted = clone(model).fit(X, Y, sample_weight=counts.astype(float)).held_out_scores_
+    single = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=0.1, decoder=Scores(label_sets=False))
+    for i in (0, 7, 60):
+        others = np.arange(61) != i
+        alone = single.fit(X[others], Y[others], sample_weight=counts[others].astype(float))
+        expected = alone.decision_function(X[i : i + 1])[0] + alone.rule_.frequency - np.average(Y, axis=0, weights=counts)
+        np.testing.assert_allclose(weighted[i], expected, atol=2e-4)
+        np.testing.assert_allclose(repeated[again == i], np.tile(expected, (counts[i], 1)), atol=2e-4)
+
+
 def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(problem, monkeypatch):
     X, Y, *_ = problem
     widths, held, apply = [], [], Tiles._apply
