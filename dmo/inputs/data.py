@@ -57,12 +57,11 @@ class SampleWeights:
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
-        """Work out which share of every sample's weight a left-out score of it goes without.
+        """Compute the fraction of the weight of every sample that a leave-one-out score in KGHA's space omits.
 
         -> (n,)
         """
-        # Whole numbers count repeated rows, of which one is left out at a time. A weight of any other kind says how
-        # important a sample is: what is left of it would have told the score the sample's own labels.
+        # The space has seen all labels anyway. Whole numbers count copies, of which one is left out as of repeated rows.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
