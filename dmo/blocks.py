@@ -344,11 +344,6 @@ def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
     return source, index
 
 
-def is_computed(source: Rows) -> bool:
-    """Tell whether dask computes the rows of a source when they are read."""
-    return hasattr(numbered(source)[0], "__dask_graph__")
-
-
 def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
     """Read entries of some rows and columns; of what lies in chunks, those that hold none of them are not read.
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 _HIDDEN = re.compile(
@@ -85,3 +86,17 @@ def meant(word: str, known: Iterable[str]) -> str | None:
     names, plain = {name.lower(): name for name in known}, word.lower().replace("-", "").replace("_", "")
     found = [name for name in _SYNONYMS.get(plain, ()) if name in names] or get_close_matches(plain, names, 1)
     return names[found[0]] if found else None
+
+
+@dataclass(frozen=True)
+class SavedLocation:
+    """Path or URL in a parameter of a saved model; dmo never opens it, because the model may come from a third party."""
+
+    text: str
+
+    def refused(self, parameter: str, again: str = "with set_params, and fit") -> UserError:
+        """Return the error of work that would have to open this location; `again` says how to pass it again."""
+        return UserError(
+            f"{parameter} = {self.text!r} was loaded with a saved model or store, and dmo opens no path or URL that "
+            f"these name; if you trust it, pass it again {again}"
+        )

@@ -122,6 +122,8 @@ class SetPart(_Closed):
     """What `SetRule.to_arrays` describes."""
 
     metric: str
+    right: Share | None = None
+    empty: Share | None = None
 
 
 class Decoding(_Closed):

@@ -12,25 +12,12 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from dmo.errors import SavedLocation as SavedLocation
 from dmo.errors import UserError
 
 Kind = TypeVar("Kind")
 LOCATIONS = frozenset({"base", "hierarchy", "path"})
 """Names of the parameters, of estimators and of their objects, that can hold a path or URL."""
-
-
-@dataclass(frozen=True)
-class SavedLocation:
-    """Path or URL in a parameter of a saved model; dmo never opens it, because the model may come from a third party."""
-
-    text: str
-
-    def refused(self, parameter: str, again: str = "with set_params, and fit") -> UserError:
-        """Return the error of work that would have to open this location; `again` says how to pass it again."""
-        return UserError(
-            f"{parameter} = {self.text!r} was loaded with a saved model or store, and dmo opens no path or URL that "
-            f"these name; if you trust it, pass it again {again}"
-        )
 
 
 class Parametrized(BaseEstimator):

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import PartialRows, Rows, Subset, crossed, is_computed, sampled
+from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
 from dmo.fit.fitted_views import SOLVED_ROWS
@@ -163,20 +163,24 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
     """Compute the keys of samples, by which they are dealt out to folds and drawn into subsets.
 
     A key is a hash of the labels and feature values (as float32) of a sample, so it does not depend on the order of
-    samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, and rows
-    that dask computes, which would be computed once more, are identified by their position.
+    samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, are
+    identified by their position. A fit reads the rows once for all of its keys.
 
     index (m,) -> (m,), uint64
     """
     views = getattr(data.views, "raw", data.views)  # scaled values differ in their last digits if the order does
     kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
     kernels = per_view("kernel", kernel, list(views))
-    if any(is_pairwise(kernels[view]) or is_computed(source) for view, source in views.items()):
+    if any(is_pairwise(kernels[view]) for view in views):
         return mixed(index + 1)
-    keys = row_hashes(data.Y[index])
-    for source in views.values():
-        keys = mixed(keys) + row_hashes(Subset(source, index))
-    return mixed(keys)
+    found, known = data.__dict__.setdefault("_row_keys", (np.zeros(data.n, np.uint64), np.zeros(data.n, bool)))
+    new = index[~known[index]]
+    if len(new):
+        keys = row_hashes(data.Y[new])
+        for source in views.values():
+            keys = mixed(keys) + row_hashes(Subset(source, new))
+        found[new], known[new] = mixed(keys), True
+    return np.asarray(found[index])
 
 
 def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dmo.errors import UserError
+from dmo.errors import SavedLocation, UserError
 from dmo.features.images import need_library
 from dmo.hashing import file_digest
-from dmo.parameters import SavedLocation
 
 VIEW = "onnx"
 LARGEST = 1 << 31

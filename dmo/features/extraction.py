@@ -20,13 +20,12 @@ from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.cluster import current_client, usable_cores
 from dmo.cluster.workers import each
-from dmo.errors import UserError
+from dmo.errors import SavedLocation, UserError
 from dmo.features.embedding import Embedding
 from dmo.features.images import Listing, UnreadableImage, image_digest, need_library, read_image
 from dmo.features.sets import Recipe, SourceImage, Vocabulary, learn_vocabulary
 from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
-from dmo.parameters import SavedLocation
 from dmo.progress import stage
 
 PART = "images"

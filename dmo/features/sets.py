@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dmo.errors import UserError
+from dmo.errors import SavedLocation, UserError
 from dmo.features import descriptors
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.hashing import digest
-from dmo.parameters import SavedLocation
 
 LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
 """Pixels of the longer side, and words of a vocabulary, at most."""

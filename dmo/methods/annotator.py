@@ -48,6 +48,7 @@ from dmo.inputs import (
     read_complete,
 )
 from dmo.inputs.outputs import RealOutputs, hierarchy_of
+from dmo.kernels.composite import is_pairwise
 from dmo.methods.base import Estimator
 from dmo.methods.lazy_rows import row_by_row
 from dmo.methods.options import Decoder
@@ -127,6 +128,7 @@ class Annotator(Estimator):
     decoding_: FittedDecoder | None = None
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
+    _whole_kernel = False  # whether a precomputed kernel is read as a whole
     outputs_: RealOutputs | None = None
     _by_scores: Any = Scores()  # how scores rank and decide where no decoder does; a Part of those that take such
 
@@ -157,6 +159,13 @@ class Annotator(Estimator):
         return self._decoder is not None or not self._skips_sets
 
     @property
+    def _splits_samples(self) -> bool:
+        """Whether fits on a part of the samples are possible; not if the method reads a matrix of all samples as a whole."""
+        weight = getattr(getattr(self, "_graph", None), "weight", None)
+        is_given = not (weight is None or isinstance(weight, str))
+        return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
+
+    @property
     def _most_held_out(self) -> int:
         """Samples that a further fit on a part of them learns from, at most."""
         return HELD_OUT_ROWS
@@ -172,9 +181,14 @@ class Annotator(Estimator):
         unscaled = bool(self._by_scores.standardize) and statistics is None
         if how is None and (self._decides or unscaled) and not scipy.sparse.issparse(data.Y):
             how = "part"
+        if how == "part" and self._decoder is None and not (unscaled or self._splits_samples):
+            log.info(
+                "no label sets or probabilities are learned: a matrix of all samples cannot be split for fits on parts"
+            )
+            how = ""
         if how == "part" and (unscaled or self._decoder is not None):
             how = "folds"  # which standardization and decoders share
-        if how == "folds":
+        if how == "folds" and (self._decides or unscaled):
             rows = data.labeled
             scores = _of_rows(out_of_fold_scores(self, data, rows), rows)
         elif how == "part" and self._decides:
@@ -305,8 +319,8 @@ class Annotator(Estimator):
                     "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
                 )
             raise UserError(
-                "too few samples to learn probabilities from, or a fit of an earlier version; fit on more of them, or take "
-                "decision_function"
+                "too few samples to learn probabilities from, or a matrix of all samples that cannot be split, or "
+                "a fit of an earlier version; fit on more samples or on features, or use decision_function"
             )
         return self._probabilities(self._scores(self._checked(X)))  # type: ignore[return-value]
 

@@ -93,6 +93,7 @@ class MESD(DecodingProjection):
     """
 
     _takes_unknown_classes = True
+    _whole_kernel = True
     _graph = Part(Graph, n_neighbors=None, adjacency=None, metric=None)
     _options = Part(MethodOptions, n_repelled=None, regularization=None, penalty=None, repulsion=None)
     _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {

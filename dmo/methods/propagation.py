@@ -11,6 +11,7 @@ so that A Z + Z C = R with A sparse, C = Q diag(s) Q': (A + s_j I) v_j = R q_j, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -52,6 +53,8 @@ from dmo.parameters import Part, parametrized
 Propagation = Literal["smse1", "smse2", "ml-grf", "ml-lgc"]
 METHODS = ("smse1", "smse2", "ml-grf", "ml-lgc")
 _DENSE = 1500
+
+log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True)
@@ -299,10 +302,16 @@ class LabelPropagation(Annotator):
         parts = range(FOLDS if self._decoder is not None or len(rows) <= FEW_ROWS else 1)
 
         scores = np.zeros(Y.shape)
-        for number in parts:
-            test, known = rows[fold == number], np.zeros(len(Y), bool)
-            known[rows[fold != number]] = True
-            scores[test] = near[test] @ self._propagated(W, Y, known).scores
+        try:
+            for number in parts:
+                test, known = rows[fold == number], np.zeros(len(Y), bool)
+                known[rows[fold != number]] = True
+                scores[test] = near[test] @ self._propagated(W, Y, known).scores
+        except TooFewSamples as error:
+            if self._decoder is not None:
+                raise
+            log.info("no label sets or probabilities are learned: %s", error)
+            return LeftOut("")
         found = np.sort(rows[np.isin(fold, parts)])
         return LeftOut("known", found, [scores[found]])
 

@@ -257,6 +257,11 @@ class TraceEmbedding(DecodingProjection):
         return METHODS[self.method].family != "global"
 
     @property
+    def _whole_kernel(self) -> bool:  # type: ignore[override]
+        entry = METHODS.get(self.method)
+        return entry is not None and entry.family != "global"
+
+    @property
     def _decodes(self) -> bool:
         """Methods that learn from outputs, and leave a function of new rows."""
         entry = METHODS.get(self.method)

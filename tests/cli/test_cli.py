@@ -1193,7 +1193,7 @@ def test_corel5k_from_its_files(dmo_data, tmp_path):
     found = record("ingest", "corel5k", dmo_data / "corel5k", tmp_path / "c.zarr", "--views", "dense_hue,harris_hue")
     assert (found["n_samples"], found["n_labels"], found["split"]) == (4999, 260, {"test": 499, "train": 4500})
     run("fit", "ridge", tmp_path / "c.zarr", tmp_path / "m.zarr", "--split", "test", "--ridge", 0.1)
-    result = record("evaluate", tmp_path / "m.zarr", tmp_path / "c.zarr")
+    result = record("evaluate", tmp_path / "m.zarr", tmp_path / "c.zarr", "--split", "test")
     assert result["f1"] > 0.6
     assert run("annotate", tmp_path / "m.zarr", tmp_path / "c.zarr", tmp_path / "a.zarr").stdout.count("sky") >= 1
 

@@ -13,7 +13,7 @@ from dmo import JEC, MultiViewRidge, Nystrom, stores
 from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.errors import UserError
-from dmo.hashing import id_keys, row_keys
+from dmo.hashing import id_keys, stored_keys
 from dmo.workflows.evaluation import judge, judge_together
 
 N, N_TRAIN, NAMES = 400, 150, ["u", "v", "w"]
@@ -215,8 +215,8 @@ def test_sample_keys_are_hashes_of_ids_or_numbers_of_rows(tmp_path):
     wanted = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in ids]
     assert id_keys(ids).tolist() == wanted
     store = noise().write(tmp_path / "s.zarr")
-    every = row_keys(store.views)
+    every = stored_keys(store.views)
     assert len(np.unique(every)) == N
     rows = np.array([7, 3, 3])
-    np.testing.assert_array_equal(row_keys({"x": dmo.blocks.Subset(store.views["x"], rows)}), every[rows])
-    assert row_keys({"x": X}) is None
+    np.testing.assert_array_equal(stored_keys({"x": dmo.blocks.Subset(store.views["x"], rows)}), every[rows])
+    assert stored_keys({"x": X}) is None

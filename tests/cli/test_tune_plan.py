@@ -387,7 +387,16 @@ def bottles(tmp_path_factory):
     rows.to_csv(folder / "features.csv", index=False)
     tags = [f"grower {g}|{'strong' if s else 'light'}" for g, s in zip(wine.target[::2], some["alcohol"] > 13)]
     pd.DataFrame({"bottle": rows["bottle"], "tags": tags}).to_csv(folder / "labels.csv", index=False)
-    tables = ["--view", f"features={folder / 'features.csv'}", "--labels", folder / "labels.csv", "--id", "bottle"]
+    tables = [
+        "--separator",
+        "|",
+        "--view",
+        f"features={folder / 'features.csv'}",
+        "--labels",
+        folder / "labels.csv",
+        "--id",
+        "bottle",
+    ]
     run("ingest", "files", folder / "wine.zarr", *tables, "--test-share", "0.25")
     return folder / "wine.zarr"
 

@@ -185,7 +185,9 @@ def test_leave_one_out_scores_omit_all_copies_of_a_sample(problem, engine):
     for i in (0, 7, 60):
         others = np.arange(61) != i
         alone = single.fit(X[others], Y[others], sample_weight=counts[others].astype(float))
-        expected = alone.decision_function(X[i : i + 1])[0] + alone.rule_.frequency - np.average(Y, axis=0, weights=counts)
+        expected = (
+            alone.decision_function(X[i : i + 1])[0] + alone.rule_.frequency - np.average(Y, axis=0, weights=counts)
+        )
         np.testing.assert_allclose(weighted[i], expected, atol=2e-4)
         np.testing.assert_allclose(repeated[again == i], np.tile(expected, (counts[i], 1)), atol=2e-4)
 

@@ -165,8 +165,7 @@ def test_unknown_outputs_take_what_kernel_ridge_says_of_their_column(approximati
     unknown = RNG.random((N, L)) < 0.3
     full, counts = ratings.copy(), np.ones(N) if weights is None else weights
     share = counts / counts.sum()
-    centered = KERNEL - KERNEL.mean(axis=0)
-    ridge = np.trace(centered - centered.mean(axis=1)[:, None]) / N
+    ridge = share @ np.diagonal(KERNEL) - share @ KERNEL @ share
     for j in range(L):
         has = np.flatnonzero(~unknown[:, j] & (counts > 0))
         own = (share / share[has].sum())[has]

