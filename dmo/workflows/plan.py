@@ -13,6 +13,7 @@ from sklearn.base import clone, is_regressor
 
 from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
+from dmo.decide.out_of_fold import HELD_OUT_ROWS
 from dmo.errors import UserError, amount
 from dmo.fit.engine import by_gradients, is_exact, reasoned_engine
 from dmo.fit.exact import Exact, exact_bytes, reasoned_storage
@@ -311,9 +312,12 @@ def _exact_plan(
     if storage == "memory":
         entries, factors = exact_bytes(n, held)
         peak = memory_peak(n, columns, held, not spectral, 8 if engine.precision == "float64" else None)
-        peak = max(
-            peak, copied_bytes(views) + tall_bytes(n, columns)
-        )  # rows are copied when kernels are no longer held
+        # Rows are copied when kernels are no longer held.
+        peak = max(peak, copied_bytes(views) + tall_bytes(n, columns))
+        if spectral and getattr(
+            estimator, "_decides", False
+        ):  # by a fit on a part of the samples, in float64 if it is small
+            peak = max(peak, memory_peak(min(n - n // 4, HELD_OUT_ROWS), columns, held))
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
