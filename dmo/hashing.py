@@ -48,12 +48,11 @@ def _contents(source: Rows) -> str | None:
 
 
 def row_hashes(source: Rows, exact: bool = False) -> np.ndarray:
-    """Hash every row of a source; sparse and dense rows of equal values have equal hashes, and missing rows have 0.
+    """Hash every row of a source, as float32 or with all bits if `exact`.
 
-    Values are compared as float32, or with all their bits if `exact`.
-
-    source (n, d) -> (n,), uint64
+    source (n, d) -> (n,), uint64; missing rows have 0
     """
+    # Sparse and dense rows of equal values have equal hashes.
     present, found = presence(source), np.empty(source.shape[0], np.uint64)
     for where, block in iterate(source, _BLOCK):
         found[where] = _block_hashes(block, exact)

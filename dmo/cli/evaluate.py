@@ -103,8 +103,7 @@ def report_command(
 ) -> None:
     """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
 
-    By default samples that a model has learned are left out; a split that `--split` names is shown as it is. Without a
-    feature store, the report uses the one that the model names, if this lies on a local path.
+    Samples that a model has learned are left out unless `--split` is given. The default feature store is that of the model.
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)

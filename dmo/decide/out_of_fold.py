@@ -115,11 +115,9 @@ def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
 def held_out_part(
     estimator: Any, data: Data, rows: np.ndarray, most: int, maps: Mapping[str, FeatureMap] | None = None
 ) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """Row indices of some of the `rows` and their scores by one fit on at most `most` others.
-
-    At most half as many rows are scored as are fitted. Few rows are all scored, each by the fit on the other folds. The
-    result is None if there are too few rows, or if all have the same labels.
-    """
+    """Row indices of some of the `rows` and their scores by one fit on at most `most` others; None if that is impossible."""
+    # At most half as many rows are scored as are fitted. Few rows are all scored, each by the fit on the other folds. The
+    # result is None if there are too few rows, or if all have the same labels.
     # They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from,
     # with every label in its share, so that the fit costs less than the one whose scores it stands for. None where
     # there are not enough samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew
@@ -162,12 +160,11 @@ def held_out_part(
 def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
     """Compute the keys of samples, by which they are dealt out to folds and drawn into subsets.
 
-    A key is a hash of the labels and feature values (as float32) of a sample, so it does not depend on the order of
-    samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, are
-    identified by their position. A fit reads the rows once for all of its keys.
-
     index (m,) -> (m,), uint64
     """
+    # A key is a hash of the labels and feature values (as float32) of a sample, so it does not depend on the order of
+    # samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, are
+    # identified by their position. A fit reads the rows once for all of its keys.
     views = getattr(data.views, "raw", data.views)  # scaled values differ in their last digits if the order does
     kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
     kernels = per_view("kernel", kernel, list(views))

@@ -260,10 +260,9 @@ def some_samples(
 ) -> np.ndarray | slice:
     """Choose a random subset of the samples with at most `entries` entries, repeated samples counted once.
 
-    The subset consists of the samples of positive weight with the smallest hashed keys.
-
     Y, counts (n, L); keys (n,), by default the positions
     """
+    # The subset consists of the samples of positive weight with the smallest hashed keys.
     most = max(1, entries // Y.shape[1])
     if len(Y) <= most:
         return slice(None)
@@ -430,11 +429,10 @@ def _logit(p: np.ndarray) -> np.ndarray:
 def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Average the thresholds of every run of falling values, weighted by the F1 that they reach; 1 without positives.
 
-    All thresholds between two successive values reach the same F1, so that the mean is a sum over the gaps. Equal values have
-    no gap between them, and entries of count 0 change no F1.
-
     values, truth, counts (m,); starts (k,) -> (k,)
     """
+    # All thresholds between two successive values reach the same F1, so that the mean is a sum over the gaps. Equal values
+    # have no gap between them, and entries of count 0 change no F1.
     stops = np.append(starts[1:], len(values))
     of = np.repeat(np.arange(len(starts)), stops - starts)
     hits, given = np.cumsum(truth * counts, dtype=np.float64), np.cumsum(counts, dtype=np.float64)

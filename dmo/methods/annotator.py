@@ -319,8 +319,8 @@ class Annotator(Estimator):
                     "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
                 )
             raise UserError(
-                "too few samples to learn probabilities from, or a matrix of all samples that cannot be split, or "
-                "a fit of an earlier version; fit on more samples or on features, or use decision_function"
+                "too few samples to learn probabilities from, or a fit of an earlier version; fit on more of them, or take "
+                "decision_function"
             )
         return self._probabilities(self._scores(self._checked(X)))  # type: ignore[return-value]
 
