@@ -21,7 +21,14 @@ ATTACHED = "attached"
 """The start of the names of the arrays that are attached to a model."""
 SAMPLES = "samples"
 """Name of the attachment with the keys of the samples that a model was fitted on."""
-_KEPT = ("view_widths_", "view_feature_names_", "table_schemas_", "n_features_in_", "label_names_", "label_dtype_")
+_KEPT: tuple[str, ...] = (
+    "view_widths_",
+    "view_feature_names_",
+    "table_schemas_",
+    "n_features_in_",
+    "label_names_",
+    "label_dtype_",
+)
 _KEPT += ("hierarchy_",)
 """Attributes of fitted estimators that are stored as JSON."""
 Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
