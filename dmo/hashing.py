@@ -88,7 +88,7 @@ def _block_hashes(block: Any, exact: bool) -> np.ndarray:
 
 
 def _spread(values: Any, exact: bool) -> np.ndarray:
-    """The bits of numbers, spread over 64: those of small whole numbers are the highest of a float alone."""
+    """Mix the bits of numbers into 64-bit integers, because small whole numbers differ in few bits of a float."""
     found = _bits(values, exact).astype(np.uint64)
     found *= np.uint64(0x9E3779B97F4A7C15)
     found ^= found >> np.uint64(32)
@@ -123,7 +123,7 @@ def id_keys(ids: Iterable[str]) -> np.ndarray:
 
 
 def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
-    """Number the rows of stored views, from a start that depends on the contents of the views; None for other views.
+    """Identify the rows of stored views by a digest of the store plus the row index; return None for other views.
 
     views (n, d) -> (n,), uint64
     """

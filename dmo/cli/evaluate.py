@@ -103,7 +103,7 @@ def report_command(
 ) -> None:
     """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
 
-    Samples that a model has learned are left out unless `--split` is given. The default feature store is that of the model.
+    Samples that a model was trained on are left out unless `--split` is given. The default feature store is that of the model.
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)

@@ -85,7 +85,7 @@ PASSED_ROWS, _RUN = 4096, 256
 
 
 def some_rows(keys: np.ndarray, factorized: bool) -> np.ndarray | None:
-    """Choose the rows of an exact kernel that a fit without a decoder scores, those of the smallest keys; None means all."""
+    """Choose rows for leave-one-out scores by smallest key; return None to use all rows."""
     if len(keys) <= (SOME_ROWS if factorized else SOLVED_ROWS):
         return None
     return smallest(keys, SOME_ROWS if factorized else SOLVED_SOME)
@@ -158,7 +158,7 @@ def held_out_part(
 
 
 def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
-    """Compute the keys of samples, by which they are dealt out to folds and drawn into subsets.
+    """Compute a content hash (key) of every sample; folds and random subsets are assigned by it.
 
     index (m,) -> (m,), uint64
     """
@@ -181,7 +181,7 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
 
 
 def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum the weights of the samples with equal keys: what a leave-one-out score omits, so that it has not seen a copy.
+    """Sum the weights of all duplicates of each sample; leave-one-out scores omit the sample with its duplicates.
 
     keys, weights (n,) -> (n,)
     """
@@ -190,7 +190,7 @@ def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def dealt(Y: np.ndarray, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarray:
-    """Deal samples out to stratified parts by their keys: in any order alike, and equal samples to the same part.
+    """Split samples into stratified folds by key, so that sample order does not matter and duplicates share a fold.
 
     Y (n, L); keys (n,) -> (n,)
     """
@@ -201,7 +201,7 @@ def dealt(Y: np.ndarray, keys: np.ndarray, parts: int | Sequence[float]) -> np.n
 
 
 def folds_of_rows(Y: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Deal samples out to folds, of which there are more if there are few samples.
+    """Split samples into folds by key; small data sets get more folds.
 
     Y (n, L); keys (n,) -> (n,)
     """

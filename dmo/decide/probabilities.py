@@ -427,7 +427,7 @@ def _logit(p: np.ndarray) -> np.ndarray:
 
 
 def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Average the thresholds of every run of falling values, weighted by the F1 that they reach; 1 without positives.
+    """Average the thresholds of every run of descending values, weighted by F1; a run without positives returns 1.
 
     values, truth, counts (m,); starts (k,) -> (k,)
     """

@@ -45,7 +45,7 @@ class KeepsRows:
 
 @dataclass(frozen=True, eq=False)
 class VerifiedRows(RowsOf):
-    """Rows outside of memory that raise an error when they are read if they have changed since the fit."""
+    """Rows on disk or computed on demand; reading them raises an error if they have changed since the fit."""
 
     hashes: np.ndarray  # (n,): of the rows at the fit, with all bits
     view: str
@@ -75,7 +75,7 @@ def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
 
 
 def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
-    """Make a fitted model the owner of all training rows that it reads, so that later changes by the caller do not matter.
+    """Give a fitted model its own copies of the training rows, so that the caller can change its arrays after `fit`.
 
     views: those of the fit; rows that their preparation made are not copied
     """

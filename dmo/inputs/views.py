@@ -53,7 +53,7 @@ class PreparedViews(dict[str, Rows]):
 
     @property
     def made(self) -> list[Rows]:
-        """Views whose rows were made by the preparation, so that the caller has no access to them."""
+        """Views whose arrays were created by scaling or imputation and share no memory with the caller."""
         arrays = [(view, self.raw[key]) for key, view in self.items() if isinstance(view, np.ndarray)]
         return [
             view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))

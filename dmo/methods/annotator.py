@@ -160,7 +160,7 @@ class Annotator(Estimator):
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether fits on a part of the samples are possible; not if the method reads a matrix of all samples as a whole."""
+        """Whether the method can be fitted on a subset of the samples; False for weight or kernel matrices of all samples."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
@@ -174,7 +174,7 @@ class Annotator(Estimator):
         return read_complete(self, views, y)
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Learn the ranking, label sets and probabilities from out-of-fold scores of training samples."""
+        """Fit the score rule, thresholds and probability calibration on out-of-fold scores of training samples."""
         self.decoding_ = None
         left = LeftOut() if left is None else left
         how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
@@ -200,7 +200,7 @@ class Annotator(Estimator):
             self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows), row_keys(self, data, rows))
 
     def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """Row indices and scores of some samples by a fit on others; no scores if there are too few samples."""
+        """Return row indices and out-of-fold scores of some samples; the scores are None if there are too few samples."""
         try:
             return held_out_part(self, data, data.labeled, self._most_held_out, maps) or (data.labeled, None)
         except TooFewSamples as error:
