@@ -111,7 +111,7 @@ class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[
     >>> import numpy as np
     >>> from dmo.model_selection import MultilabelStratifiedKFold
     >>> Y = np.repeat([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1]], 3, axis=0)
-    >>> [Y[test].sum(axis=0).tolist() for _, test in MultilabelStratifiedKFold(3).split(Y, Y)]
+    >>> [Y[test].sum(axis=0).tolist() for _, test in MultilabelStratifiedKFold(3, random_state=1).split(Y, Y)]
     [[2, 3, 1], [2, 3, 1], [2, 3, 1]]
     """
 
@@ -166,7 +166,7 @@ class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ig
     >>> import numpy as np
     >>> from dmo.model_selection import MultilabelStratifiedShuffleSplit
     >>> Y = np.repeat([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1]], 5, axis=0)
-    >>> train, test = next(MultilabelStratifiedShuffleSplit(1, test_size=0.2).split(Y, Y))
+    >>> train, test = next(MultilabelStratifiedShuffleSplit(1, test_size=0.2, random_state=2).split(Y, Y))
     >>> Y[train].sum(axis=0).tolist(), Y[test].sum(axis=0).tolist()
     ([8, 12, 4], [2, 3, 1])
     """

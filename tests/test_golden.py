@@ -90,7 +90,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Inputs, dict[str, Any]]] = {
     "PCA": (dmo.TraceEmbedding, one, {"method": "pca"}),
     "CCA": (dmo.TraceEmbedding, one, {"method": "cca"}),
     "LFDA": (dmo.TraceEmbedding, one, {"method": "olpp"}),
-    "LLTSVR": (dmo.LLTSVR, one, {"tol": 1e-2}),
+    "LLTSVR": (dmo.LLTSVR, one, {"tol": 1e-3}),
     "CoupledSVR": (dmo.CoupledSVR, one, {"tol": 1e-2}),
     "HomogeneityAnalysis": (dmo.HomogeneityAnalysis, lambda part: np.round(one(part)), {}),
     "MultiSetCCA": (dmo.MultiSetCCA, both, {}),

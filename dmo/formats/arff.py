@@ -367,7 +367,7 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
     >>> from dmo.datasets import open_arff
     >>> _ = Path("a.arff").write_text("@relation r\n@attribute x real\n@attribute y {0,1}\n@data\n2.5,1\n")
     >>> open_arff("a.arff").attributes[1]
-    Attribute(name='y', values=('0', '1'))
+    Attribute(name='y', values=('0', '1'), text=False)
     """
     relation, attributes, number = "", dict[str, Attribute](), 0
     outputs: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from dmo.parameters import parametrized
 Neighbors = Literal["samples", "distinct"]
 _TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
 _TIE = 1e-9  # relative difference of distances that is rounding
+_EQUAL = 1e-8  # singular values that differ by less, as a share of the largest, are equal
 _BLOCK = 4096
 
 
@@ -93,7 +94,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
             size = min(left.shape[2], one.shape[2])
             left[i, :, :size], values[i, :size] = one[0, :, :size], few[0, :size]
         ranks[where] = (values > floor * np.sqrt(n_neighbors)).sum(axis=1)
-        basis[where] = _complete(left, ranks[where])
+        basis[where] = _complete(left, values, ranks[where])
     return Frames(basis, ranks)
 
 
@@ -113,22 +114,45 @@ def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.nda
     return left, values
 
 
-def _complete(vectors: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """The first `ranks[i]` columns of vectors[i] (n x L x m), followed by an orthonormal basis of their complement."""
-    # The complement's projector is deflated by its column of the largest diagonal entry, again and again:
-    # Gram-Schmidt on the axes with pivoting, for all samples at once.
+    # Directions of equal singular values span a space, but which basis of it an SVD returns is up to rounding, and the
+    # loss depends on the basis. Such spaces and the complement get the basis nearest to the coordinate axes.
     n, L, m = vectors.shape
     full = np.zeros((n, L, L))
     full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)
-    rest = np.eye(L) - full @ full.transpose(0, 2, 1)
-    for column in range(int(ranks.min(initial=L)), L):
-        todo = np.flatnonzero(ranks <= column)
-        diagonal = np.einsum("ijj->ij", rest[todo])
-        axis = np.round(diagonal, 8).argmax(axis=1)  # rounded: ties go to the first axis, whatever the rounding
-        new = rest[todo, :, axis] / np.sqrt(diagonal[np.arange(len(todo)), axis])[:, None]
-        full[todo, :, column] = new
-        rest[todo] -= new[:, :, None] * new[:, None, :]
+    apart = np.diff(values, axis=1) < -_EQUAL * values[:, :1]
+    groups = np.zeros((n, L), dtype=np.intp)
+    groups[:, 1:m] = np.cumsum(apart, axis=1)
+    groups[np.arange(L) >= ranks[:, None]] = L
+    patterns, pattern = np.unique(groups, axis=0, return_inverse=True)
+    for number, of in enumerate(patterns):
+        at = np.flatnonzero(pattern.ravel() == number)
+        for group in np.unique(of):
+            columns = np.flatnonzero(of == group)
+            if group == L:
+                spanned = full[at][:, :, of != group]
+                full[np.ix_(at, range(L), columns)] = _axes(
+                    np.eye(L) - spanned @ spanned.transpose(0, 2, 1), len(columns)
+                )
+            elif len(columns) > 1:
+                spanned = full[at][:, :, columns]
+                full[np.ix_(at, range(L), columns)] = _axes(spanned @ spanned.transpose(0, 2, 1), len(columns))
     return full
+
+
+def _axes(rest: np.ndarray, count: int) -> np.ndarray:
+    """Orthonormal bases (n x L x count) near the coordinate axes, of the ranges of the projectors `rest` (n x L x L)."""
+    # The projector is deflated by its column of the largest diagonal entry, again and again: Gram-Schmidt on the axes
+    # with pivoting, for all samples at once.
+    basis = np.empty((*rest.shape[:2], count))
+    for column in range(count):
+        diagonal = np.einsum("ijj->ij", rest)
+        axis = np.round(diagonal, 8).argmax(axis=1)  # rounded: ties go to the first axis, whatever the rounding
+        which = np.arange(len(rest))
+        basis[:, :, column] = new = rest[which, :, axis] / np.sqrt(diagonal[which, axis])[:, None]
+        rest = rest - new[:, :, None] * new[:, None, :]
+    return basis
 
 
 @parametrized

@@ -362,13 +362,6 @@ def beside(column):
 
 
 BAD = {
-    "text": (lambda: beside(["red"] * 60), LABELS, {}, r"view 'x' holds 'red' at row 0, column 1 \('made'\).*OneHot"),
-    "categories": (
-        lambda: {"gist": VIEWS["gist"], "table": beside(pd.Categorical(["red", "blue"] * 30))},
-        LABELS,
-        {},
-        r"view 'table' holds 'red' at row 0, column 1 \('made'\)",
-    ),
     "dates": (
         lambda: beside(pd.date_range("2020", periods=60)),
         LABELS,

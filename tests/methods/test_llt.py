@@ -149,6 +149,17 @@ def test_frames_are_orthonormal_and_start_with_the_directions_of_the_neighborhoo
         assert np.allclose(np.abs(left.T @ frames.basis[i][:, :3]), np.eye(3), atol=1e-8)
 
 
+def test_frames_of_tied_directions_do_not_depend_on_rounding():
+    # outputs at the corners of a square or a cube have equal singular values: every rotation of them is as good
+    Y = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 3.0], [0.0])).reshape(4, -1).T
+    frames = neighborhood_frames(Y, 8)
+    assert (frames.ranks == 3).all()
+    assert np.allclose(frames.basis[0], np.eye(4)[:, [2, 0, 1, 3]], atol=1e-12)
+    noise = np.random.default_rng(0).standard_normal((200, *Y.shape)) * 1e-14
+    for moved in Y + noise:
+        assert np.allclose(np.abs(neighborhood_frames(moved, 8).basis), np.abs(frames.basis), atol=1e-10)
+
+
 @pytest.mark.parametrize("kappa", [2, 3, 6, 40])
 def test_frames_stay_full_whatever_the_neighborhood(kappa):
     rng = np.random.default_rng(1)
