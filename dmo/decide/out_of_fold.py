@@ -166,18 +166,33 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
     # samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, are
     # identified by their position. A fit reads the rows once for all of its keys.
     views = getattr(data.views, "raw", data.views)  # scaled values differ in their last digits if the order does
-    kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
-    kernels = per_view("kernel", kernel, list(views))
-    if any(is_pairwise(kernels[view]) for view in views):
+    if _identified_by_position(estimator, views):
         return mixed(index + 1)
     found, known = data.__dict__.setdefault("_row_keys", (np.zeros(data.n, np.uint64), np.zeros(data.n, bool)))
     new = index[~known[index]]
     if len(new):
-        keys = row_hashes(data.Y[new])
-        for source in views.values():
-            keys = mixed(keys) + row_hashes(Subset(source, new))
-        found[new], known[new] = mixed(keys), True
+        some = {view: Subset(source, new) for view, source in views.items()}
+        found[new], known[new] = sample_keys(estimator, data.Y[new], some), True
     return np.asarray(found[index])
+
+
+def sample_keys(estimator: Any, Y: np.ndarray, views: Mapping[str, Rows]) -> np.ndarray:
+    """Compute the keys of samples that are the whole training set of a fit, see `row_keys`.
+
+    Y (n, L) -> (n,), uint64
+    """
+    if _identified_by_position(estimator, views):
+        return mixed(np.arange(len(Y)) + 1)
+    keys = row_hashes(Y)
+    for source in views.values():
+        keys = mixed(keys) + row_hashes(source)
+    return mixed(keys)
+
+
+def _identified_by_position(estimator: Any, views: Mapping[str, Rows]) -> bool:
+    kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
+    kernels = per_view("kernel", kernel, list(views))
+    return any(is_pairwise(kernels[view]) for view in views)
 
 
 def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from sklearn.utils import _safe_indexing, get_tags
 
 from dmo.blocks import SINGLE, Rows, Subset, crossed, presence, rows
 from dmo.decide.decoders import PlugIn, Scores, as_decoder
+from dmo.decide.out_of_fold import sample_keys
 from dmo.decide.rules import SET_METRICS
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
@@ -506,6 +507,8 @@ def _shared(
 
     wanted = ~(scores.known | scores.left_out)[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
+    keys = sample_keys(model, task.labels, sources) if loo and not task.real else None
+    pairwise = get_tags(model).input_tags.pairwise  # then a sample's key is its position in the fit
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
         number, i, held = fit
@@ -518,7 +521,8 @@ def _shared(
 
         def score(j: int, raw: np.ndarray, loo: np.ndarray | None) -> float:
             if held.units is None:
-                values = _decoded(ruled[j], held, raw, loo, n_train)
+                some = None if keys is None else keys[:n_train] if pairwise else keys[task.fold != number]
+                values = _decoded(ruled[j], held, raw, loo, some, n_train)
             else:
                 values = (raw + held.frequency if center else raw) * held.units.scale + held.units.shift
             return task.metric(truths[number], values)
@@ -573,14 +577,16 @@ def _fits(
             yield number, left[i], held
 
 
-def _decoded(model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, n_train: int) -> np.ndarray:
-    """Scores of held-out samples by the decoder of a model, by a fit on `n_train` samples."""
+def _decoded(
+    model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, keys: np.ndarray | None, n_train: int
+) -> np.ndarray:
+    """Scores of held-out samples by the decoder of a model, by a fit on `n_train` samples with these keys."""
     decoder = as_decoder(model._decoder)
     if decoder is not None:
         assert loo is not None
         assert held.labels is not None
         with remembering(0.0):
-            return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
+            return unseen_last(decoder.learn([loo], held.labels, keys=keys)([raw]), held.frequency > 0)
     by = model._by_scores
     rule = model.intercept, by.standardize, by.prior_power, by.propensity
     return ScoreRule.learn(held.frequency, n_train, loo, *rule)(raw)
