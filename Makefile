@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-cores print-cores test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare law mutants clean
+.PHONY: venv demo test test-slow test-cores print-cores test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare law mutants clean
 
 venv: .venv/.done
 
@@ -17,10 +17,18 @@ venv: .venv/.done
 demo: venv
 	$(BIN)/dmo demo --out demo
 
+# small matrices: one BLAS thread is faster, and sums are in one order; a test that hangs ends with the stacks of its threads
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
+    -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+
 test: lint
-	# small matrices: one BLAS thread is faster, and sums are in one order; a test that hangs ends with the stacks of its threads
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4 --dist worksteal \
-	    -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+	$(PYTEST) -m "not clusters and not slow"
+
+# kills, random files, pages, and wide tables of combinations: all of them, or a third by SHARD=0/3, 1/3 or 2/3
+SHARD ?= 0/1
+
+test-slow: venv
+	$(PYTEST) -m "slow and not clusters" --shard $(SHARD)
 
 # kernels of OpenBLAS that sum in orders of their own and that this machine can run (none where it is no x86), and the tests that
 # see it

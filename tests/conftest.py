@@ -29,6 +29,25 @@ _STATES: dict[int, dict[str, Any]] = {}
 gc.disable()  # until all is imported
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--shard K/N`: of the tests that are collected, every Nth one, from the Kth (0 to N - 1) on."""
+    parser.addoption(
+        "--shard", metavar="K/N", help="run every Nth of the collected tests, from the Kth (0 to N - 1) on"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one shard of the tests, if one is asked for."""
+    if shard := config.getoption("--shard"):
+        first, step = map(int, shard.split("/"))
+        if not 0 <= first < step:
+            raise pytest.UsageError(f"--shard {shard}: K/N needs 0 <= K < N")
+        kept = items[first::step]
+        config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % step != first])
+        items[:] = kept
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage among what tests make alone: what thousands of them import is never looked through again."""
     gc.collect()

@@ -1,5 +1,7 @@
 """Neighbor graphs against scikit-learn, SciPy and brute force."""
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,21 +129,34 @@ def test_the_workers_of_a_cluster_find_the_same(local_cluster: Any, monkeypatch:
         np.testing.assert_array_equal(here.distances, there.distances)
 
 
-def test_the_approximate_search_has_the_recall_that_it_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = pytest.importorskip("pynndescent.pynndescent_")
-    # loops around compiled steps, which would be compiled for 20 seconds in every process: they say the same in Python
-    for name in ("nn_descent", "nn_descent_internal", "init_rp_tree", "process_candidates"):
-        if hasattr(getattr(search, name, None), "py_func"):
-            monkeypatch.setattr(search, name, getattr(search, name).py_func)
+class _Imprecise:
+    """Takes the place of pynndescent's index, which takes a minute to compile: it misses every seventh neighbor."""
+
+    def __init__(self, X: np.ndarray, metric: str, n_neighbors: int, random_state: int | None, n_jobs: int):
+        order = np.argsort(cdist(X, X, metric), axis=1)
+        missed = np.arange(order[:, 1:n_neighbors].size).reshape(len(X), -1) % 7 == 0
+        found = np.where(missed, order[:, n_neighbors : 2 * n_neighbors - 1], order[:, 1:n_neighbors])
+        self.neighbor_graph = np.hstack([order[:, :1], found]).astype(np.int32), None
+
+
+@pytest.mark.parametrize("index", [_Imprecise, pytest.param(None, marks=pytest.mark.slow)], ids=["stub", "pynndescent"])
+def test_the_approximate_search_has_the_recall_that_it_states(
+    index: type | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if index is None:
+        pytest.importorskip("pynndescent")
+    else:
+        monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=index))
     X = dense_rows(600, 5)
     found = neighbors(X, 8, method="approximate")
     exact = neighbors(X, 8)
     overlap = np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found.indices, exact.indices)])
-    assert overlap > 0.9
+    assert 0.8 < overlap < 1 if index else overlap > 0.9
     assert recall(found, X, sample=600) == pytest.approx(overlap, abs=1e-12)
     assert recall(exact, X) == 1.0
     D = cdist(X, X)
     np.testing.assert_allclose(np.take_along_axis(D, found.indices, 1), found.distances, rtol=1e-12)
+    assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
 def test_adjacency_is_made_symmetric_as_it_says() -> None:
