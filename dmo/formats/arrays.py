@@ -351,15 +351,16 @@ def _in_shard(
 
     The index of a shard are these two numbers of every chunk, all ones where there is none.
     """
-    codec: Any = array.metadata.codecs[0]  # type: ignore[union-attr]
-    kinds = [_codec(part) for part in codec.index_codecs]
-    if kinds not in (["bytes"], ["bytes", "crc32c"]) or codec.index_codecs[0].endian.value != "little":
+    codec: Any = array.metadata.codecs[0].to_dict()["configuration"]  # type: ignore[union-attr]
+    kinds = [part["name"] for part in codec["index_codecs"]]
+    endian = codec["index_codecs"][0].get("configuration", {}).get("endian")
+    if kinds not in (["bytes"], ["bytes", "crc32c"]) or endian != "little":
         raise UserError(f"shards with an index coded by {', '.join(kinds)}; write the array with zarr's own")
     inner = [whole // part for whole, part in zip(array.shards or (), array.chunks)]
     count, extra = math.prod(inner), 4 * (len(kinds) - 1)
     if size < 16 * count + extra:
         raise UserError(f"{key} is cut or damaged")
-    stream.seek(0 if codec.index_location.value == "start" else size - 16 * count - extra)
+    stream.seek(0 if codec["index_location"] == "start" else size - 16 * count - extra)
     entries = np.frombuffer(stream.read(16 * count), "<u8").reshape(inner[0], -1, 2)
     step = array.chunks[0]
     found = entries[max(begin, 0) // step : max(-(-stop // step), 0)].reshape(-1, 2)
