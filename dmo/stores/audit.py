@@ -126,10 +126,12 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         return verify(path) if replaced else found
     problems: list[str] = []
     arrays = _arrays(folder, root)
+    outdated = root["version"] < VERSIONS[root["kind"]]
     if not root["complete"]:
         missing = len(Blocks(folder, arrays, root).missing())
-        problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {RESUME}")
-    if root["version"] < VERSIONS[root["kind"]]:
+        cure = "remove it and make it again" if outdated else RESUME
+        problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {cure}")
+    elif outdated:
         problems.append(_outdated(folder, root))
     for name, known in _small(root["kind"], root["configuration"]).items():
         _try(problems, _writer.read_strings if known["dtype"] == "string" else _writer.read_dense, folder, name, known)

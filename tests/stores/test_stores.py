@@ -267,6 +267,24 @@ def test_plain_readers_read_models(tmp_path):
     assert_array_equal(sp.csr_array(parts, shape=TAGS.shape).toarray(), TAGS.toarray())
 
 
+def test_calls_of_the_reference_page_read_every_store(store, kernel, tmp_path, monkeypatch):
+    store.rename(tmp_path / "set.zarr")
+    fill_kernel(create_kernel(tmp_path / "lower.zarr", N, BLOCK, triangle="lower"))
+    writer = create_results(tmp_path / "results.zarr", N, 6, kind="scores")
+    writer.write(0, GIST)
+    writer.finish()
+    save_model(tmp_path / "model.zarr", {"weights": GIST}, {})
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "stores.md").read_text(encoding="utf-8")
+    found = {}
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", page, re.S).group(1), found)
+    expected = {"gist": GIST, "tags": TAGS.toarray(), "kernel": K, "full": K, "scores": GIST, "weights": GIST}
+    expected |= {"lazy": GIST, "kernel_lazy": K, "kernel_named": K, "scores_lazy": GIST, "scores_named": GIST}
+    for name, values in (expected | {"weights_lazy": GIST}).items():
+        assert_array_equal(dense(found[name]), values, err_msg=name)
+    assert_array_equal(found["test"]["gist"], GIST[25:])
+
+
 def as_version_1(path):
     """Turn a store with one triangle into the layout of version 1, which called that array `kernel`."""
     for folder in ("", "manifest", "journal"):
@@ -305,7 +323,7 @@ def test_unfinished_kernel_stores_of_version_1_are_not_resumed(tmp_path):
     as_version_1(tmp_path / "k")
     with pytest.raises(StoreError, match="of version 1, which this dmo reads but does not write to"):
         create_kernel(tmp_path / "k", N, BLOCK, triangle="lower")
-    assert [problem for problem in verify(tmp_path / "k") if "14 blocks are missing" in problem]
+    assert [problem for problem in verify(tmp_path / "k") if "14 blocks are missing; remove it and make" in problem]
 
 
 def test_tile_without_its_transposed_copy_is_missing(tmp_path, monkeypatch):
