@@ -87,6 +87,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read every block of a store and check it against the manifest; one block is in memory at a time.
 
     An incomplete store is one problem, its finished blocks are checked all the same.
+    A kernel store of version 1 is one problem too, since other programs read NaN above its diagonal.
 
     Parameters
     ----------
