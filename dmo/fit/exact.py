@@ -311,8 +311,9 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
     # named by kernel and rows: another fit of the same views finds it, and no other kernel is mistaken for it
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
-    path = f"{engine.path}/{'-'.join(sources)}-{digest(description)[:16]}.zarr"
-    writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description)
+    # One triangle suffices because only `Tiles` reads the store; stores of version 1 have other names.
+    path = f"{engine.path}/{'-'.join(sources)}-{digest({**description, 'triangle': 'lower'})[:16]}.zarr"
+    writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description, "lower")
     missing, client = writer.missing(), current_client()
     with stage(f"kernel store {'+'.join(sources)}", len(missing)) as advance:
         if client is None:

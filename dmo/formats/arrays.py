@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import itertools
 import math
@@ -11,6 +12,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,8 +20,7 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse
 import zarr
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.buffer import default_buffer_prototype
 
 from dmo.blocks import ByRows, Rows
 from dmo.errors import UserError
@@ -350,15 +351,16 @@ def _in_shard(
 
     The index of a shard are these two numbers of every chunk, all ones where there is none.
     """
-    codec: Any = array.metadata.codecs[0]  # type: ignore[union-attr]
-    kinds = [_codec(part) for part in codec.index_codecs]
-    if kinds not in (["bytes"], ["bytes", "crc32c"]) or codec.index_codecs[0].endian.value != "little":
+    codec: Any = array.metadata.codecs[0].to_dict()["configuration"]  # type: ignore[union-attr]
+    kinds = [part["name"] for part in codec["index_codecs"]]
+    endian = codec["index_codecs"][0].get("configuration", {}).get("endian")
+    if kinds not in (["bytes"], ["bytes", "crc32c"]) or endian != "little":
         raise UserError(f"shards with an index coded by {', '.join(kinds)}; write the array with zarr's own")
     inner = [whole // part for whole, part in zip(array.shards or (), array.chunks)]
     count, extra = math.prod(inner), 4 * (len(kinds) - 1)
     if size < 16 * count + extra:
         raise UserError(f"{key} is cut or damaged")
-    stream.seek(0 if codec.index_location.value == "start" else size - 16 * count - extra)
+    stream.seek(0 if codec["index_location"] == "start" else size - 16 * count - extra)
     entries = np.frombuffer(stream.read(16 * count), "<u8").reshape(inner[0], -1, 2)
     step = array.chunks[0]
     found = entries[max(begin, 0) // step : max(-(-stop // step), 0)].reshape(-1, 2)
@@ -374,7 +376,16 @@ def _stored(store: Any, key: str) -> IO[bytes]:
     if isinstance(folder, Path):
         file = folder / key
         return open(file, "rb") if file.is_file() else io.BytesIO()
-    found = sync(store.get(key, default_buffer_prototype()))
+    if isinstance(store, zarr.storage.FsspecStore):
+        # The connections of `store.fs` belong to the event loop of zarr; a synchronous file system has its own.
+        fs = store.fs
+        fs = getattr(fs, "sync_fs", None) or type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
+        try:
+            return io.BytesIO(fs.cat_file(f"{store.path}/{key}"))
+        except FileNotFoundError:
+            return io.BytesIO()
+    with ThreadPoolExecutor(1) as other:  # In a notebook, this thread already runs an event loop.
+        found = other.submit(asyncio.run, store.get(key, default_buffer_prototype())).result()
     return io.BytesIO(b"" if found is None else found.to_bytes())
 
 

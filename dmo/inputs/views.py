@@ -540,7 +540,8 @@ def _refuse_non_finite(
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):
-        raise not_finite(f"view {key!r}: the precomputed kernel", value, first_row + int(row), int(column))
+        rows = np.arange(first_row, first_row + stored.shape[0])
+        raise not_finite(f"view {key!r}: the precomputed kernel", stored, rows, np.arange(stored.shape[1]))
     if names is not None and column < len(names):
         place += f" ({names[column]!r})"
     if np.isnan(value):

@@ -330,8 +330,7 @@ class Precomputed(Kernel[PreparedSquare]):
         with np.errstate(over="ignore"):  # which is refused in the next line
             K[:] = blocks.entries(x.source, x.index, y.columns)
         if not np.isfinite(K).all():
-            row, column = np.argwhere(~np.isfinite(K))[0]
-            raise not_finite("precomputed: the kernel", K[row, column], int(x.index[row]), int(y.columns[column]))
+            raise not_finite("precomputed: the kernel", K, x.index, y.columns)
         return _symmetric(K) if x is y else K
 
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
@@ -566,8 +565,17 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     return NAMED[name](normalize=prefix) if dash else NAMED[name]()
 
 
-def not_finite(kernel: str, value: np.floating, row: int, column: int) -> UserError:
-    """Describe an entry of a precomputed kernel that is not finite, its likely cause and the fix."""
+def not_finite(kernel: str, K: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> UserError:
+    """Describe the first entry of a block of a precomputed kernel that is not finite, its likely cause and the fix."""
+    first, start = np.argwhere(~np.isfinite(K))[0]
+    value, row, gap = K[first, start], int(rows[first]), np.isnan(K)
+    column = int(columns[start])
+    # A sample with NaN has NaN in its own row up to the diagonal; a missing triangle leaves every row NaN to its end.
+    if gap[first, columns >= column].all() and not gap[rows[:, None] >= columns].any():
+        return UserError(
+            f"{kernel} has NaN from row {row}, column {column} on and none below the diagonal, likely because it is one "
+            "triangle of a kernel store that was read without dmo; pass dmo.stores.open_kernel(path)"
+        )
     if np.isnan(value):
         found, cause = "NaN", "the features of a sample hold NaN or were divided by a norm of 0; correct these features"
     else:

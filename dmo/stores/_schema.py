@@ -110,6 +110,7 @@ def _kernel(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None
     _need(url, _count(known.get("n")), "n")
     _block(url, known.get("block"), known["n"], round(BLOCKS**0.5))
     _need(url, known.get("dtype") in ("float32", "float64"), "dtype")
+    _need(url, known.get("triangle") in ((None,) if root["version"] == 1 else ("both", "lower")), "triangle")
 
 
 def _results(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -150,7 +151,7 @@ CHECKS: dict[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], None]] =
 
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "results": "result store", "model": "model"}
-VERSIONS = {"features": 1, "kernel": 1, "results": 2, "model": 2}
+VERSIONS = {"features": 1, "kernel": 2, "results": 2, "model": 2}
 OLDEST = {"features": 1, "kernel": 1, "results": 2, "model": 2}
 """The first version that is still read: names inside of older ones have changed."""
 FORMER = {"rows": "results"}
@@ -412,6 +413,11 @@ CONTENTS = "provenance.parameters.contents."
 
 
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    if found["version"] != wanted["version"]:
+        raise StoreError(
+            f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does not "
+            "write to; remove it or choose another path"
+        )
     what, cure = "begun", "pass the same configuration to go on, or overwrite=True (--overwrite) to start anew"
     if found["complete"]:
         what, cure = "made", "pass overwrite=True (--overwrite) to replace it, or choose another path"

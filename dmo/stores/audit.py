@@ -14,7 +14,7 @@ from dmo.stores import _writer, features, kernels, models, results
 from dmo.stores._arrays import Index, entry_at
 from dmo.stores._folder import DamagedRoot, Folder, ServiceError, StoreError
 from dmo.stores._lock import acquire, release
-from dmo.stores._schema import RESUME, existing_root, origin_of, set_complete, small_arrays
+from dmo.stores._schema import RESUME, VERSIONS, existing_root, origin_of, set_complete, small_arrays
 from dmo.stores._writer import Array, Blocks, ledger
 
 CONTENT = {"kind": "content"}
@@ -87,6 +87,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read every block of a store and check it against the manifest; one block is in memory at a time.
 
     An incomplete store is one problem, its finished blocks are checked all the same.
+    A kernel store of version 1 is one problem too, since other programs read NaN above its diagonal.
 
     Parameters
     ----------
@@ -126,9 +127,13 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         return verify(path) if replaced else found
     problems: list[str] = []
     arrays = _arrays(folder, root)
+    outdated = root["version"] < VERSIONS[root["kind"]]
     if not root["complete"]:
         missing = len(Blocks(folder, arrays, root).missing())
-        problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {RESUME}")
+        cure = "remove it and make it again" if outdated else RESUME
+        problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {cure}")
+    elif outdated:
+        problems.append(_outdated(folder, root))
     for name, known in _small(root["kind"], root["configuration"]).items():
         _try(problems, _writer.read_strings if known["dtype"] == "string" else _writer.read_dense, folder, name, known)
     for array in arrays.values():
@@ -162,7 +167,8 @@ def reopen(path: str | os.PathLike[str]) -> int:
     FileNotFoundError
         Where there is nothing.
     StoreError
-        For a model, which is written in one piece, and where another process writes the store.
+        For a model, which is written in one piece, for a kernel store of version 1, and where another process writes the
+        store.
 
     Examples
     --------
@@ -177,8 +183,11 @@ def reopen(path: str | os.PathLike[str]) -> int:
     0
     """
     folder = Folder.at(path)
-    if existing_root(folder)["attributes"]["kind"] == "model":
+    root = existing_root(folder)["attributes"]
+    if root["kind"] == "model":
         raise StoreError(f"{folder.url} is a model, which is written in one piece; fit and save it again")
+    if root["version"] < VERSIONS[root["kind"]]:
+        raise StoreError(_outdated(folder, root))
     acquire(folder)
     try:
         document = existing_root(folder)  # as it is now that nobody else writes
@@ -200,6 +209,14 @@ def reopen(path: str | os.PathLike[str]) -> int:
     finally:
         release(folder.url)
     return lost
+
+
+def _outdated(folder: Folder, root: dict[str, Any]) -> str:
+    """The problem of a kernel store of version 1, the only older version that is read."""
+    return (
+        f"{folder.url} is a kernel store of version {root['version']}, in which other programs read NaN above the diagonal; "
+        "make it again at another path, with write_kernel(path, open_kernel(old).to_dask(), block)"
+    )
 
 
 def _entries(array: Array, complete: bool) -> np.ndarray:
@@ -230,7 +247,7 @@ def _verify_array(array: Array, complete: bool) -> list[str]:
 
 
 def _read(array: Array, index: Index, entries: np.ndarray) -> None:
-    array.read(index, entry_at(entries, index))
+    array.check(index, entry_at(entries, index))
 
 
 def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:

@@ -1,11 +1,11 @@
-"""Kernel stores: a symmetric n x n matrix as square tiles on disk, the lower triangle only."""
+"""Kernel stores: a symmetric n x n matrix as square tiles on disk, each computed once and written to both triangles."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,10 +26,12 @@ def create_kernel(
     block: int,
     dtype: Any = "float32",
     attributes: Mapping[str, Any] | None = None,
+    triangle: Literal["both", "lower"] = "both",
 ) -> KernelWriter:
-    """Begin a kernel store, or go on with the one at `path` that was begun with the same arguments.
+    """Begin a kernel store, or resume the one at `path` that was begun with the same arguments.
 
-    Tiles above the diagonal are not stored; zarr and xarray see NaN there (`KernelStore.to_dask` has them).
+    A tile below the diagonal is also written above it, transposed. Any Zarr reader gets the whole matrix from the array
+    `kernel`.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ def create_kernel(
         Type of the entries.
     attributes : mapping, optional
         A JSON dictionary that describes the kernel.
+    triangle : {"both", "lower"}, default="both"
+        "lower" halves the space: the array is called `lower`, and other programs read NaN in the tiles above its diagonal.
 
     Returns
     -------
@@ -51,8 +55,10 @@ def create_kernel(
 
     Raises
     ------
+    UserError
+        For sizes below 1 and an unknown `triangle`.
     StoreError
-        Where `path` holds something else, or a store with another configuration.
+        If `path` holds something else, a store with another configuration, or a kernel store of version 1.
 
     Examples
     --------
@@ -72,7 +78,9 @@ def create_kernel(
     n, block = check_count("n", n), check_count("block", block)
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise TypeError(f"a kernel store holds float32 or float64, got {np.dtype(dtype)}; pass one of these")
-    configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name}
+    if triangle not in ("both", "lower"):
+        raise UserError(f"triangle must be 'both' or 'lower', got {triangle!r}; pass one of these")
+    configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name, "triangle": triangle}
     folder = Folder.at(path)
     array = stored_array(folder, configuration)
     wanted = new_attributes(folder, "kernel", configuration, attributes, None)
@@ -80,9 +88,13 @@ def create_kernel(
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
-    """The array of tiles as a configuration describes it."""
+    """The array of tiles as a configuration describes it; that of version 1 is called `kernel` and holds one triangle."""
     n, block, dtype = configuration["n"], configuration["block"], np.dtype(configuration["dtype"]).newbyteorder("<")
-    return DenseArray(folder, "kernel", "kernel", (n, n), (block, block), dtype, ("row", "column"), np.nan, lower=True)
+    name = "lower" if configuration.get("triangle") == "lower" else "kernel"
+    triangle = configuration.get("triangle", "lower")
+    return DenseArray(
+        folder, name, "kernel", (n, n), (block, block), dtype, ("row", "column"), np.nan, triangle=triangle
+    )
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -148,7 +160,7 @@ class KernelWriter(_Tiles, Writer):
     blocks: Blocks
 
     def write(self, i: int, j: int, tile: np.ndarray) -> None:
-        """Write a tile; raises as `FeatureWriter.write` does.
+        """Write a tile, and its transpose above the diagonal; raises as `FeatureWriter.write` does.
 
         Parameters
         ----------
@@ -161,7 +173,7 @@ class KernelWriter(_Tiles, Writer):
         """
         self._check(i, j)
         if i < j:
-            raise UserError(f"{self.url} stores the lower triangle, got tile {(i, j)}; write its transpose as {(j, i)}")
+            raise UserError(f"{self.url} takes tiles with i >= j, got {(i, j)}; write its transpose as {(j, i)}")
         title, needed = f"tile {(i, j)}", self.array.extent((i, j))
         tile = np.asarray(tile)
         if tile.shape != needed:
@@ -288,7 +300,7 @@ class KernelStore(_Tiles, Stored):
         return out
 
     def to_dask(self) -> da.Array:
-        """Give the whole symmetric matrix as a dask array, a chunk per tile; tiles above the diagonal are those below.
+        """Return the whole symmetric matrix as a dask array, a chunk per tile; tiles above the diagonal are read from below.
 
         Returns
         -------
@@ -362,6 +374,7 @@ def write_kernel(
     block: int = 1024,
     dtype: Any = "float32",
     attributes: Mapping[str, Any] | None = None,
+    triangle: Literal["both", "lower"] = "both",
 ) -> None:
     """Write a symmetric matrix to a kernel store, a tile a task; where one was begun, the tiles that are missing.
 
@@ -378,13 +391,15 @@ def write_kernel(
         "float32" or "float64".
     attributes : mapping, optional
         A JSON dictionary.
+    triangle : {"both", "lower"}, default="both"
+        As in `create_kernel`.
 
     Raises
     ------
     UserError
-        For a matrix that is not symmetric.
+        For a matrix that is not symmetric and an unknown `triangle`.
     StoreError
-        Where `path` holds something else, or a store with another configuration.
+        If `path` holds something else, a store with another configuration, or a kernel store of version 1.
 
     Examples
     --------
@@ -405,7 +420,7 @@ def write_kernel(
         raise UserError(
             f"a kernel is n x n, got shape {tuple(K.shape)}; pass the kernel of one set of samples with itself"
         )
-    writer = create_kernel(path, K.shape[0], block, dtype, attributes)
+    writer = create_kernel(path, K.shape[0], block, dtype, attributes, triangle)
     tiled = da.asarray(K).rechunk((writer.block, writer.block))
     parts = tiled.to_delayed()
     dask.compute(*(dask.delayed(_write)(writer, i, j, parts[i, j]) for i, j in writer.missing()))

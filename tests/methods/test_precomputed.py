@@ -412,6 +412,11 @@ SPOILT = np.where(np.eye(150, k=100) > 0, np.nan, 1.0)
             lambda K: da.from_array(K * SPOILT),
             r"the kernel has NaN at row 0, column 100, likely because the features of a sample hold NaN or were divided",
         ),
+        (
+            MultiViewRidge("precomputed"),
+            lambda K: K + np.triu(np.full_like(K, np.nan), 100),
+            r"NaN from row 0, column 100 on and none below the diagonal, likely because it is one triangle of a kernel store",
+        ),
         (MultiViewRidge("precomputed", prepare="standard"), None, "pass prepare='none'"),
         (MultiViewRidge("precomputed", prepare=Prepare(impute="mean")), None, "pass prepare='none'"),
         (KGHA("precomputed", approximation=Nystrom(rank=5)), None, "take approximation='exact'"),

@@ -17,6 +17,7 @@ import pytest
 from datasets import inria
 from datasets.inria import DESCRIPTORS, ingest_inria
 
+import dmo
 from dmo import KGHA, stores
 from dmo.blocks import rows
 from dmo.demo.digits import digits
@@ -293,3 +294,26 @@ def test_scripts_import_only_names_that_dmo_has(folder):
                 for name in (alias.name for alias in node.names):
                     submodule = hasattr(module, "__path__") and importlib.util.find_spec(f"{node.module}.{name}")
                     assert hasattr(module, name) or submodule, f"{script}: {node.module} has no {name}"
+
+
+def test_template_runs_on_a_cluster_and_resumes(tmp_path, local_cluster):
+    spec = importlib.util.spec_from_file_location("template", FOLDER / "template.py")
+    template = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(template)
+    X = np.random.default_rng(0).standard_normal((1500, 6))
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", X[:, :4] > 0.5)
+    work = tmp_path / "work"
+    arguments = ["--view", "x", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy"), "--work", str(work)]
+    arguments += ["--rank", "40", "--scheduler", local_cluster.scheduler_address]
+    assert template.main(arguments) == 0
+    model, views = dmo.load(work / "model.zarr"), stores.open_features(work / "features.zarr").select("test")[0]
+    decided = model.predict(views)
+    labels = stores.open_results(work / "labels.zarr")[:]
+    assert [sorted(row[row >= 0].tolist()) for row in labels] == [np.flatnonzero(row).tolist() for row in decided]
+    before = stores.open_results(work / "embedding.zarr")[:]
+    (work / "embedding.zarr" / "embedding" / "c.1.0").unlink()
+    assert stores.reopen(work / "embedding.zarr") == 1
+    assert template.main(arguments) == 0
+    assert np.array_equal(stores.open_results(work / "embedding.zarr")[:], before)
+    assert template.main([*arguments, "--work", str(tmp_path / "none"), "--labels", "nothing.npy"]) == 2

@@ -562,6 +562,10 @@ def read_rows(path: Path) -> list[Any]:
     return [store[:], np.array(store.columns), np.array(store.sample_ids)]
 
 
+COPIES = {f"kernel/c.{i}.{j}" for i in range(3) for j in range(i + 1, 3)}
+"""Transposed tiles of `make_kernel`, written for other readers; dmo reads them only to verify the store."""
+
+
 def read_kernel(path: Path) -> list[Any]:
     kernel = stores.open_kernel(path)
     return [kernel.tile(i, j) for i in range(3) for j in range(i + 1)]
@@ -611,11 +615,14 @@ def test_damage_is_refused_and_never_read(kind: str, how: str, tmp_path: Path, t
             if name != "zarr.json":
                 assert stores.verify(path)
         else:
-            assert not name.rpartition("/")[2].startswith("c.") or "sparse" in name, f"{name} was read"
+            if name in COPIES:
+                assert len(stores.verify(path)) == 1
+            else:
+                assert not name.rpartition("/")[2].startswith("c.") or "sparse" in name, f"{name} was read"
             for got, wanted in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(got, wanted, err_msg=name)
         shutil.rmtree(path)
-    chunks = [name for name in files if name.rpartition("/")[2].startswith("c")]
+    chunks = [name for name in files if name.rpartition("/")[2].startswith("c") and name not in COPIES]
     assert refused >= len(chunks)
     assert not any("\n" in sentence for sentence in sentences)
     table.append((how, f"{kind}, every file ({len(files)})", f"refused ({refused}), or not needed and read unchanged"))

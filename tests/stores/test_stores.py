@@ -24,6 +24,7 @@ from numpy.testing import assert_array_equal
 from shell import disk_full
 
 from dmo.blocks import Subset, rows
+from dmo.errors import UserError
 from dmo.hashing import fingerprint
 from dmo.stores import (
     Provenance,
@@ -38,9 +39,12 @@ from dmo.stores import (
     open_features,
     open_kernel,
     open_results,
+    reopen,
     save_model,
     verify,
+    write_kernel,
 )
+from dmo.stores._folder import Folder
 
 N, BLOCK = 37, 8
 RNG = np.random.default_rng(5)
@@ -192,8 +196,165 @@ def test_zarr_and_dask_read_views_and_sparse_blocks(store):
         assert np.array_equal(found.toarray(), TAGS[block * 8 : block * 8 + 8].toarray())
 
 
+CONSOLIDATED = pytest.mark.parametrize("consolidated", [True, False])
+
+
+def plain_arrays(path, names, consolidated):
+    """The arrays of a store as zarr, dask and xarray read them by their public calls."""
+    group = zarr.open_group(path, mode="r", use_consolidated=consolidated)
+    dataset = xr.open_zarr(path, consolidated=consolidated)
+    return {
+        name: (group[name][:], da.from_zarr(str(path), component=name).compute(), dataset[name].values)
+        for name in names
+    }
+
+
+@CONSOLIDATED
+def test_plain_readers_read_feature_stores(store, consolidated):
+    expected = {"gist": GIST, "counts": COUNTS, "labels": LABELS, "label": NAMES, "sample": IDS, "split": SPLIT}
+    for name, found in plain_arrays(store, expected, consolidated).items():
+        for values in found:
+            assert_array_equal(values, np.asarray(expected[name]), strict=name in DATA)
+
+
+@CONSOLIDATED
+def test_plain_readers_read_result_stores(tmp_path, consolidated):
+    scores = RNG.random((N, 3))
+    writer = create_results(tmp_path / "r", N, ["a", "b", "c"], "float64", "scores", block=BLOCK, sample_ids=IDS)
+    for block in writer.missing():
+        writer.write(block, scores[writer.rows(block)])
+    writer.finish()
+    expected = {"scores": scores, "column": ["a", "b", "c"], "sample": IDS}
+    for name, found in plain_arrays(tmp_path / "r", expected, consolidated).items():
+        for values in found:
+            assert_array_equal(values, np.asarray(expected[name]))
+
+
+@CONSOLIDATED
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_kernel_tiles_are_symmetric_and_stored_once(tmp_path, dtype):
+def test_plain_readers_read_kernel_stores(tmp_path, dtype, consolidated):
+    fill_kernel(create_kernel(tmp_path / "k", N, BLOCK, dtype))
+    for values in plain_arrays(tmp_path / "k", ["kernel"], consolidated)["kernel"]:
+        assert_array_equal(values, K.astype(dtype), strict=True)
+    opened = open_kernel(tmp_path / "k")
+    assert_array_equal(opened[:], K)
+    assert_array_equal(opened.to_dask().compute(), K)
+
+
+@CONSOLIDATED
+def test_lower_kernel_stores_hold_half_of_the_tiles(tmp_path, consolidated):
+    fill_kernel(create_kernel(tmp_path / "k", N, BLOCK, triangle="lower"))
+    assert len(list((tmp_path / "k" / "lower").glob("c.*"))) == 15
+    for values in plain_arrays(tmp_path / "k", ["lower"], consolidated)["lower"]:
+        assert np.isnan(values[0, BLOCK])
+        assert_array_equal(np.where(np.isnan(values), values.T, values), K)
+    opened = open_kernel(tmp_path / "k")
+    assert_array_equal(opened[:], K)
+    with pytest.raises(UserError, match="triangle must be 'both' or 'lower', got 'upper'"):
+        create_kernel(tmp_path / "u", N, BLOCK, triangle="upper")
+    with pytest.raises(StoreError, match="was made with triangle = lower, now it is both"):
+        create_kernel(tmp_path / "k", N, BLOCK)
+
+
+def test_plain_readers_read_models(tmp_path):
+    save_model(tmp_path / "m", {"weights/gist": GIST, "tags": TAGS}, {})
+    root = zarr.open_group(tmp_path / "m", mode="r")
+    model = root[root.attrs["generation"]]
+    assert_array_equal(model["weights/gist"][:], GIST)
+    name = f"{root.attrs['generation']}/weights/gist"
+    assert_array_equal(da.from_zarr(str(tmp_path / "m"), component=name).compute(), GIST)
+    parts = tuple(model[f"tags/{part}"][:] for part in ("data", "indices", "indptr"))
+    assert_array_equal(sp.csr_array(parts, shape=TAGS.shape).toarray(), TAGS.toarray())
+
+
+def test_calls_of_the_reference_page_read_every_store(store, kernel, tmp_path, monkeypatch):
+    store.rename(tmp_path / "set.zarr")
+    fill_kernel(create_kernel(tmp_path / "lower.zarr", N, BLOCK, triangle="lower"))
+    writer = create_results(tmp_path / "results.zarr", N, 6, kind="scores")
+    writer.write(0, GIST)
+    writer.finish()
+    save_model(tmp_path / "model.zarr", {"weights": GIST}, {})
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "stores.md").read_text(encoding="utf-8")
+    found = {}
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", page, re.S).group(1), found)
+    expected = {"gist": GIST, "tags": TAGS.toarray(), "kernel": K, "full": K, "scores": GIST, "weights": GIST}
+    expected |= {"lazy": GIST, "kernel_lazy": K, "kernel_named": K, "scores_lazy": GIST, "scores_named": GIST}
+    for name, values in (expected | {"weights_lazy": GIST}).items():
+        assert_array_equal(dense(found[name]), values, err_msg=name)
+    assert_array_equal(found["test"]["gist"], GIST[25:])
+
+
+def as_version_1(path):
+    """Turn a store with one triangle into the layout of version 1, which called that array `kernel`."""
+    for folder in ("", "manifest", "journal"):
+        if (path / folder / "lower").exists():
+            (path / folder / "lower").rename(path / folder / "kernel")
+    file = path / "zarr.json"
+    document = json.loads(file.read_text())
+    members = document["consolidated_metadata"]["metadata"]
+    members["kernel"] = members.pop("lower")
+    document["attributes"]["version"] = 1
+    del document["attributes"]["configuration"]["triangle"], document["attributes"]["checksum"]
+    file.write_text(json.dumps(document))
+
+
+def test_kernel_stores_of_version_1_are_read_only(tmp_path):
+    path = tmp_path / "k"
+    fill_kernel(create_kernel(path, N, BLOCK, triangle="lower"))
+    as_version_1(path)
+    before = files(path)
+    assert_array_equal(open_kernel(path)[:], K)
+    (problem,) = verify(path)
+    assert "is a kernel store of version 1, in which other programs read NaN above the diagonal" in problem
+    for triangle in ("both", "lower"):
+        with pytest.raises(StoreError, match="of version 1, which this dmo reads but does not write to"):
+            create_kernel(path, N, BLOCK, triangle=triangle)
+    with pytest.raises(StoreError, match="is a kernel store of version 1"):
+        reopen(path)
+    assert files(path) == before
+    write_kernel(tmp_path / "new", open_kernel(path).to_dask(), BLOCK)
+    assert verify(tmp_path / "new") == []
+    assert_array_equal(zarr.open_group(tmp_path / "new", mode="r")["kernel"][:], K)
+
+
+def test_unfinished_kernel_stores_of_version_1_are_not_resumed(tmp_path):
+    create_kernel(tmp_path / "k", N, BLOCK, triangle="lower").write(0, 0, K[:BLOCK, :BLOCK])
+    as_version_1(tmp_path / "k")
+    with pytest.raises(StoreError, match="of version 1, which this dmo reads but does not write to"):
+        create_kernel(tmp_path / "k", N, BLOCK, triangle="lower")
+    assert [problem for problem in verify(tmp_path / "k") if "14 blocks are missing; remove it and make" in problem]
+
+
+def test_tile_without_its_transposed_copy_is_missing(tmp_path, monkeypatch):
+    writer = create_kernel(tmp_path / "k", N, BLOCK)
+    for i, j in writer.missing():
+        writer.write(i, j, K[writer.rows(i), writer.rows(j)])
+    os.remove(tmp_path / "k" / "kernel" / "c.1.3")
+    os.truncate(tmp_path / "k" / "kernel" / "c.0.2", 100)
+    os.remove(tmp_path / "k" / "kernel" / "c.4.3")
+    assert writer.missing() == [(2, 0), (3, 1), (4, 3)]
+    put = Folder.put
+
+    def dies(folder, key, *parts, sync=True):
+        if key == "kernel/c.1.3":
+            raise KeyboardInterrupt
+        put(folder, key, *parts, sync=sync)
+
+    monkeypatch.setattr(Folder, "put", dies)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(3, 1, K[24:32, 8:16])
+    monkeypatch.undo()
+    assert (tmp_path / "k" / "kernel" / "c.3.1").exists()
+    assert writer.missing() == [(2, 0), (3, 1), (4, 3)]
+    with pytest.raises(StoreError, match=r"3 of 15 blocks are missing, the first is tile \(2, 0\)"):
+        writer.finish()
+    fill_kernel(writer)
+    assert_array_equal(zarr.open_group(tmp_path / "k", mode="r")["kernel"][:], K)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernel_tiles_are_symmetric(tmp_path, dtype):
     writer = create_kernel(tmp_path / "k", N, BLOCK, dtype)
     assert writer.missing() == [(i, j) for i in range(5) for j in range(i + 1)]
     fill_kernel(writer)
@@ -206,10 +367,6 @@ def test_kernel_tiles_are_symmetric_and_stored_once(tmp_path, dtype):
             found = opened.tile(i, j, out=out)
             assert np.array_equal(found, expected)
             assert np.shares_memory(found, out)
-    assert len(list((tmp_path / "k" / "kernel").glob("c.*"))) == 15
-    seen = xr.open_zarr(tmp_path / "k")["kernel"].values
-    assert np.array_equal(np.tril(seen), np.tril(K))
-    assert np.isnan(seen[0, BLOCK])
     with pytest.raises(ValueError, match=r"tiles \(0, 0\) to \(4, 4\), got \(5, 0\)"):
         opened.tile(5, 0)
 
@@ -527,6 +684,9 @@ def test_damaged_blocks_are_named_by_readers_and_by_verify(store, kernel, reason
     assert "block 3 of view 'gist'" in problems[0]
     assert "view 'tags'" in problems[1]
     assert len(verify(kernel)) == 1
+    damage(kernel / "kernel" / "c.0.3")
+    assert len(verify(kernel)) == 2
+    assert re.search(rf"tile \(0, 3\) {reason}", verify(kernel)[0])
 
 
 def test_chunks_that_changed_places_are_found(kernel):
@@ -628,7 +788,7 @@ def test_bad_blocks_are_refused_by_view_row_and_column(tmp_path):
         negative.write("h", 0, np.array([[0.0, 1.0], [-1.0, 0.0]]))
     tiles = create_kernel(tmp_path / "k", N, BLOCK)
     for i, j, tile, message in (
-        (0, 1, K[:8, 8:16], "stores the lower triangle"),
+        (0, 1, K[:8, 8:16], r"takes tiles with i >= j, got \(0, 1\)"),
         (4, 0, K[:8, :8], r"tile \(4, 0\) has shape \(8, 8\), needs \(5, 8\)"),
         (0, 0, np.full((8, 8), np.inf), r"tile \(0, 0\), row 0, column 0 is inf"),
     ):
