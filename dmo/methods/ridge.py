@@ -31,13 +31,14 @@ from dmo.fit.engine import (
     decided,
     fit_maps,
     is_exact,
-    low_rank_pass,
+    pass_of,
+    regression_pass,
 )
 from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
 from dmo.fit.functions import FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
-from dmo.fit.ridge_solves import PartialRidge, completed, ridge
+from dmo.fit.ridge_solves import PartialRidge, completed, is_precise, ridge
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
@@ -343,9 +344,12 @@ class MultiViewRidge(Incremental, Annotator):
         with single_blas():
             if data.complete and not scipy.sparse.issparse(Y):
                 folds = FOLDS if self._by_scores.standardize and left.how == "known" else 1
-                how = self.random_state, self.center
-                done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
-                self._learn_by_target(done.total)
+                maps = fit_maps(self.approximation_, self.kernel, views, self.random_state, self.center)
+                if self._by_target:
+                    done = pass_of(maps, views, Y, folds, self.random_state)
+                    self._learn_by_target(done.total)
+                else:
+                    done = regression_pass(maps, views, Y, folds, self.random_state, self._is_precise)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
                 fitted = self._of_rows(data)
@@ -373,6 +377,10 @@ class MultiViewRidge(Incremental, Annotator):
                     sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
                 left.add(share, has, regression.left_out(sources, labels, out))
             self.expansions_ |= regression.expansions(share)
+
+    def _is_precise(self, moments: Moments) -> bool:
+        names = [view for view in moments.widths if view != LABELS]
+        return all(is_precise(moments, shares, c, self.center) for shares, c, _ in self._regressions(names))
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
         """The regressions of a pass over all views, and their shares."""

@@ -327,9 +327,9 @@ def test_a_pass_on_workers_sends_one_sum_here_and_those_that_are_kept(
 
 
 def test_very_many_rows_are_some_hundred_tasks() -> None:
-    assert [row_sums.task_blocks(n) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 4, 19]
-    assert [row_sums.task_blocks(n, 20) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 15, 76]
-    assert row_sums.task_blocks(10_000_000, 1000) == 19
+    assert [row_sums.task_blocks(n) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 2, 2, 9]
+    assert [row_sums.task_blocks(n, 20) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 2, 7, 38]
+    assert row_sums.task_blocks(10_000_000, 1000) == 9
 
 
 def test_sums_that_were_kept_with_tasks_of_another_size_are_not_gone_on_from(
