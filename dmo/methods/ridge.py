@@ -36,7 +36,7 @@ from dmo.fit.engine import (
 )
 from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
-from dmo.fit.functions import FactorExpansion, added, load_expansions, shifted, store_expansions
+from dmo.fit.functions import FactorExpansion, above, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
 from dmo.fit.ridge_solves import PartialRidge, completed, is_precise, ridge
 from dmo.inputs import (
@@ -776,6 +776,10 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return added(self.expansions_, views, self.view_weights_ if len(self.expansions_) > 1 else None)
+
+    def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
+        found = above(self.expansions_, views, thresholds)
+        return super()._above(views, thresholds) if found is None else found
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.expansions_)
