@@ -147,6 +147,14 @@ class FittedDecoder:
         return cls(PooledProbabilities(**own), thresholds, rule(**more, **meta["rule"]), ranks)
 
 
+def aside_samples(Y: Any, counts: np.ndarray | None, keys: np.ndarray | None) -> np.ndarray | slice:
+    """Choose the samples that a fit without a decoder learns label sets from.
+
+    Y, counts (n, L); keys (n,)
+    """
+    return some_samples(Y, max(1000 * Y.shape[1], _ENTRIES), counts, keys)
+
+
 @dataclass(eq=False, repr=False)
 class Calibration(ParameterObject):
     """Probabilities by Platt's logistic regression per label, drawn towards one that all labels share.
@@ -233,7 +241,7 @@ class Calibration(ParameterObject):
         FittedDecoder
             With `ranks` False.
         """
-        rows = some_samples(Y, max(1000 * Y.shape[1], _ENTRIES), counts, keys)
+        rows = aside_samples(Y, counts, keys)
         scores, Y = [part[rows] for part in scores], Y[rows]
         counts, keys = (None if part is None else part[rows] for part in (counts, keys))
         if classes:

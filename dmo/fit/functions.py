@@ -305,7 +305,8 @@ def above(
     B, t = function.coefficients.astype(np.float32), limit.astype(np.float32)
     # of a sum of d products, in any order, of factors that were rounded
     bound = (len(B) + 8) * np.finfo(np.float32).eps / 2 * np.linalg.norm(function.coefficients, axis=0)
-    rounding = np.where(np.isfinite(limit), np.finfo(np.float32).eps * np.abs(limit), 0.0)
+    rounding = np.finfo(np.float32).eps * np.abs(limit) + 1e-15 * (np.abs(thresholds) + np.abs(function.offset))
+    rounding[~np.isfinite(limit)] = 0.0
     out = np.empty((source.shape[0], len(limit)), bool)
     for batch in row_blocks(source.shape[0], _BLOCK):
         F = single.raw(rows(source, batch))

@@ -184,7 +184,7 @@ class Moments:
                         self.gram[slices[name], slices[other]] += cell
                         if other != name:
                             self.gram[slices[other], slices[name]] += cell.T
-        if skip is not None:
+        if skip is not None and (skip in dense or not groups):
             self.gram[slices[skip], slices[skip]] = 0.0  # a panel may join some of its columns with another group's
         finite = np.isfinite(self.gram.diagonal() + self.sums)  # sums and squares of other values are not finite
         if not finite.all():

@@ -306,7 +306,7 @@ class LinearMap(FeatureMap):
         if not center:
             return plain
         # medians: a few absurd rows, which a fold may hold out, do not move the origin away from the others
-        found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK))), axis=0), error=exact)
+        found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK // 8))), axis=0), error=exact)
         if found.single(X.dtype) is found:
             return found
         return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))  # the same shift in `single`

@@ -11,6 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
+from dmo.decide.decoders import aside_samples
 from dmo.decide.out_of_fold import (
     PASSED_ROWS,
     LeftOut,
@@ -355,10 +356,15 @@ class MultiViewRidge(Incremental, Annotator):
                 fitted = self._of_rows(data)
             if left.how == "known":
                 whole = self._decoder is not None or (self._by_scores.standardize and left.statistics is None)
-                some = None if whole else rows_in_runs(Y.shape[0])
-                left.begin(np.arange(Y.shape[0]) if some is None else some)
+                left.begin(np.arange(data.n) if whole else self._deciding_rows(data))
             self._learn_functions(fitted, left, data)
         return left.end()
+
+    def _deciding_rows(self, data: Data) -> np.ndarray:
+        """Indices of the rows whose leave-one-out scores decide label sets if there is no decoder."""
+        some = rows_in_runs(data.n)
+        rows = np.arange(data.n) if some is None else some
+        return rows[aside_samples(data.Y[rows], data.decided(rows), row_keys(self, data, rows))]
 
     def _learn_functions(self, fitted: Iterable[tuple[PartialRidge, float]], left: _Summed, data: Data) -> None:
         """The functions of regressions and their shares, and the scores of the rows that `left` asks for."""
@@ -640,8 +646,7 @@ class MultiViewRidge(Incremental, Annotator):
                 "label sets with weights='per-target' take fits on parts of all samples; take fit, or "
                 "decoder=Scores(label_sets=False)"
             )
-        some = rows_in_runs(data.n)
-        rows = np.arange(data.n) if some is None else some
+        rows = self._deciding_rows(data)
         left = _Summed("known")
         left.begin(rows[data.weights.labels[rows] > 0])
         self._learn_functions(self._of_pass(done), left, data)
