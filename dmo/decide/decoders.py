@@ -10,7 +10,17 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds, some_samples
-from dmo.decide.rules import BY_PROBABILITY, METRICS, OF_SAMPLES, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule, promised
+from dmo.decide.rules import (
+    BY_PROBABILITY,
+    METRICS,
+    OF_SAMPLES,
+    PROMISES,
+    SET_METRICS,
+    GainRule,
+    PlugInRule,
+    SetRule,
+    promised,
+)
 from dmo.errors import UserError
 from dmo.inputs import COUNT, FLAG, SHARE, Need
 from dmo.memory import compared

@@ -443,9 +443,7 @@ def _logit(p: np.ndarray) -> np.ndarray:
     return np.asarray(logit(np.clip(p, 1e-4, 1 - 1e-4)))
 
 
-def mean_thresholds(
-    values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None, starts: np.ndarray
-) -> np.ndarray:
+def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
     """Average the thresholds of every run of descending values, weighted by F1; a run without positives returns 1.
 
     values, truth, counts (m,); starts (k,) -> (k,)

@@ -288,9 +288,7 @@ class LinearExpansion:
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 
-def above(
-    expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray
-) -> np.ndarray | None:
+def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray | None:
     """Compare a linear function with thresholds in float32, close values in float64; None if that does not apply.
 
     views (m, d); thresholds (k,) -> (m, k), bool

@@ -463,9 +463,7 @@ def _add_dense(
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
     skipped = [skip is not None and skip.start <= columns.start and columns.stop <= skip.stop for columns, _ in panels]
-    pairs = [
-        (one, panels[j]) for i, one in enumerate(panels) for j in range(i + 1) if not (skipped[i] and skipped[j])
-    ]
+    pairs = [(one, panels[j]) for i, one in enumerate(panels) for j in range(i + 1) if not (skipped[i] and skipped[j])]
 
     def add(run: int) -> None:
         room: dict[np.dtype, np.ndarray] = {}

@@ -399,4 +399,6 @@ def _configuration(
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
     labels = fingerprint(Y.source) if isinstance(Y, InOrder) else Y
     given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
-    return digest("moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given)
+    return digest(
+        "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given
+    )
