@@ -4,7 +4,7 @@ For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums 
 over row blocks, folds and machines, and subtract: all samples less a fold are the fold's training set.
 
 On digits: a block's product runs in the block's own precision, mostly float32, since it is nearly all of the work; its
-rounding is that of BLAS's sums of a block's 2048 terms, 5e-7 of the product of two columns' lengths and 6e-6 where all terms
+rounding is that of BLAS's sums of a block's 4096 terms, 5e-7 of the product of two columns' lengths and 6e-6 where all terms
 are equal, by the processor (shorter sums, of 256 terms, lose a half to a third of it and cost an eighth of the speed). Blocks
 are added in float64: in float32 the sum over a million rows would
 lose the small eigenvalues that ridges of 1e-5 let through. A tree of sums on a cluster keeps that error at the logarithm of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -97,7 +98,13 @@ class Decision:
 
     scores: np.ndarray  # (m, L): what ranks the labels; of real outputs their values
     sets: np.ndarray | None = None  # (m, L), bool: the labels given, of classes one; None of real outputs
-    probabilities: np.ndarray | None = None  # (m, L): None where the fit learned none
+    model: Annotator | None = None
+    raw: list[np.ndarray] = field(default_factory=list)  # (m, L) each: score matrices that probabilities depend on
+
+    @cached_property
+    def probabilities(self) -> np.ndarray | None:
+        """Probabilities of the labels (m x L); None if the fit learned none."""
+        return None if self.model is None else self.model._probabilities(self.raw)
 
     def numbers(self, width: int) -> np.ndarray:
         """Numbers of the labels given, best first, and -1 after the last.
@@ -499,7 +506,7 @@ class Annotator(Estimator):
         if self.outputs_ is not None:
             return Decision(self._real_values(X, self.outputs_).reshape(-1, len(self.outputs_.scale)))
         found = self._scores(self._checked(X))
-        return Decision(self._ranked(found), self._label_sets(found, top) > 0, self._probabilities(found))
+        return Decision(self._ranked(found), self._label_sets(found, top) > 0, self, found)
 
     def _probabilities(self, scores: list[np.ndarray]) -> np.ndarray | None:
         """Probabilities of labels (m x L); None where the fit learned none."""
