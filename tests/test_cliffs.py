@@ -143,6 +143,12 @@ CLIFFS = {
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=Nystrom(rank=20))),
         0.05,  # runs of one row each leave one out
     ),
+    "methods.annotator._COMPARED": (
+        "label sets by probabilities below, by scores above",
+        len(NEW),
+        lambda: MultiViewRidge(ridge=0.5).fit(X, Y).predict(NEW).astype(float),
+        1e-12,
+    ),
     "methods.projector._SMALL": (
         "exact linear problem below, subspace above",
         D,
@@ -200,6 +206,7 @@ BLOCKS = {
     "fit.functions._BLOCK": lambda: ridge(),
     "fit.functions._STRIP": lambda: ridge(kernel="linear"),
     "fit.functions._KEPT": lambda: ridge(),
+    "methods.annotator._ROWS": lambda: MultiViewRidge(ridge=0.5).fit(X, Y).predict(NEW).astype(float),
     "fit.row_sums.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
     "fit.row_sums.TASK_BLOCKS": lambda: ridge(approximation=Nystrom(rank=20)),
     "fit.moments._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),
@@ -294,7 +301,7 @@ OTHERS = {
     """,
     "estimates of memory and of work": """
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
-        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.row_sums._LIGHT fit.ridge_solves._KEPT
+        fit.row_sums._SEGMENT fit.row_sums._TASKS fit.row_sums._LIGHT fit.ridge_solves._KEPT fit.passes._SPARSE
         methods.shared_fits._MEMORY memory._SHARE
         kernels.base._KEPT
         graphs.search._PAIRS inputs.views._CHUNK inputs.views._READINGS inputs.views._SHARE
@@ -316,7 +323,7 @@ OTHERS = {
         linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
         linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
         lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
-        decide.probabilities.PRECISION decide.probabilities._CONSTANT
+        decide.probabilities.PRECISION decide.probabilities._CONSTANT decide.decoders._LARGEST fit.ridge_solves._PRECISE
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
 from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, learn_thresholds, some_samples
-from dmo.decide.rules import BY_PROBABILITY, METRICS, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule, promised
+from dmo.decide.rules import (
+    BY_PROBABILITY,
+    METRICS,
+    OF_SAMPLES,
+    PROMISES,
+    SET_METRICS,
+    GainRule,
+    PlugInRule,
+    SetRule,
+    promised,
+)
 from dmo.errors import UserError
 from dmo.inputs import COUNT, FLAG, SHARE, Need
 from dmo.memory import compared
@@ -21,6 +31,29 @@ __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Score
 _log = logging.getLogger("dmo")
 _ENTRIES, _POOLED = 2**19, 2**17
 """Held-out scores that a fit without a decoder learns from, and that the pooled regression takes of them."""
+
+
+_LARGEST = 1e100  # magnitude of scores up to which their squares are finite
+
+
+def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:
+    """Find the largest score at which each label is not given, by bisection of the float64 numbers.
+
+    given: a monotone decision, scores (1, L) -> (1, L); -> (L,), -inf or inf if the decision never changes
+    """
+    most = np.array([_LARGEST]).view(np.int64)[0]
+
+    def number(place: np.ndarray) -> np.ndarray:
+        return np.where(place < 0, np.iinfo(np.int64).min - place, place).view(np.float64)
+
+    low, high = np.full(n_labels, -most), np.full(n_labels, most)
+    never = ~given(number(high)[None])[0].astype(bool)
+    always = given(number(low)[None])[0].astype(bool)
+    for _ in range(64):
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        above = given(number(middle)[None])[0].astype(bool)
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.where(never, np.inf, np.where(always, -np.inf, number(low)))
 
 
 @dataclass(frozen=True)
@@ -57,6 +90,12 @@ class FittedDecoder:
         """Scores (m x L) that rank the labels of every sample, from the score matrices (m x L each)."""
         p = self.probabilities(scores)
         return p if self.rule is None else self.rule(p)
+
+    @property
+    def is_by_label(self) -> bool:
+        """Whether a label is given if its score, in the only score matrix, is above a value of its own."""
+        p, of_samples = self.probabilities, isinstance(self.rule, SetRule) and self.rule.metric in OF_SAMPLES
+        return isinstance(p, PooledProbabilities) and p.ordered and len(p.mean) == 1 and not of_samples
 
     def sets(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Choose labels by the rule for sets, or by their thresholds.
@@ -116,6 +155,14 @@ class FittedDecoder:
         more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
         rule = GainRule if "gain" in more else SetRule if "threshold" in more else PlugInRule
         return cls(PooledProbabilities(**own), thresholds, rule(**more, **meta["rule"]), ranks)
+
+
+def aside_samples(Y: Any, counts: np.ndarray | None, keys: np.ndarray | None) -> np.ndarray | slice:
+    """Choose the samples that a fit without a decoder learns label sets from.
+
+    Y, counts (n, L); keys (n,)
+    """
+    return some_samples(Y, max(1000 * Y.shape[1], _ENTRIES), counts, keys)
 
 
 @dataclass(eq=False, repr=False)
@@ -204,7 +251,7 @@ class Calibration(ParameterObject):
         FittedDecoder
             With `ranks` False.
         """
-        rows = some_samples(Y, max(1000 * Y.shape[1], _ENTRIES), counts, keys)
+        rows = aside_samples(Y, counts, keys)
         scores, Y = [part[rows] for part in scores], Y[rows]
         counts, keys = (None if part is None else part[rows] for part in (counts, keys))
         if classes:

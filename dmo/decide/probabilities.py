@@ -264,10 +264,11 @@ def some_samples(
     """
     # The subset consists of the samples of positive weight with the smallest hashed keys.
     most = max(1, entries // Y.shape[1])
-    if len(Y) <= most:
+    n = Y.shape[0]
+    if n <= most:
         return slice(None)
-    hashed = hashed_keys(np.arange(len(Y)) if keys is None else keys)
-    counted = np.ones(len(Y), bool) if counts is None else counts.any(axis=1)
+    hashed = hashed_keys(np.arange(n) if keys is None else keys)
+    counted = np.ones(n, bool) if counts is None else counts.any(axis=1)
     distinct = np.unique(hashed[counted])
     if len(distinct) <= most:
         return slice(None)
@@ -350,17 +351,25 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
     center = mean_and_deviation(logits, row_counts(counts))[0]
     x = logits - center  # slope and offset are nearly independent then
     slope, offset = np.zeros((2, Y.shape[1]))
+    p, error = np.empty_like(x), np.empty_like(x)  # memory that every step uses again
     for _ in range(_STEPS):
-        p = expit(logits + slope * x + offset)
-        weight, error = p * (1 - p), p - Y
+        np.multiply(slope, x, out=p)
+        p += logits
+        p += offset
+        expit(p, out=p)
+        np.subtract(p, Y, out=error)
+        weight = np.multiply(p, np.subtract(1, p), out=p)
         if counts is not None:
-            weight, error = weight * counts, error * counts
-        by_slope, by_offset = (error * x).sum(axis=0) + _SLOPE_PRIOR * slope, error.sum(axis=0) + _SLOPE_PRIOR * offset
-        aa, ab, bb = (
-            (weight * x * x).sum(axis=0) + _SLOPE_PRIOR,
-            (weight * x).sum(axis=0),
-            weight.sum(axis=0) + _SLOPE_PRIOR,
-        )
+            weight *= counts
+            error *= counts
+        by_offset = error.sum(axis=0) + _SLOPE_PRIOR * offset
+        error *= x
+        by_slope = error.sum(axis=0) + _SLOPE_PRIOR * slope
+        bb = weight.sum(axis=0) + _SLOPE_PRIOR
+        weight *= x
+        ab = weight.sum(axis=0)
+        weight *= x
+        aa = weight.sum(axis=0) + _SLOPE_PRIOR
         # Steps are limited to 1, which avoids overshooting. The slope has a lower bound; the step of the offset is the best
         # one for the new slope, so that it is right at the bound as well.
         moved = np.clip((ab * by_offset - bb * by_slope) / (aa * bb - ab**2), -1.0, 1.0)
@@ -387,17 +396,19 @@ def learn_thresholds(
     """
     few = some_samples(Y, _SORTED, counts, keys)
     p, half = probabilities[few], folds_of_keys(np.arange(len(Y)) if keys is None else keys, 2)[few] == 0
-    Y, often = np.asarray(Y[few], dtype=bool), np.ones(1) if counts is None else counts[few]
-    often = np.broadcast_to(often, Y.shape)
-    order = np.argsort(-p.ravel())  # sorted once; the halves keep this order
-    common, own = _both(p, Y, often, order)
+    Y, often = np.asarray(Y[few], dtype=bool), None if counts is None else counts[few]
+    order = np.argsort(-p.ravel())  # sorted once, of all entries and by label; the halves keep these orders
+    places = np.argsort(-p.T, axis=1)
+    common, own = _both(p, Y, often, order, places)
     hits, total, entries = np.zeros(2), np.zeros(2), []
     for learned in (half, ~half) if half.any() and not half.all() else ():
-        y, c, logits = Y[~learned], often[~learned], _logit(p[~learned])
-        kinds = _both(p, Y, often, order[learned[order // Y.shape[1]]])
+        y, c, logits = Y[~learned], 1.0 if often is None else often[~learned], _logit(p[~learned])
+        some = order[np.repeat(learned, Y.shape[1])[order]]
+        kinds = _both(p, Y, often, some, places[learned[places]].reshape(Y.shape[1], -1))
         given = [expit((logits - thresholds) / _SMEAR) for thresholds in kinds]
-        hits += [(c * kind)[y].sum() for kind in given]
-        total += [(c * kind).sum() + c[y].sum() for kind in given]
+        weighted = [c * kind for kind in given]
+        hits += [part[y].sum() for part in weighted]
+        total += [part.sum() + np.sum(c * y) for part in weighted]
         entries.append((c, y, given[1] - given[0]))
     if not total.all():
         return np.asarray(expit(common))
@@ -408,25 +419,31 @@ def learn_thresholds(
     return np.asarray(expit(common + better * (own - common)))
 
 
-def _both(p: np.ndarray, Y: np.ndarray, often: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of a common threshold and of thresholds per label (L each), from the entries `order` in falling order of p."""
-    L, values, counts = Y.shape[1], p.ravel()[order], often.ravel()[order]
-    label, truth = order % L, Y.ravel()[order]
-    common = _logit(mean_thresholds(values, truth, counts, np.zeros(1, np.intp)))[0]
-    by_label = np.argsort(label.astype(np.min_scalar_type(L)), kind="stable")
-    size = np.bincount(label, minlength=L)
-    some, own = size > 0, np.full(L, common)
-    starts = (np.cumsum(size) - size)[some]
-    own[some] = _logit(mean_thresholds(values[by_label], truth[by_label], counts[by_label], starts))
-    count = np.bincount(label, truth * counts, L)
-    return np.full(L, common), common + (own - common) * count / (count + _THRESHOLD_PRIOR)
+def _both(
+    p: np.ndarray, Y: np.ndarray, often: np.ndarray | None, order: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of a common threshold and of thresholds per label (L each), from some entries in falling order of p.
+
+    order (m,): positions of the entries; places (L, m / L): rows of the entries of every label
+    """
+    L = Y.shape[1]
+    by_label = (places * L + np.arange(L)[:, None]).ravel()
+
+    def means(some: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        return mean_thresholds(p.ravel()[some], Y.ravel()[some], None if often is None else often.ravel()[some], starts)
+
+    common = _logit(means(order, np.zeros(1, np.intp)))
+    own = _logit(means(by_label, np.arange(L) * places.shape[1]))
+    rows = places[0]
+    count = Y[rows].sum(axis=0) if often is None else (Y * often)[rows].sum(axis=0)
+    return np.repeat(common, L), common + (own - common) * count / (count + _THRESHOLD_PRIOR)
 
 
 def _logit(p: np.ndarray) -> np.ndarray:
     return np.asarray(logit(np.clip(p, 1e-4, 1 - 1e-4)))
 
 
-def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
     """Average the thresholds of every run of descending values, weighted by F1; a run without positives returns 1.
 
     values, truth, counts (m,); starts (k,) -> (k,)
@@ -434,18 +451,32 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray, s
     # All thresholds between two successive values reach the same F1, so that the mean is a sum over the gaps. Equal values
     # have no gap between them, and entries of count 0 change no F1.
     stops = np.append(starts[1:], len(values))
-    of = np.repeat(np.arange(len(starts)), stops - starts)
-    hits, given = np.cumsum(truth * counts, dtype=np.float64), np.cumsum(counts, dtype=np.float64)
+    sizes = stops - starts
+    spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))  # to the entries of a run
+    hits = np.cumsum(truth if counts is None else truth * counts, dtype=np.float64)
+    given = np.arange(1.0, len(values) + 1) if counts is None else np.cumsum(counts, dtype=np.float64)
     before = np.append(0.0, hits)[starts], np.append(0.0, given)[starts]
-    hits, given = hits - before[0][of], given - before[1][of]
+    hits -= spread(before[0])
+    given -= spread(before[1])
     positives = hits[stops - 1]
-    f1 = 2 * hits / np.maximum(given + positives[of], 1e-300)
     following = np.append(values[1:], 0.0)
     following[stops - 1] = 0.0  # thresholds below the last value are positive
-    best = np.maximum.reduceat(f1, starts)
-    weight = np.exp((f1 - best[of]) * np.sqrt(positives)[of] / _SOFT) * (values - following) * (given > 0)
+    gaps = values - following
+    gaps *= given > 0
+    f1 = hits
+    f1 *= 2
+    given += spread(positives)
+    f1 /= np.maximum(given, 1e-300, out=given)
+    weight = f1
+    weight -= spread(np.maximum.reduceat(f1, starts))
+    weight *= spread(np.sqrt(positives))
+    weight /= _SOFT
+    np.exp(weight, out=weight)
+    weight *= gaps
     total = np.add.reduceat(weight, starts)
-    mean = np.add.reduceat(weight * (values + following) / 2, starts) / np.where(total > 0, total, 1.0)
+    following += values
+    following *= weight
+    mean = np.add.reduceat(following, starts) / 2 / np.where(total > 0, total, 1.0)
     return np.where(positives > 0, mean, 1.0)
 
 

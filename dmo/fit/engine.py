@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -186,6 +186,27 @@ def low_rank_pass(
     return pass_of(maps, views, Y, n_folds, random_state, weights)
 
 
+def regression_pass(
+    maps: dict[str, FeatureMap],
+    views: Mapping[str, Rows],
+    Y: Any,
+    n_folds: int,
+    seed: Any,
+    is_precise: Callable[[Moments], bool],
+) -> LowRankPass:
+    """Pass over the rows for regressions, which need no products of labels with labels, in float32 if that is precise.
+
+    views (n, d); Y (n, L)
+    """
+    single = {view: m.single(views[view].dtype) for view, m in maps.items()}
+    if any(single[view] is not m for view, m in maps.items()):
+        done = replace(pass_of(single, views, Y, n_folds, seed, squares=False), maps=maps)
+        if is_precise(done.total):
+            return done
+        log.info("products of features in float32 are not precise enough for the ridge; they are made again in float64")
+    return pass_of(maps, views, Y, n_folds, seed, squares=False)
+
+
 def pass_of(
     maps: dict[str, FeatureMap],
     views: Mapping[str, Rows],
@@ -193,6 +214,7 @@ def pass_of(
     n_folds: int,
     seed: Any,
     weights: np.ndarray | None = None,
+    squares: bool = True,
 ) -> LowRankPass:
     """Pass once over the rows with fitted maps, in n_folds random folds of equal sizes.
 
@@ -200,7 +222,7 @@ def pass_of(
     """
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
-    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, current_client(), weights)
+    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, current_client(), weights, squares)
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]
     return LowRankPass(maps, found + [Moments.zeros(found[0].widths)] * (n_folds - len(found)))

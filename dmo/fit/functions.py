@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
+from operator import add
 from threading import Lock
 from typing import Any, Protocol
 
@@ -124,7 +125,7 @@ def added(
     """
     present = {view: presence(source) for view, source in views.items()}
     if all(has is None for has in present.values()):
-        return np.asarray(sum(expansion(views) for expansion in expansions.values()))
+        return np.asarray(reduce(add, (expansion(views) for expansion in expansions.values())))
     shares = dict.fromkeys(expansions, 1.0) if weights is None else {view: weights[view] for view in expansions}
     total: np.ndarray | float = 0.0
     seen = np.zeros(next(iter(views.values())).shape[0])
@@ -231,7 +232,7 @@ class FactorExpansion:
         for batch in row_blocks(source.shape[0], _BLOCK):
             read = rows(source, batch)
             values = self.feature_map.times(moved(read) if self.feature_map.portable else read, self.coefficients)
-            out[batch] = values + self.offset
+            np.add(values, self.offset, out=out[batch])
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -287,6 +288,38 @@ class LinearExpansion:
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 
+def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray | None:
+    """Compare a linear function with thresholds in float32, close values in float64; None if that does not apply.
+
+    views (m, d); thresholds (k,) -> (m, k), bool
+    """
+    function, *others = expansions.values()
+    if others or not isinstance(function, FactorExpansion) or presence(views[function.view]) is not None:
+        return None
+    source, single = views[function.view], function.feature_map.single(views[function.view].dtype)
+    if single is function.feature_map:
+        return None
+    limit = thresholds - function.offset
+    B, t = function.coefficients.astype(np.float32), limit.astype(np.float32)
+    # of a sum of d products, in any order, of factors that were rounded
+    bound = (len(B) + 8) * np.finfo(np.float32).eps / 2 * np.linalg.norm(function.coefficients, axis=0)
+    rounding = np.finfo(np.float32).eps * np.abs(limit) + 1e-15 * (np.abs(thresholds) + np.abs(function.offset))
+    rounding[~np.isfinite(limit)] = 0.0
+    out = np.empty((source.shape[0], len(limit)), bool)
+    for batch in row_blocks(source.shape[0], _BLOCK):
+        F = single.raw(rows(source, batch))
+        values = F @ B
+        values -= t
+        np.greater(values, 0, out=out[batch])
+        longest = float(np.sqrt(np.einsum("ij,ij->i", F, F, dtype=np.float64).max(initial=0.0)))
+        far = np.abs(values, out=values) > (longest * bound + rounding).astype(np.float32)
+        close = np.flatnonzero(~far.all(axis=1))  # NaN as well
+        if close.size:
+            index = close + batch.start
+            out[index] = function({function.view: Subset(source, index)}) > thresholds
+    return out
+
+
 def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Describe expansions for a model store and, once, the training rows that they share."""
     sources: dict[str, Rows] = {}
@@ -323,4 +356,4 @@ class KernelFunction:
     expansions: Mapping[str, Expansion]  # what is added up
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
-        return np.asarray(sum(expansion(views) for expansion in self.expansions.values()))
+        return np.asarray(reduce(add, (expansion(views) for expansion in self.expansions.values())))

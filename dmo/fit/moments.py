@@ -4,7 +4,7 @@ For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums 
 over row blocks, folds and machines, and subtract: all samples less a fold are the fold's training set.
 
 On digits: a block's product runs in the block's own precision, mostly float32, since it is nearly all of the work; its
-rounding is that of BLAS's sums of a block's 2048 terms, 5e-7 of the product of two columns' lengths and 6e-6 where all terms
+rounding is that of BLAS's sums of a block's 4096 terms, 5e-7 of the product of two columns' lengths and 6e-6 where all terms
 are equal, by the processor (shorter sums, of 256 terms, lose a half to a third of it and cost an eighth of the speed). Blocks
 are added in float64: in float32 the sum over a million rows would
 lose the small eigenvalues that ridges of 1e-5 let through. A tree of sums on a cluster keeps that error at the logarithm of
@@ -135,7 +135,9 @@ class Moments:
             raise UserError("moments: no blocks to collect; pass at least one")
         return total
 
-    def absorb(self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None) -> Moments:
+    def absorb(
+        self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None, skip: str | None = None
+    ) -> Moments:
         """Add a further block into the arrays of these moments, which are used up.
 
         At thousands of columns, making and adding a second matrix takes as long as its product.
@@ -146,6 +148,8 @@ class Moments:
             See `of`.
         roots : ndarray of shape (m_b,) or None, default=None
             Square roots of the rows' weights, by which the rows have been multiplied; None: ones.
+        skip : str or None, default=None
+            Group whose products with itself are not needed. They are 0 in the result.
 
         Returns
         -------
@@ -169,17 +173,20 @@ class Moments:
             groups = {}
         ones = np.ones((n, 1), np.float32) if roots is None else roots[:, None]
         dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
-        _add_dense(self, {name: groups[name] for name in dense}, slices, roots)
+        _add_dense(self, {name: groups[name] for name in dense}, slices, roots, None if skip is None else slices[skip])
         for name, part in groups.items():
             if name not in dense:
                 self.sums[slices[name]] += _cross(part, ones)[:, 0]
                 for other, theirs in groups.items():
-                    if other in dense or list(groups).index(other) >= list(groups).index(name):
+                    after = list(groups).index(other) >= list(groups).index(name)
+                    if (other in dense or after) and not name == other == skip:
                         cell = _cross(part, theirs)
                         self.gram[slices[name], slices[other]] += cell
                         if other != name:
                             self.gram[slices[other], slices[name]] += cell.T
-        finite = np.isfinite(self.gram.diagonal())  # the square of what is not finite is not finite
+        if skip is not None and (skip in dense or not groups):
+            self.gram[slices[skip], slices[skip]] = 0.0  # a panel may join some of its columns with another group's
+        finite = np.isfinite(self.gram.diagonal() + self.sums)  # sums and squares of other values are not finite
         if not finite.all():
             bad = [name for name in self.widths if not finite[slices[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
@@ -439,10 +446,15 @@ _PANEL = 512  # columns whose products with as many others stay in the second-le
 
 
 def _add_dense(
-    moments: Moments, groups: Mapping[str, np.ndarray], slices: Mapping[str, slice], roots: np.ndarray | None
+    moments: Moments,
+    groups: Mapping[str, np.ndarray],
+    slices: Mapping[str, slice],
+    roots: np.ndarray | None,
+    skip: slice | None,
 ) -> None:
-    """Add the products of dense groups to their cells, by panels of columns; those above the diagonal are mirror
-    images.
+    """Add the products of dense groups by panels of columns, except those of the columns `skip` with each other.
+
+    Cells above the diagonal are mirror images.
     """
     # A product of two panels is added to both its places while it is in the cache, and its memory is used again. One
     # product of all columns, stacked for it, went through memory four times more: with thousands of columns a sixth
@@ -450,7 +462,8 @@ def _add_dense(
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
-    pairs = [(one, other) for i, one in enumerate(panels) for other in panels[: i + 1]]
+    skipped = [skip is not None and skip.start <= columns.start and columns.stop <= skip.stop for columns, _ in panels]
+    pairs = [(one, panels[j]) for i, one in enumerate(panels) for j in range(i + 1) if not (skipped[i] and skipped[j])]
 
     def add(run: int) -> None:
         room: dict[np.dtype, np.ndarray] = {}
@@ -464,7 +477,7 @@ def _add_dense(
             if beside is not part:
                 moments.gram[others, columns] += cell.T
 
-    runs = min(thread_count(), len(pairs))
+    runs = max(1, min(thread_count(), len(pairs)))
     in_threads(add, range(runs))
 
 
@@ -508,7 +521,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
 
 
 def _cross(left: Any, right: Any) -> np.ndarray:
-    """left'right as a dense float64 array, where left is sparse or block-sparse."""
+    """Compute left'right as a dense array, where left is sparse or block-sparse."""
     if hasattr(left, "gram"):
         if scipy.sparse.issparse(right):
             return np.asarray(right.T @ left.dense(), np.float64).T
@@ -518,7 +531,7 @@ def _cross(left: Any, right: Any) -> np.ndarray:
     product = scipy.sparse.csr_array(left).T @ (
         right if isinstance(right, np.ndarray) else scipy.sparse.csr_array(right)
     )
-    return np.asarray(product.toarray() if scipy.sparse.issparse(product) else product, np.float64)
+    return np.asarray(product.toarray() if scipy.sparse.issparse(product) else product)
 
 
 def _check_same(left: Mapping[str, int], right: Mapping[str, int]) -> None:

@@ -106,15 +106,16 @@ class _MomentPass:
     raw: FeatureRows
     n_folds: int
     labels: InOrder | None  # those that are not beside the rows, but in a store
+    squares: bool = True  # products of labels with labels
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         Y, folds, weights = beside
-        Y = Y if self.labels is None else np.asarray(self.labels[block])
+        Y = Y if self.labels is None else self.labels[block]
         found = self.raw[block]
         roots = None if weights is None else np.sqrt(weights)
         if roots is not None:
             found = {name: weighted(F, roots) for name, F in found.items()}
-            Y = None if Y is None else Y * roots[:, None]
+            Y = None if Y is None else weighted(Y, roots)
         parts: Sequence[Moments | None] = [None] * self.n_folds if total is None else total.folds
         new = []
         for fold, old in enumerate(parts):
@@ -123,36 +124,37 @@ class _MomentPass:
                 dict(found) if self.n_folds == 1 else {k: _taken(F, picked) for k, F in found.items()}
             )
             if Y is not None:
-                # bytes as float32, which holds them and joins the factor rows in one product
-                part[LABELS] = np.ascontiguousarray(Y[picked], dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
+                part[LABELS] = _label_block(Y[picked])
             old = Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) if old is None else old
-            new.append(old.absorb(part, None if roots is None else roots[picked]))
+            own = None if roots is None else roots[picked]
+            new.append(old.absorb(part, own, None if self.squares or Y is None else LABELS))
         return FoldMoments(new)
 
 
 def collect_moments(
     raw: FeatureRows,
-    Y: np.ndarray | LabelRows | None,
+    Y: np.ndarray | scipy.sparse.csr_array | LabelRows | None,
     folds: np.ndarray | None = None,
     client: Any = None,
     weights: np.ndarray | None = None,
+    squares: bool = True,
 ) -> list[Moments]:
     """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
 
-    Y (n, L); folds, weights (n,)
+    Y (n, L); folds, weights (n,); without `squares`, products of labels with labels are 0
     """
     # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
     # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
     # worker; nothing n x anything.
     own, stored = _given(Y)
-    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored)
+    job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(
         "pass over the rows",
         raw.n,
         job,
         (own, folds if folds is None else folds.astype(np.min_scalar_type(job.n_folds)), weights),
         FoldMoments.from_arrays,
-        lambda: _configuration(raw, own if stored is None else stored, folds, weights),
+        lambda: _configuration(raw, own if stored is None else stored, folds, weights, squares),
         client,
         (0 if Y is None else Y.shape[1])
         + sum(getattr(row_map, "rank", raw.views[group].shape[1]) for group, row_map in raw.maps.items()),
@@ -165,11 +167,33 @@ def _taken(F: Any, picked: Any) -> Any:
     return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
-def _given(Y: np.ndarray | LabelRows | None) -> tuple[np.ndarray | None, InOrder | None]:
+_SPARSE = 1 / 16  # fraction of nonzero labels up to which sparse products are faster than dense ones
+
+
+def _label_block(Y: Any) -> Any:
+    """Convert the labels of a block to float32 if it holds them exactly, as CSR if most of them are 0.
+
+    Y (m, L) -> (m, L)
+    """
+    kind = np.dtype(np.float32) if Y.dtype.itemsize == 1 else Y.dtype
+    if scipy.sparse.issparse(Y):
+        return Y.astype(kind, copy=False) if Y.nnz <= _SPARSE * Y.shape[0] * Y.shape[1] else Y.astype(kind).toarray()
+    values = np.ascontiguousarray(Y)
+    m, L = values.shape
+    # SciPy's conversion of a dense array needs ten times as long
+    places = np.flatnonzero(values.view(np.bool_) if values.dtype.itemsize == 1 else values)
+    if len(places) > _SPARSE * values.size:
+        return values.astype(kind, copy=False)
+    edges = np.searchsorted(places, np.arange(0, (m + 1) * L, L))
+    return scipy.sparse.csr_array((values.ravel()[places].astype(kind), places % L, edges), shape=(m, L))
+
+
+def _given(Y: Any) -> tuple[Any, InOrder | None]:
     """Labels that travel with the tasks, 0 and 1 as bytes, or those that tasks read."""
     if isinstance(Y, LabelRows):
         return None, InOrder(Y.source)
-    if Y is not None and Y.itemsize > 1 and ((Y == 0) | (Y == 1)).all():
+    values = Y.data if scipy.sparse.issparse(Y) else Y
+    if values is not None and values.itemsize > 1 and ((values == 0) | (values == 1)).all():
         Y = Y.astype(np.uint8)
     return Y, None
 
@@ -365,10 +389,16 @@ def landmark_products(
 
 
 def _configuration(
-    raw: FeatureRows, Y: np.ndarray | InOrder | None, folds: np.ndarray | None, weights: np.ndarray | None = None
+    raw: FeatureRows,
+    Y: np.ndarray | InOrder | None,
+    folds: np.ndarray | None,
+    weights: np.ndarray | None = None,
+    squares: bool = True,
 ) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
     labels = fingerprint(Y.source) if isinstance(Y, InOrder) else Y
     given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
-    return digest("moments", maps, list(raw.weights.items()), labels, folds, *given)
+    return digest(
+        "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given
+    )

@@ -19,7 +19,7 @@ from dmo.fit.moments import LABELS, Moments, label_groups
 from dmo.fit.passes import FeatureRows, collect_moments, gap_products, label_products
 from dmo.fit.row_sums import BLOCK
 from dmo.inputs import Data
-from dmo.linalg.linear import Equilibrated, positive_solve, warn_of_leverage
+from dmo.linalg.linear import Equilibrated, IllConditioned, positive_solve, warn_of_leverage
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
@@ -43,6 +43,19 @@ def ridge(
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset
+
+
+_PRECISE = 1e5  # condition number up to which products in float32 change scores by less than 1e-5 of their deviation
+
+
+def is_precise(moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool) -> bool:
+    """Tell whether moments in float32 determine a ridge regression: the condition number is not too large."""
+    small = moments.weighted_system(weights, center)[-1]
+    small.flat[:: len(small) + 1] += np.min(c)
+    try:
+        return Equilibrated(small).condition() <= _PRECISE
+    except IllConditioned:
+        return False
 
 
 def _ridge_by_label(

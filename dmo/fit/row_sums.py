@@ -25,17 +25,17 @@ from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores.checkpoints import SECONDS, SHARE, Checkpoint
 
-BLOCK = 2048
+BLOCK = 4096
 """Rows of a block."""
-TASK_BLOCKS = 4
+TASK_BLOCKS = 2
 """Blocks per task, at most, where rows are not so many that tasks of this size are more than `_TASKS`."""
 _SEGMENT, _PARTS = 16, 4  # tasks per segment at most; segments per pass at least, where there are so many tasks
 _TASKS, _LIGHT = 256, 64  # per pass, about, of very many rows, and of few columns: a task costs 10 ms beside its work
 _IN_TASK = 1 << 22  # bytes of arrays that go with their task; more go to a worker by themselves
 log = logging.getLogger("dmo")
 
-Beside: TypeAlias = tuple[np.ndarray | None, ...]
-"""Arrays of one entry per row that lie in this process, such as labels: a task takes its part of them with it."""
+Beside: TypeAlias = tuple[Any, ...]
+"""Arrays of one entry per row, CSR labels among them, that a task takes its part of with it, or None."""
 
 
 class RowSum(Protocol):
@@ -89,7 +89,7 @@ def add_up(
     blocks, size = row_blocks(n, BLOCK), task_blocks(n, columns)
     tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     found = kept.load()
-    if found is not None and found[1].get("size") != size:  # kept by a version with tasks of another size
+    if found is not None and found[1].get("rows") != size * BLOCK:  # kept by a version with tasks of another size
         found = None
     total, done = (None, 0) if found is None else (restore(found[0], found[1]["sum"]), int(found[1]["done"]))
     if total is not None and done == len(tasks):
@@ -108,15 +108,15 @@ def add_up(
             advance(sum(len(task) for task in tasks[done : done + count]))
             done += count
             if total is not None and done < len(tasks) and kept.due():
-                _keep(kept.save, total, done, size)
+                _keep(kept.save, total, done, size * BLOCK)
     assert total is not None
-    _keep(kept.finish, total, done, size)
+    _keep(kept.finish, total, done, size * BLOCK)
     return total
 
 
-def _keep(save: Callable[..., None], total: RowSum, done: int, size: int) -> None:
+def _keep(save: Callable[..., None], total: RowSum, done: int, rows: int) -> None:
     arrays, meta = total.to_arrays()
-    save(arrays, {"sum": meta, "done": done, "size": size})
+    save(arrays, {"sum": meta, "done": done, "rows": rows})
 
 
 def _task(add: AddBlock[S], blocks: Sequence[slice], beside: Beside, before: S | None) -> S:
@@ -199,7 +199,7 @@ def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], be
     futures = []
     for blocks in segment:
         own: Any = _of_rows(beside, blocks)
-        if sum(part.nbytes for part in own if part is not None) > _IN_TASK:
+        if sum(_nbytes(part) for part in own if part is not None) > _IN_TASK:
             own = client.scatter([own], hash=False)[0]
         futures.append(client.submit(_worker_task, shared.future(), blocks, own, pure=False))
     while len(futures) > 1:
@@ -207,6 +207,10 @@ def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], be
         pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
         futures = [client.submit(_plus, a, b, pure=False) for a, b in pairs] + odd
     return futures[0]
+
+
+def _nbytes(part: Any) -> int:
+    return int(part.nbytes if isinstance(part, np.ndarray) else part.data.nbytes + part.indices.nbytes)
 
 
 def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:

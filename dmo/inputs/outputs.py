@@ -114,7 +114,8 @@ def check_partial_labels(
     none = values.dtype.kind in "biu" and mask is False
     unknown = None if none else missing_entries(values) | mask
     if unknown is None or not unknown.any():
-        return _from_matrix(estimator, values, names, reset, False).astype(np.uint8, copy=False), None
+        labels = _from_matrix(estimator, values, names, reset, False)
+        return labels.view(np.uint8) if labels.itemsize == 1 else labels.astype(np.uint8), None
     labels = _from_matrix(estimator, np.where(unknown, 0, values), names, reset, False).astype(np.uint8)
     return labels, ~unknown | (labels > 0)  # an ancestor of a label that is there
 
@@ -486,7 +487,7 @@ def _type_name(dtype: np.dtype) -> str:
 
 def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
     """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
-    if Y.dtype.kind not in "bu":
+    if Y.dtype.kind not in "biu":
         try:
             Y = Y.astype(np.float64, copy=False)
         except (TypeError, ValueError) as error:
@@ -494,6 +495,8 @@ def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | N
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
     for where in row_blocks(len(Y), _BLOCK):
+        if Y.itemsize == 1 and Y[where].view(np.uint8).max(initial=0) <= 1:  # one look, and no array of comparisons
+            continue
         wrong = (Y[where] != 0) & (Y[where] != 1)
         if wrong.any():
             i, j = np.argwhere(wrong)[0] + (where.start, 0)

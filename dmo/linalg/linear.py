@@ -399,6 +399,7 @@ class Equilibrated:
         self._scale = 1 / np.sqrt(diagonal)
         A *= self._scale[:, None]
         A *= self._scale
+        self._norm = float(np.abs(A).sum(axis=0).max())
         self._factor = A.T  # LAPACK's order, of the same symmetric matrix
         info = cholesky_in_place(self._factor)
         rounding = self._factor.diagonal() ** 2 <= _ROUNDING
@@ -406,6 +407,11 @@ class Equilibrated:
             info = int(np.argmax(rounding)) + 1
         if info != 0:
             raise IllConditioned(f"the matrix is not positive definite (row {info} of {len(A)}); raise the ridge")
+
+    def condition(self) -> float:
+        """Estimate the condition number of D A D in the 1-norm; D A D has rows of at most d."""
+        reciprocal, _ = scipy.linalg.lapack.dpocon(self._factor, self._norm, uplo="L")
+        return float(1 / reciprocal) if reciprocal > 0 else float("inf")
 
     def half(self, B: np.ndarray) -> np.ndarray:
         """Multiply by a root of the inverse.

@@ -77,6 +77,21 @@ class FeatureMap:
         """T (r0 x rank, float64) with factor rows = unprojected features T; None where they are the factor rows."""
         return None
 
+    def single(self, dtype: np.dtype) -> FeatureMap:
+        """Return the map whose rows have float32 numbers if rows of this type lose nothing by it, otherwise this map.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the rows to be mapped.
+
+        Returns
+        -------
+        FeatureMap
+            A map with the same factor rows.
+        """
+        return self
+
     def raw(self, X: Rows) -> np.ndarray | BlockRows:
         """Map rows in memory to what is multiplied by `mixing`.
 
@@ -240,7 +255,7 @@ class LinearMap(FeatureMap):
     f(x)'f(y) = k(x, y) without error where the shift s is 0. A shift is for problems that center their rows, which
     never see
     it: sums of products of rows far from the origin would have lost their differences before the mean is taken off. Factor
-    rows are dense and float64.
+    rows are dense and float64, or float32 for products of many rows (`single`).
 
     Parameters
     ----------
@@ -291,12 +306,31 @@ class LinearMap(FeatureMap):
         if not center:
             return plain
         # medians: a few absurd rows, which a fold may hold out, do not move the origin away from the others
-        return cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK))), axis=0), error=exact)
+        found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK // 8))), axis=0), error=exact)
+        if found.single(X.dtype) is found:
+            return found
+        return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))  # the same shift in `single`
 
     @property
     def rank(self) -> int:
         """Columns of the factor: the features."""
         return len(self.shift)
+
+    def single(self, dtype: np.dtype) -> LinearMap:
+        """Return the map with float32 factor rows for rows that are float32 or narrower and not normalized.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the rows to be mapped.
+
+        Returns
+        -------
+        LinearMap
+            A map with the same factor rows.
+        """
+        narrow = np.promote_types(dtype, np.float32) == np.float32 and getattr(self.kernel, "normalize", None) is None
+        return replace(self, dtype=np.dtype(np.float32)) if narrow else self
 
     def raw(self, X: Rows) -> np.ndarray:
         """Map rows in memory to factor rows.
@@ -308,10 +342,13 @@ class LinearMap(FeatureMap):
 
         Returns
         -------
-        ndarray of shape (m, d), float64
-            Factor rows.
+        ndarray of shape (m, d)
+            Factor rows, of the map's type.
         """
-        block = double(self._block(X, self.rank))
+        block = self._block(X, self.rank)
+        if self.dtype == np.float64:
+            block = double(block)
         how = getattr(self.kernel, "normalize", None)
         block = block if how is None else normalize_rows(block, how)  # which loads compiled loops
-        return (block.toarray() if scipy.sparse.issparse(block) else block) - self.shift
+        dense = block.toarray() if scipy.sparse.issparse(block) else block
+        return np.subtract(dense, self.shift, dtype=self.dtype)

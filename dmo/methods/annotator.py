@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.decide.decoders import Calibration, FittedDecoder, Scores, as_decoder
+from dmo.decide.decoders import Calibration, FittedDecoder, Scores, as_decoder, score_thresholds
 from dmo.decide.out_of_fold import (
     HELD_OUT_ROWS,
     LEAST,
@@ -58,6 +59,10 @@ from dmo.persistence import described, load, rebuilt, with_prefix, without_prefi
 
 _MANY = 4096
 """Labels above which predictions are sparse."""
+_COMPARED = 256
+"""Samples above which comparing scores is faster than computing probabilities: finding the scores takes 66 rows."""
+_ROWS = 4096
+"""Samples whose scores are in memory at a time when label sets are predicted."""
 _ENTRIES = 1 << 22
 """Scores that are in memory at a time."""
 log = logging.getLogger("dmo")
@@ -93,7 +98,13 @@ class Decision:
 
     scores: np.ndarray  # (m, L): what ranks the labels; of real outputs their values
     sets: np.ndarray | None = None  # (m, L), bool: the labels given, of classes one; None of real outputs
-    probabilities: np.ndarray | None = None  # (m, L): None where the fit learned none
+    model: Annotator | None = None
+    raw: list[np.ndarray] = field(default_factory=list)  # (m, L) each: score matrices that probabilities depend on
+
+    @cached_property
+    def probabilities(self) -> np.ndarray | None:
+        """Probabilities of the labels (m x L); None if the fit learned none."""
+        return None if self.model is None else self.model._probabilities(self.raw)
 
     def numbers(self, width: int) -> np.ndarray:
         """Numbers of the labels given, best first, and -1 after the last.
@@ -439,7 +450,7 @@ class Annotator(Estimator):
             shape = (len(best), len(self.rule_.frequency))
             return scipy.sparse.csr_array((np.ones(best.size, np.uint8), places), shape=shape)
         one = top is None and not self.multilabel_ and not (as_names and self._promises)
-        labels = self._label_sets(self._scores(self._checked(X)), 1 if one else top)
+        labels = self._sets_of(self._checked(X), 1 if one else top)
         if one:
             return self.classes_[labels.argmax(axis=1)]
         if not as_names:
@@ -495,7 +506,7 @@ class Annotator(Estimator):
         if self.outputs_ is not None:
             return Decision(self._real_values(X, self.outputs_).reshape(-1, len(self.outputs_.scale)))
         found = self._scores(self._checked(X))
-        return Decision(self._ranked(found), self._label_sets(found, top) > 0, self._probabilities(found))
+        return Decision(self._ranked(found), self._label_sets(found, top) > 0, self, found)
 
     def _probabilities(self, scores: list[np.ndarray]) -> np.ndarray | None:
         """Probabilities of labels (m x L); None where the fit learned none."""
@@ -523,12 +534,46 @@ class Annotator(Estimator):
 
     def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
         """Labels given (m x L), 0/1: of classes one."""
-        if top is None and self._learned_sets:
+        thresholds = self._score_thresholds(top, len(scores[0]))
+        if thresholds is not None:
+            sets = (scores[0] > thresholds).view(np.uint8)
+        elif top is None and self._learned_sets:
             sets = self.decoding_.sets(self._calibrated(scores))  # type: ignore[union-attr]
         else:
             sets = top_label_sets(self._ranked(scores), self.most_labels(top))
+        return self._closed(sets, top)
+
+    def _closed(self, sets: np.ndarray, top: int | None) -> np.ndarray:
+        """Label sets with the ancestors of their labels."""
         pairs = getattr(self, "ancestors_", None)
         return sets if top is not None or pairs is None else with_ancestors(sets, pairs)
+
+    def _sets_of(self, views: Mapping[str, Rows], top: int | None) -> np.ndarray:
+        """Labels given (m x L), 0/1, by blocks of rows, whose scores need not be in memory at once."""
+        m = next(iter(views.values())).shape[0]
+        if m <= _ROWS:
+            return self._label_sets(self._scores(views), top)
+        thresholds = self._score_thresholds(top, m)
+        out = np.empty((m, len(self.rule_.frequency)), np.uint8)
+        for where in row_blocks(m, _ROWS):
+            index = np.arange(where.start, where.stop)
+            part = {view: Subset(source, index) for view, source in views.items()}
+            if thresholds is None:
+                out[where] = self._label_sets(self._scores(part), top)
+            else:
+                out[where] = self._closed(self._above(part, thresholds).view(np.uint8), top)
+        return out
+
+    def _score_thresholds(self, top: int | None, m: int) -> np.ndarray | None:
+        """Find the raw scores (L) above which labels are given, if that is faster for m samples than probabilities are."""
+        decoder = self.decoding_
+        if top is not None or decoder is None or not self._learned_sets or m <= _COMPARED or not decoder.is_by_label:
+            return None
+        return score_thresholds(lambda S: decoder.sets(self._calibrated([S])), len(self.rule_.frequency))
+
+    def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
+        """Compare raw scores with thresholds (L): bool (m x L)."""
+        return self._raw_scores(views) > thresholds
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
         """Outputs of m samples (m x L, or m) in the units of the fit."""

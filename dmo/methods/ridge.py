@@ -11,6 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
+from dmo.decide.decoders import aside_samples
 from dmo.decide.out_of_fold import (
     PASSED_ROWS,
     LeftOut,
@@ -31,13 +32,14 @@ from dmo.fit.engine import (
     decided,
     fit_maps,
     is_exact,
-    low_rank_pass,
+    pass_of,
+    regression_pass,
 )
 from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
-from dmo.fit.functions import FactorExpansion, added, load_expansions, shifted, store_expansions
+from dmo.fit.functions import FactorExpansion, above, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
-from dmo.fit.ridge_solves import PartialRidge, completed, ridge
+from dmo.fit.ridge_solves import PartialRidge, completed, is_precise, ridge
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
@@ -343,18 +345,26 @@ class MultiViewRidge(Incremental, Annotator):
         with single_blas():
             if data.complete and not scipy.sparse.issparse(Y):
                 folds = FOLDS if self._by_scores.standardize and left.how == "known" else 1
-                how = self.random_state, self.center
-                done = low_rank_pass(self.approximation_, self.kernel, views, Y, folds, *how)
-                self._learn_by_target(done.total)
+                maps = fit_maps(self.approximation_, self.kernel, views, self.random_state, self.center)
+                if self._by_target:
+                    done = pass_of(maps, views, Y, folds, self.random_state)
+                    self._learn_by_target(done.total)
+                else:
+                    done = regression_pass(maps, views, Y, folds, self.random_state, self._is_precise)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
                 fitted = self._of_rows(data)
             if left.how == "known":
                 whole = self._decoder is not None or (self._by_scores.standardize and left.statistics is None)
-                some = None if whole else rows_in_runs(Y.shape[0])
-                left.begin(np.arange(Y.shape[0]) if some is None else some)
+                left.begin(np.arange(data.n) if whole else self._deciding_rows(data))
             self._learn_functions(fitted, left, data)
         return left.end()
+
+    def _deciding_rows(self, data: Data) -> np.ndarray:
+        """Indices of the rows whose leave-one-out scores decide label sets if there is no decoder."""
+        some = rows_in_runs(data.n)
+        rows = np.arange(data.n) if some is None else some
+        return rows[aside_samples(data.Y[rows], data.decided(rows), row_keys(self, data, rows))]
 
     def _learn_functions(self, fitted: Iterable[tuple[PartialRidge, float]], left: _Summed, data: Data) -> None:
         """The functions of regressions and their shares, and the scores of the rows that `left` asks for."""
@@ -373,6 +383,10 @@ class MultiViewRidge(Incremental, Annotator):
                     sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
                 left.add(share, has, regression.left_out(sources, labels, out))
             self.expansions_ |= regression.expansions(share)
+
+    def _is_precise(self, moments: Moments) -> bool:
+        names = [view for view in moments.widths if view != LABELS]
+        return all(is_precise(moments, shares, c, self.center) for shares, c, _ in self._regressions(names))
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
         """The regressions of a pass over all views, and their shares."""
@@ -632,8 +646,7 @@ class MultiViewRidge(Incremental, Annotator):
                 "label sets with weights='per-target' take fits on parts of all samples; take fit, or "
                 "decoder=Scores(label_sets=False)"
             )
-        some = rows_in_runs(data.n)
-        rows = np.arange(data.n) if some is None else some
+        rows = self._deciding_rows(data)
         left = _Summed("known")
         left.begin(rows[data.weights.labels[rows] > 0])
         self._learn_functions(self._of_pass(done), left, data)
@@ -768,6 +781,10 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return added(self.expansions_, views, self.view_weights_ if len(self.expansions_) > 1 else None)
+
+    def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
+        found = above(self.expansions_, views, thresholds)
+        return super()._above(views, thresholds) if found is None else found
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.expansions_)

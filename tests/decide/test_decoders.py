@@ -8,6 +8,8 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
+from dmo import MultiViewRidge, Nystrom
+from dmo.decide.decoders import score_thresholds
 from dmo.decide.probabilities import PooledProbabilities, SoftmaxProbabilities, some_samples
 from dmo.decide.rules import BY_PROBABILITY, PROMISES, SET_METRICS, GainRule, PlugInRule, SetRule
 from dmo.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration
@@ -467,3 +469,20 @@ def test_equal_weights_of_views_have_a_name_and_unknown_ones_are_told_which_ther
 def test_a_decoder_of_values_that_mean_nothing_is_refused(given, words):
     with pytest.raises(UserError, match=re.escape(f"PlugIn: {words}; ")):
         PlugIn(**given)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_predict_by_score_thresholds_equals_probabilities(kind):
+    """Many samples are compared by their scores, in float32 if the features are, few by their probabilities."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 8)).astype(kind)
+    Y = (X[:, :6] + rng.normal(size=(5000, 6)) > [0, 0.5, 1, 1.5, 2, 9]).astype(np.uint8)
+    model = MultiViewRidge("linear", approximation=Nystrom(rank=8)).fit(X[:1000], Y[:1000])
+    scores = model.decision_function(X)
+    wanted = model.decoding_.probabilities([scores]) > model.decoding_.thresholds
+    assert np.array_equal(model.predict(X), wanted)
+    # scores at the thresholds themselves
+    decide = lambda S: model.decoding_.sets([S])  # noqa: E731
+    edge = score_thresholds(decide, 6)
+    assert not decide(edge[None])[0, :5].any()
+    assert decide(np.nextafter(edge, np.inf)[None])[0, :5].all()

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
+from dmo import MultiViewRidge, Nystrom
+from dmo.decoders import Scores
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.fit.ridge_solves import ridge
 
@@ -125,3 +127,27 @@ def test_bad_blocks(block, sentence):
 def test_no_blocks():
     with pytest.raises(ValueError, match="no blocks"):
         Moments.collect([])
+
+
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_array])
+def test_absorb_skips_products_within_a_group(convert):
+    groups = {name: convert(X) if name == LABELS else X for name, X in F.items()}
+    wanted = S.T @ S
+    wanted[-2:, -2:] = 0
+    moments = Moments.zeros({name: X.shape[1] for name, X in F.items()}).absorb(groups, skip=LABELS)
+    np.testing.assert_allclose(moments.gram, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_float32_products_are_as_precise_as_the_ridge_needs(scale):
+    """Columns that nearly repeat each other need float64, which is chosen by the condition number."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5000, 20)).astype(np.float32)
+    X[:, 10:] = X[:, :10] + scale * X[:, 10:]
+    Y = (X[:, 8:12] + rng.standard_normal((5000, 4)) > 2).astype(np.uint8)
+    fits = [
+        MultiViewRidge("linear", approximation=Nystrom(rank=20), decoder=Scores(label_sets=False)).fit(kind(X), Y)
+        for kind in (np.float32, np.float64)
+    ]
+    single, double = (fit.decision_function(X) for fit in fits)
+    np.testing.assert_allclose(single, double, atol=1e-5 * double.std())

@@ -327,9 +327,9 @@ def test_a_pass_on_workers_sends_one_sum_here_and_those_that_are_kept(
 
 
 def test_very_many_rows_are_some_hundred_tasks() -> None:
-    assert [row_sums.task_blocks(n) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 4, 19]
-    assert [row_sums.task_blocks(n, 20) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 4, 15, 76]
-    assert row_sums.task_blocks(10_000_000, 1000) == 19
+    assert [row_sums.task_blocks(n) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 2, 2, 9]
+    assert [row_sums.task_blocks(n, 20) for n in (10_000, 131_072, 2_000_000, 10_000_000)] == [1, 2, 7, 38]
+    assert row_sums.task_blocks(10_000_000, 1000) == 9
 
 
 def test_sums_that_were_kept_with_tasks_of_another_size_are_not_gone_on_from(
@@ -343,3 +343,15 @@ def test_sums_that_were_kept_with_tasks_of_another_size_are_not_gone_on_from(
         with checkpoints(str(tmp_path), 0.0):
             found += collect_moments(raw, data[1])
     assert np.array_equal(found[0].gram, found[1].gram)
+
+
+@pytest.mark.parametrize("density", [0.01, 0.5])
+@pytest.mark.parametrize("folds", [None, np.arange(90) % 3])
+def test_sparse_labels_yield_the_moments_of_dense_ones(density: float, folds: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(90, 4)), (rng.random((90, 30)) < density).astype(np.uint8)
+    raw = FeatureRows({"a": X}, {"a": ShiftedRows(None)})
+    S, weights = np.hstack([X, Y]), rng.random(90)
+    found = [collect_moments(raw, given, folds, weights=weights) for given in (Y, scipy.sparse.csr_array(Y))]
+    for parts in found:
+        np.testing.assert_allclose(sum(part.gram for part in parts), S.T @ (weights[:, None] * S), rtol=1e-6, atol=1e-6)
