@@ -65,9 +65,9 @@ def neighborhood_frames(
 
 def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
     """Count the bytes that a fit with frames of n samples with m different outputs holds at its peak."""
-    # `_complete` holds five matrices a sample of a block beside all frames and their singular vectors, the solver four
+    # `_complete` holds seven matrices a sample of a block beside all frames and their singular vectors, the solver four
     b = min(m, _BLOCK)
-    return 8 * L * max(L * (m + 5 * b) + 2 * b * min(n_neighbors, L), 4 * n * L)
+    return 8 * L * max(L * (m + 7 * b) + 2 * b * min(n_neighbors, L), 4 * n * L)
 
 
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
@@ -128,16 +128,15 @@ def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.
     patterns, pattern = np.unique(groups, axis=0, return_inverse=True)
     for number, of in enumerate(patterns):
         at = np.flatnonzero(pattern.ravel() == number)
+        some = full[at]
         for group in np.unique(of):
-            columns = np.flatnonzero(of == group)
+            alike = of == group
             if group == L:
-                spanned = full[at][:, :, of != group]
-                full[np.ix_(at, range(L), columns)] = _axes(
-                    np.eye(L) - spanned @ spanned.transpose(0, 2, 1), len(columns)
-                )
-            elif len(columns) > 1:
-                spanned = full[at][:, :, columns]
-                full[np.ix_(at, range(L), columns)] = _axes(spanned @ spanned.transpose(0, 2, 1), len(columns))
+                rest = np.eye(L) - some[:, :, ~alike] @ some[:, :, ~alike].transpose(0, 2, 1)
+                some[:, :, alike] = _axes(rest, alike.sum())
+            elif alike.sum() > 1:
+                some[:, :, alike] = _axes(some[:, :, alike] @ some[:, :, alike].transpose(0, 2, 1), alike.sum())
+        full[at] = some
     return full
 
 
@@ -151,7 +150,7 @@ def _axes(rest: np.ndarray, count: int) -> np.ndarray:
         axis = np.round(diagonal, 8).argmax(axis=1)  # rounded: ties go to the first axis, whatever the rounding
         which = np.arange(len(rest))
         basis[:, :, column] = new = rest[which, :, axis] / np.sqrt(diagonal[which, axis])[:, None]
-        rest = rest - new[:, :, None] * new[:, None, :]
+        rest -= new[:, :, None] * new[:, None, :]
     return basis
 
 
