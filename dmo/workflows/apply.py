@@ -18,8 +18,8 @@ from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
-from dmo.formats.frames import table_parts
 from dmo.formats.schema import Schema, TableOptions
+from dmo.formats.sources import folder_shards
 from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.models import read_with_contents
@@ -197,7 +197,7 @@ def is_rows(path: str) -> bool:
     found = Path(path)
     if not found.is_dir() or (found / "zarr.json").exists():
         return found.is_file()
-    return bool(table_parts(found)) or any(found.rglob("*.txt"))
+    return bool(folder_shards(found)) or any(found.rglob("*.txt"))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:

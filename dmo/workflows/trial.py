@@ -28,8 +28,9 @@ from dmo.errors import UserError
 from dmo.features.extraction import Extractor
 from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
-from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, table_parts, vectors
+from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, vectors
 from dmo.formats.schema import Column, Schema, TableOptions, exact, learn_schema, text_cells
+from dmo.formats.sources import folder_shards
 from dmo.formats.tables import SVMLIGHT, is_svmlight
 from dmo.inputs import SINGLE
 from dmo.persistence import load
@@ -233,7 +234,7 @@ class Trial:
         """Views of a file, and the names of its samples where it has some; one that is `alone` has all views."""
         ending = suffix(upload.name)
         if upload.path.is_dir():
-            table = self._frame(upload) if table_parts(upload.path) else documents(upload.path)
+            table = self._frame(upload) if folder_shards(upload.path) else documents(upload.path)
             return self._of_table(upload, table, alone)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
