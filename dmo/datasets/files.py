@@ -17,13 +17,13 @@ import scipy.sparse
 from dmo.blocks import SINGLE, Rows, Subset, dense, rows
 from dmo.datasets.cards import ALL, by_split
 from dmo.datasets.samples import Samples, TextVocabulary
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.formats import delimited, frames
 from dmo.formats.arff import read_label_list
 from dmo.formats.files import DataError, Stacked, check_memory, existing, row_of_shard, sha256, suffix
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.schema import Schema, TableOptions, chosen_columns, exact, learn_schema, text_cells, unknown_column
-from dmo.formats.sources import is_zarr, parse_source, split_name
+from dmo.formats.sources import Source, is_zarr, parse_source, split_name
 from dmo.formats.tables import cell_views, ending_of, is_svmlight, open_table, questions, shared_rows
 from dmo.formats.text import open_csv, read_names
 from dmo.labels.stratification import describe_test_split, stratified_folds
@@ -185,6 +185,7 @@ def ingest_files(
     dtypes: Mapping[str, str] | None = None,
     block: int | None = None,
     overwrite: bool = False,
+    in_place: bool = False,
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
 
@@ -216,11 +217,14 @@ def ingest_files(
         Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
     overwrite : bool, default=False
         Replace a store that is there.
+    in_place : bool, default=False
+        Write no store if all views are dense arrays of .npy, Zarr, HDF5 or Parquet files whose rows can be read in any
+        order. Otherwise, the reason for the copy and its size are logged.
 
     Returns
     -------
     FeatureStore
-        The finished store, opened.
+        The finished store, opened; with `in_place`, perhaps one whose views are read from the files.
 
     Raises
     ------
@@ -263,7 +267,14 @@ def ingest_files(
             )
     for note in samples.notes:
         log.warning("%s", note)
-    return replace(samples, label_names=samples.label_names if names is None else list(names)).write(
+    samples = replace(samples, label_names=samples.label_names if names is None else list(names))
+    if in_place:
+        reason = "it is stored with other types" if dtypes or histograms else samples.copy_reason()
+        if reason is None:
+            return samples.in_place(", ".join(str(spec) for own in views.values() for spec in by_split(own).values()), provenance)
+        size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
+        log.warning("%s: a copy of at most %s is written, because %s", os.fspath(store), amount(size), reason)
+    return samples.write(
         store,
         histograms=histograms,
         dtypes=dtypes,
@@ -393,6 +404,8 @@ class _Reader:
     tables: dict[str, Any] = field(default_factory=dict)
     labels: Any = None
     asked: Sequence[str] = ()  # columns that may hold the labels
+    files: dict[str, Source] = field(default_factory=dict)  # files of the tables with columns of vectors
+    sources: dict[str, Source] = field(default_factory=dict)  # files of the views that are not in memory
     unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # view -> its columns of vectors
     shards: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # names and row counts of the shards of a table
     named: tuple[str, np.ndarray, list[str] | None, bool, bool] | None = None
@@ -466,6 +479,8 @@ class _Reader:
                 raise DataError(f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r})")
         self.shards[view] = [shard for frame in found for shard in frame.attrs.get(frames.SHARDS, ())]
         vectors = {name: [own[name] for own in unread.values()] for name in next(iter(unread.values()))}
+        if list(files) == [ALL] and vectors and not self.in_memory:
+            self.files[view] = parse_source(files[ALL])
         self.unread[view] = {name: own[0] if len(own) == 1 else Stacked(own, view) for name, own in vectors.items()}
         table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
         if "text" in table.attrs:
@@ -523,6 +538,8 @@ class _Reader:
             check_memory(f"view {view!r}", math.prod(table.X.shape) * np.dtype(table.X.dtype).itemsize)
         self.notes += table.notes
         self.shards[view] = getattr(table.X, "shards", [])
+        if list(files) == [ALL] and not self.in_memory:
+            self.sources[view] = parse_source(files[ALL])
         self.tables[view] = rows(table.X) if self.in_memory else table.X
         self.complete |= {view} if table.gaps is False else set()
         if table.feature_names is not None:
@@ -699,10 +716,12 @@ class _Reader:
                     table = table.drop(columns=column)
                 listed, table = frames.vectors(view, table)
                 listed |= {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
-                if table.shape[1] == 0 and len(listed) == 1:
-                    views[view] = listed.popitem()[1]
+                alone = table.shape[1] == 0 and len(listed) == 1
                 for column, array in listed.items():
-                    views[column if column not in self.tables else f"{view}.{column}"] = array
+                    name = view if alone else column if column not in self.tables else f"{view}.{column}"
+                    views[name] = array
+                    if view in self.files and array is self.unread[view].get(column):
+                        self.sources[name] = replace(self.files[view], name=column)
                 if table.shape[1]:
                     self.schemas[view], views[view] = learn_schema(view, table, self.options, self.notes)
                     names[view] = self.schemas[view].features
@@ -730,7 +749,7 @@ class _Reader:
         elif self.split is not None and parts is None:
             raise DataError(f"no table has the column {self.split!r} of the split")
         split = parts if parts is None or isinstance(parts, np.ndarray) else np.asarray(parts).astype(str)
-        samples = Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes)
+        samples = Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes, sources=self.sources)
         return samples if self.texts or set(views) != set(self.schemas) else self._with_cells(samples)
 
     def _check_aligned(self, keyed: Sequence[str]) -> None:

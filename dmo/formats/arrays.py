@@ -101,9 +101,10 @@ class RemoteNpy(ByRows):
         import fsspec
 
         fs, self._path = fsspec.core.url_to_fs(url)
-        self._fs, self._url, self.size = fs, url, int(fs.size(self._path))
+        self._fs, self._url = fs, url
         with fs.open(self._path, "rb") as file:
-            self.shape, fortran, self.dtype, self._first = _header(file, url, self.size)
+            self.shape, fortran, self.dtype, self._first = _header(file, url, int(fs.size(self._path)))
+        self.largest = 0  # bytes beside those of the rows asked for
         if fortran:
             raise DataError(f"{url}: is in column order, expected rows one after the other; copy it to a local disk")
 
@@ -124,6 +125,8 @@ class HdfRows(ByRows):
         self._path, self._name = path, name
         with self._opened() as dataset:
             self.shape, self.dtype = dataset.shape, dataset.dtype.newbyteorder("=")
+            rows = 1 if dataset.chunks is None else dataset.chunks[0]
+            self.largest = rows * math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of the rows of a chunk
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -366,6 +369,8 @@ class ZarrRows(ByRows):
     def __init__(self, array: zarr.Array, where: str):
         self._array, self._where = array, where
         self.shape, self.dtype = array.shape, array.dtype
+        outer = array.chunks[0] if array.shards is None else array.shards[0]
+        self.largest = outer * math.prod(array.shape[1:]) * array.dtype.itemsize  # bytes of the rows of a chunk
 
     def __getitem__(self, where: slice) -> np.ndarray:
         try:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dmo.blocks import Rows
 from dmo.formats.files import DataError, Stacked, existing, suffix
+from dmo.hashing import digest
 
 PARQUET = (".parquet", ".pq")
 HDF5 = (".h5", ".hdf5")
@@ -59,6 +60,19 @@ class Source:
     def is_sharded(self) -> bool:
         """Whether the data were not named as a single file."""
         return self.kind != "file"
+
+    def digest(self) -> str:
+        """Digest of names, sizes and times of change of all files, which changes whenever a file is written."""
+        import fsspec
+
+        found = list[Any]()
+        for path in self.paths:
+            fs, place = fsspec.core.url_to_fs(path)
+            files = fs.find(place, detail=True)
+            for name in sorted(files):
+                changed = next((files[name][key] for key in ("mtime", "ETag", "etag", "LastModified") if key in files[name]), "")
+                found.append((name.removeprefix(place.rpartition("/")[0]), files[name]["size"], str(changed)))
+        return digest(found, self.name)
 
     def place(self, path: str) -> str:
         """Name a shard, with the array inside of it."""

@@ -24,7 +24,7 @@ from dmo.formats.frames import FRAMES
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
 from dmo.formats.parquet import ParquetVectors, open_parquet, vector_columns
 from dmo.formats.schema import TRUTH, chosen_columns
-from dmo.formats.sources import HDF5, PARQUET, parse_source, split_name, stack_shards
+from dmo.formats.sources import HDF5, PARQUET, Source, parse_source, split_name, stack_shards
 from dmo.formats.text import label_ids, open_csv, open_svmlight
 from dmo.progress import stage
 
@@ -261,7 +261,11 @@ def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) 
     >>> open_rows("x.npz::Z.T").shape
     (3, 2)
     """
-    source = parse_source(spec)
+    return open_source(parse_source(spec), of_labels)
+
+
+def open_source(source: Source, of_labels: bool = False) -> Rows:
+    """Open the shards of a source, as `open_rows` does."""
     return stack_shards(source, [_checked_rows(path, source.name or "", of_labels) for path in source.paths])
 
 
