@@ -255,7 +255,6 @@ def ingest_files(
     asked = joined | {"labels": labels, "test_share": test_share} | vars(options)
     asked = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items() if value}
     asked |= {} if header is None else {"header": header}
-    provenance = Provenance(parameters={"dataset": "files", "files": fingerprints(everything), "options": asked})
     reader = _Reader(id, split, how, text, options, whole=any(joined.values()) or row_names, in_memory=False)
     samples = reader.read(views, labels, test_share)
     if labels is None and samples.labels is None:
@@ -268,12 +267,16 @@ def ingest_files(
     for note in samples.notes:
         log.warning("%s", note)
     samples = replace(samples, label_names=samples.label_names if names is None else list(names))
+    parameters: dict[str, Any] = {"dataset": "files", "options": asked}
     if in_place:
         reason = "it is stored with other types" if dtypes or histograms else samples.copy_reason()
         if reason is None:
-            return samples.in_place(", ".join(str(spec) for own in views.values() for spec in by_split(own).values()), provenance)
+            own = {view: {"name": source.text, "digest": source.digest()} for view, source in samples.sources.items()}
+            specs = [str(spec) for files in views.values() for spec in by_split(files).values()]
+            return samples.in_place(", ".join(specs), Provenance(parameters={**parameters, "files": own}))
         size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
         log.warning("%s: a copy of at most %s is written, because %s", os.fspath(store), amount(size), reason)
+    provenance = Provenance(parameters={**parameters, "files": fingerprints(everything)})
     return samples.write(
         store,
         histograms=histograms,
@@ -343,7 +346,9 @@ def _relative(value: Any, folder: Path) -> Any:
 def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
     found = {}
-    sources = {f"{name}/{part}": parse_source(spec) for name, value in files.items() for part, spec in by_split(value).items()}
+    sources = {
+        f"{name}/{part}": parse_source(spec) for name, value in files.items() for part, spec in by_split(value).items()
+    }
     listed = {
         f"{key}/{i}" if source.is_sharded else key: source.place(path)
         for key, source in sources.items()
@@ -407,7 +412,9 @@ class _Reader:
     files: dict[str, Source] = field(default_factory=dict)  # files of the tables with columns of vectors
     sources: dict[str, Source] = field(default_factory=dict)  # files of the views that are not in memory
     unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # view -> its columns of vectors
-    shards: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # names and row counts of the shards of a table
+    shards: dict[str, list[tuple[str, int]]] = field(
+        default_factory=dict
+    )  # names and row counts of the shards of a table
     named: tuple[str, np.ndarray, list[str] | None, bool, bool] | None = None
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None

@@ -25,7 +25,6 @@ from dmo.formats.files import Block, DataError, Stacked, row_of_shard
 from dmo.formats.labels import class_vector
 from dmo.formats.sources import Source
 from dmo.formats.tables import open_source
-from dmo.hashing import fingerprint
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 
@@ -312,7 +311,6 @@ class Samples:
         writer.finish()
         return open_features(store)
 
-
     def _described(
         self,
         histograms: Collection[str] = (),
@@ -388,7 +386,7 @@ class Samples:
         """
         attributes, specs, has = self._described()
         views = {
-            view: SourceView(X, self.sources.get(view), specs[view].missing, has.get(view))
+            view: SourceView(X, self.sources[view], specs[view].missing, has.get(view)) if view in self.sources else X
             for view, X in self.views.items()
         }
         bare = replace(self, views={SINGLE: np.zeros((self.n, 1), np.uint8)}, feature_names={}, attributes=attributes)
@@ -403,23 +401,21 @@ class SourceView(ByRows):
     """A view that is read where it is, with zeros for the samples that it lacks; workers open its files themselves."""
 
     source: Rows
-    files: Source | None
+    files: Source
     missing: bool = False
     present: np.ndarray | None = None
     histogram: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "source": None if self.files is not None else self.source}
+        return {**self.__dict__, "source": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.files is not None:
-            self.__dict__["source"] = open_source(self.files)
+        self.__dict__.update(state, source=open_source(state["files"]))
 
     @cached_property
     def contents(self) -> str:
-        """Digest of the files, or of the values in memory."""
-        return fingerprint(self.source) if self.files is None else self.files.digest()
+        """Digest of the names, sizes and times of the files."""
+        return self.files.digest()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -565,9 +561,13 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
         for where in blocks:
             block = rows(source, where)
             gap = _missing(block)
-            if shards and not _is_finite(block) and (infinite := np.isinf(dense(block)).any(axis=1)).any():
-                place = row_of_shard(shards, where.start + int(np.argmax(infinite)))
-                raise DataError(f"view {view!r}: {place} holds an infinite value, expected finite numbers; replace it")
+            if not _is_finite(block) and (infinite := np.isinf(dense(block))).any():
+                i, j = np.argwhere(infinite)[0].tolist()
+                place = row_of_shard(shards, where.start + i) or f"row {where.start + i}"
+                value = dense(block)[i, j]
+                raise DataError(
+                    f"view {view!r}, {place}, column {j} is {value}; replace or drop values that are not finite"
+                )
             if gap is not None:
                 has = ~gap.all(axis=1)
                 present[where], cells = has, cells + gap[has].sum(axis=0)

@@ -133,7 +133,9 @@ class HdfRows(ByRows):
         with opened_hdf5(self._path) as file:
             dataset = file[self._name]
             if dataset.external or dataset.is_virtual:
-                raise DataError(f"{self._path}::{self._name}: has its values in another file, expected them in this one")
+                raise DataError(
+                    f"{self._path}::{self._name}: has its values in another file, expected them in this one"
+                )
             yield dataset
 
     def __getitem__(self, where: slice) -> np.ndarray:

@@ -130,7 +130,9 @@ def _parquet(path: str, unread: dict[str, Rows] | None, others: Sequence[str], n
     chosen = known if name is None else _columns(path, name, known, others)
     if unread is not None:
         kept = set(chosen_columns(known, others)[0])
-        unread |= {column: ParquetVectors(path, column) for column in vector_columns(file) if column in {*chosen} - kept}
+        unread |= {
+            column: ParquetVectors(path, column) for column in vector_columns(file) if column in {*chosen} - kept
+        }
         chosen = [column for column in chosen if column not in unread]
     with by_pyarrow(path, "Parquet"):
         _check_parquet(path, file, chosen)

@@ -189,5 +189,3 @@ class ParquetVectors(ByRows):
         found = np.full((len(cells), d), np.nan, self.dtype)
         found[present] = values
         return found
-
-

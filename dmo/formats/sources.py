@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -61,6 +62,15 @@ class Source:
         """Whether the data were not named as a single file."""
         return self.kind != "file"
 
+    @property
+    def title(self) -> str:
+        """Name of a view or store for the data: the array, or the last part of the path without ending and wildcards."""
+        if self.name is not None:
+            return re.split(r"[/.]", self.name.rstrip("/"))[-1] or "x"
+        path = Path(self.text.removeprefix("@"))
+        first = re.split(r"[*?\[.]", path.name)[0].strip("-_")
+        return first or path.parent.name.partition(".")[0] or "x"
+
     def digest(self) -> str:
         """Digest of names, sizes and times of change of all files, which changes whenever a file is written."""
         import fsspec
@@ -70,7 +80,9 @@ class Source:
             fs, place = fsspec.core.url_to_fs(path)
             files = fs.find(place, detail=True)
             for name in sorted(files):
-                changed = next((files[name][key] for key in ("mtime", "ETag", "etag", "LastModified") if key in files[name]), "")
+                changed = next(
+                    (files[name][key] for key in ("mtime", "ETag", "etag", "LastModified") if key in files[name]), ""
+                )
                 found.append((name.removeprefix(place.rpartition("/")[0]), files[name]["size"], str(changed)))
         return digest(found, self.name)
 
@@ -141,6 +153,15 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Tell whether a local folder is a Zarr array or group."""
     return any(os.path.exists(os.path.join(path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
+
+
+def is_zarr_array(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a local folder is a Zarr array of version 2 or 3, and not a group."""
+    try:
+        document = Path(path, "zarr.json").read_bytes()
+        return bool(json.loads(document).get("node_type") == "array")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return os.path.isfile(os.path.join(path, ".zarray"))
 
 
 def natural_key(path: str) -> list[Any]:

@@ -16,10 +16,11 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
+from dmo.datasets.samples import SourceStore
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.formats.schema import Schema, TableOptions
-from dmo.formats.sources import folder_shards
+from dmo.formats.sources import is_zarr, is_zarr_array, parse_source
 from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.models import read_with_contents
@@ -193,11 +194,12 @@ def schema_of(kept: Mapping[str, Any]) -> Schema:
 
 
 def is_rows(path: str) -> bool:
-    """Tell whether a path is a file of rows, a folder of documents or of the parts of a table, and no store."""
-    found = Path(path)
-    if not found.is_dir() or (found / "zarr.json").exists():
-        return found.is_file()
-    return bool(folder_shards(found)) or any(found.rglob("*.txt"))
+    """Tell whether a path names rows in files: a table, an array, shards or a folder of documents, and no store."""
+    source = parse_source(path)
+    place = source.paths[0]
+    if source.is_sharded or source.name is not None or not os.path.isdir(place):
+        return source.is_sharded or source.name is not None or os.path.isfile(place)
+    return is_zarr_array(place) if is_zarr(place) else any(Path(place).rglob("*.txt"))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
@@ -218,8 +220,9 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
     """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
-    if list(widths) == [SINGLE] and SINGLE not in store.views and len(store.views) == 1:
-        known = {SINGLE: next(iter(store.views))}
+    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # a file is called as its owner likes
+    if alone and len(widths) == 1 and len(store.views) == 1:
+        known = {next(iter(widths)): next(iter(store.views))}
     for name, own in known.items():
         if own not in store.views:
             has = ", ".join(store.views)
