@@ -603,7 +603,8 @@ class _Reader:
                 inside = [row_of_shard(self.shards.get(where, ()), place) for place in places[:2].tolist()]
                 named = f" ({' and '.join(one for one in inside if one)})" if any(inside) else ""
                 raise DataError(
-                    f"{where}: the id {doubled!r} stands in {len(places)} rows{named}, expected 1; of one row per pair of sample and label write all labels of a sample in one cell, with | between them"
+                    f"{where}: the id {doubled!r} stands in {len(places)} rows{named}, expected 1; of one row per pair of "
+                    "sample and label write all labels of a sample in one cell, with | between them"
                 )
         if row_names is not None and row_names in table.columns:
             if name is None:

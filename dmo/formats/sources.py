@@ -173,11 +173,14 @@ def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
     """List the files of a folder of shards: tables, or arrays of one format; none if there are other files."""
     if not os.path.isdir(folder):
         return []
-    files = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith(("_", "."))]
-    endings = {suffix(path) for path in files}
-    if endings <= set(_PARTS) or (len(endings) == 1 and endings <= set(_SHARDS)):
-        return sorted(map(str, files), key=natural_key)
-    return []
+    files, endings = list[str](), set[str]()
+    for path in Path(folder).rglob("*"):
+        if path.is_file() and not path.name.startswith(("_", ".")):
+            files.append(str(path))
+            endings.add(suffix(path))
+            if not (endings <= set(_PARTS) or (len(endings) == 1 and endings <= set(_SHARDS))):
+                return []
+    return sorted(files, key=natural_key)
 
 
 def _matches(pattern: str) -> list[str]:

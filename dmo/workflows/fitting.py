@@ -122,7 +122,7 @@ def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
 
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> stores.FeatureStore:
-    """Open dense arrays in files in place; of other files and folders make a feature store beside them, or use an older one."""
+    """Open dense arrays in files in place; make a feature store of other files beside them, or use an older one."""
     from dmo.datasets.files import fingerprints, ingest_files  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
     from dmo.formats.tables import is_svmlight

@@ -917,7 +917,7 @@ def test_rows_by_name_of_file(tmp_path):
         ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
         ("words.npz::words", "is of type <U1, expected real numbers"),
         ("words.npz::z", "is of type complex128, expected real numbers"),
-        ("x.hdf5", "ends in '.hdf5', expected one of"),
+        ("x.doc", "ends in '.doc', expected one of"),
         ("x.csv::X", "holds one array, expected no ::X"),
     ]:
         refuses(str(tmp_path / spec).partition("::")[0], expected, lambda path, spec=spec: open_rows(tmp_path / spec))
