@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,13 +13,9 @@ import dmo
 from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
-from dmo.datasets import Samples, open_table, parse_source
-from dmo.datasets.files import documents
 from dmo.errors import amount
-from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.schema import described
-from dmo.formats.sources import is_zarr
-from dmo.formats.tables import ending_of
+from dmo.formats.sources import is_rows
 from dmo.workflows.program import DAMAGED, run_options, session
 
 Rows = list[tuple[str, str]]
@@ -37,8 +31,8 @@ def info(
     ],
 ) -> None:
     """Show the contents, provenance and missing blocks of a store, or how a source of data is interpreted."""
-    if dmo.workflows.apply.is_rows(path):
-        found = describe_source(path)
+    if is_rows(path):
+        found = dmo.workflows.sources.describe_source(path)
         show(found, _source(found), path)
         return
     found = dmo.stores.describe(path)
@@ -57,30 +51,6 @@ def show_schema(schema: Mapping[str, Any] | None) -> None:
     """Print the types of the columns of tables."""
     if schema is not None and not run_options().quiet:
         grid("", ["column", "type", "values"], described(schema), numbers=False)
-
-
-def describe_source(path: str) -> dict[str, Any]:
-    """Describe the shards, arrays and columns of a source of data, and whether it is read in place."""
-    source = parse_source(path)
-    found: dict[str, Any] = {"source": path, "kind": source.kind, "shards": list(source.paths), "columns": []}
-    arrays: dict[str, Any] = {}
-    if ending_of(path) in FRAMES:
-        table = read_frame(path, unread=arrays)
-        found |= {"n_samples": len(table), "columns": [str(name) for name in table.columns]}
-    elif Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0]):
-        found["n_samples"] = len(documents(Path(path)))
-    else:
-        arrays[source.title] = open_table(source.title, {"all": path}).X
-    sources = {name: replace(source, name=name if ending_of(path) in FRAMES else source.name) for name in arrays}
-    found["arrays"] = {
-        name: {
-            "shape": list(X.shape),
-            "dtype": np.dtype(X.dtype).name,
-            "copied": Samples({name: X}, sources=sources).copy_reason(),
-        }
-        for name, X in arrays.items()
-    }
-    return found
 
 
 def _source(found: Mapping[str, Any]) -> Rows:

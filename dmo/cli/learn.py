@@ -26,6 +26,7 @@ from dmo.cli.commands import (
 from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
+from dmo.formats.sources import is_image_folder, is_rows
 from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
@@ -104,7 +105,7 @@ def with_options(
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
     """Open the feature store at a path, or that of the files or folder there, by the options `given` for it."""
     asked = {key for key in OF_TABLE if given[key] is not None}
-    if not (workflows.apply.is_rows(path) or workflows.images.is_image_folder(path)):
+    if not (is_rows(path) or is_image_folder(path)):
         if asked:
             flag = next(FLAG_OF.get(key, key) for key in OF_TABLE if key in asked).replace("_", "-")
             raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")

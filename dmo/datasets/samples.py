@@ -27,6 +27,7 @@ from dmo.formats.sources import Source
 from dmo.formats.tables import open_source
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
+from dmo.stores.features import SourceStore
 
 _NARROW, _LARGEST = 4096, 1 << 22  # rows of a block, where those of each view take no more than these bytes
 _BLOCK = 4096
@@ -435,23 +436,6 @@ class SourceView(ByRows):
     def __getitem__(self, where: slice) -> Block:
         source = self.source if self.present is None else ZeroedRows(self.source, self.present)
         return rows(source, where).astype(self.dtype, copy=False)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class SourceStore(FeatureStore):
-    """Samples of files that are read in place; labels and names are in the memory of this process."""
-
-    place: str
-
-    @property
-    def url(self) -> str:
-        """Name of the files."""
-        return self.place
-
-    @property
-    def label_view(self) -> None:
-        """None, because workers cannot read labels from the memory of this process."""
-        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,13 +103,13 @@ def _one_frame(
     """Read one shard of a table, of which `name` and `others` are the columns to read if `name` is given."""
     if suffix(path) in PARQUET:
         return _parquet(path, unread, others, name)
-    path = existing(path)
-    if suffix(path) in _ARROW:
-        found = _arrow(path)
-    elif suffix(path) in _JSON_LINES:
-        found = _json_lines(path, text_of(path).decode())
+    file = existing(path)
+    if suffix(file) in _ARROW:
+        found = _arrow(file)
+    elif suffix(file) in _JSON_LINES:
+        found = _json_lines(file, text_of(file).decode())
     else:
-        table, names = read_text(path, options, notes)
+        table, names = read_text(file, options, notes)
         found = _frame(table)
         if names is not None:
             found.attrs[ROW_NAMES] = names

@@ -21,6 +21,8 @@ PARQUET = (".parquet", ".pq")
 HDF5 = (".h5", ".hdf5")
 _PARTS = (".csv", ".tsv", *PARQUET, ".arrow", ".arrows", ".feather", ".jsonl", ".ndjson")
 _SHARDS = (".npy", ".npz", *HDF5, ".hvec", ".hvecs", ".hvec32", ".hvecs32", ".fvec", ".fvecs", ".dvec", ".dvecs")
+SHARDED = (*_PARTS, *_SHARDS)
+"""Endings of files that can be shards."""
 _NAME = re.compile(r"(.+)::(?![A-Za-z][A-Za-z0-9+.-]*://)(.*?)", re.DOTALL)
 _OF = re.compile(r"(\d+)-of-(\d+)")
 
@@ -162,6 +164,22 @@ def is_zarr_array(path: str | os.PathLike[str]) -> bool:
         return bool(json.loads(document).get("node_type") == "array")
     except (OSError, ValueError, AttributeError, RecursionError):
         return os.path.isfile(os.path.join(path, ".zarray"))
+
+
+def is_rows(path: str) -> bool:
+    """Tell whether a path names rows in files: a table, an array, shards or a folder of documents, and no store."""
+    source = parse_source(path)
+    place = source.paths[0]
+    if source.is_sharded or source.name is not None:
+        return True
+    if not os.path.isdir(place):
+        return os.path.isfile(place) or ("://" in place and source.ending in SHARDED)
+    return is_zarr_array(place) if is_zarr(place) else any(Path(place).rglob("*.txt"))
+
+
+def is_image_folder(path: str) -> bool:
+    """Find whether a path is a local folder that is no store."""
+    return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
 
 
 def natural_key(path: str) -> list[Any]:

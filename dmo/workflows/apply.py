@@ -16,13 +16,13 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
-from dmo.datasets.samples import SourceStore
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
 from dmo.formats.schema import Schema, TableOptions
-from dmo.formats.sources import is_zarr, is_zarr_array, parse_source
+from dmo.formats.sources import is_rows
 from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
+from dmo.stores.features import SourceStore
 from dmo.stores.models import read_with_contents
 from dmo.workflows.program import Session
 
@@ -191,15 +191,6 @@ def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, A
 def schema_of(kept: Mapping[str, Any]) -> Schema:
     """The schema of a view that a model kept, or that of numbers with the names of its columns."""
     return Schema.from_dict(kept["schema"]) if "schema" in kept else Schema.of_numbers(list(kept["names"]))
-
-
-def is_rows(path: str) -> bool:
-    """Tell whether a path names rows in files: a table, an array, shards or a folder of documents, and no store."""
-    source = parse_source(path)
-    place = source.paths[0]
-    if source.is_sharded or source.name is not None or not os.path.isdir(place):
-        return source.is_sharded or source.name is not None or os.path.isfile(place)
-    return is_zarr_array(place) if is_zarr(place) else any(Path(place).rglob("*.txt"))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,21 +16,20 @@ from sklearn.utils import _safe_indexing, get_tags
 
 from dmo import stores
 from dmo.blocks import Rows, Subset
-from dmo.datasets.samples import SourceStore
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor
 from dmo.fit.engine import reasoned_engine
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.labels import class_vector
-from dmo.formats.sources import HDF5, PARQUET, parse_source
+from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, parse_source
 from dmo.formats.tables import ending_of
 from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Annotator
-from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin, sample_keys
-from dmo.workflows.images import is_image_folder
+from dmo.stores.features import SourceStore
+from dmo.workflows.apply import chosen_split, chosen_views, columns_of, origin, sample_keys
 from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session, say_unreadable
 
@@ -128,12 +129,14 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     from dmo.formats.tables import is_svmlight
 
     source, of_images = parse_source(path), is_image_folder(path) and not is_rows(path)
-    place = Path(source.paths[0])
-    view = source.title
-    store = str((place if source.kind == "file" else Path(source.text.removeprefix("@"))).parent / f"{view}.zarr")
-    store = str(place.with_name(f"{view}.features.zarr")) if Path(store) == place else store
+    view, named = source.title, source.paths[0] if source.kind == "file" else source.text.removeprefix("@")
+    beside = Path() if "://" in named else Path(named).parent
+    store = str(beside / f"{view}.zarr")
+    store = str(beside / f"{view}.features.zarr") if store == os.path.normpath(named) else store
     in_place = not of_images and ending_of(path) in IN_PLACE and not {"test_share", "split"} & given.keys()
-    complete = None if in_place else stores.existing_store(store, "features")
+    complete = None
+    with suppress(stores.StoreError) if in_place else nullcontext():
+        complete = stores.existing_store(store, "features")
     if complete:
         made = stores.describe(store)["provenance"]["parameters"]
         same = {key: made.get("options", {}).get(key) for key in given} == given
@@ -144,7 +147,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
         if same:
             run.note(f"{store}, made from {path} before, is used")
             return stores.open_features(store)
-        if not overwrite:
+        if not (overwrite or in_place):
             raise stores.StoreError(
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
                 "--overwrite to make it anew"
@@ -157,7 +160,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
         listing = listing.with_test_share(given["test_share"]) if "test_share" in given else listing
         say_unreadable(run, extract(listing, store, Recipe.of("kgha8"), overwrite=bool(complete)).unreadable)
     else:
-        replaced = overwrite if in_place else bool(complete)
+        replaced = overwrite and bool(complete)
         opened = ingest_files({view: path}, store, overwrite=replaced, in_place=in_place, **given)
         if isinstance(opened, SourceStore):
             run.note(f"{path} is read in place")
