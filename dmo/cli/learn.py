@@ -26,7 +26,6 @@ from dmo.cli.commands import (
 from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
-from dmo.formats.sources import is_image_folder, is_rows
 from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
@@ -104,6 +103,8 @@ def with_options(
 
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
     """Open the feature store at a path, or that of the files or folder there, by the options `given` for it."""
+    from dmo.formats.sources import is_image_folder, is_rows  # here: `--help` needs no NumPy
+
     asked = {key for key in OF_TABLE if given[key] is not None}
     if not (is_rows(path) or is_image_folder(path)):
         if asked:
