@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 import dmo
+from dmo import workflows
 from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
@@ -32,7 +33,7 @@ def info(
 ) -> None:
     """Show the contents, provenance and missing blocks of a store, or how a source of data is interpreted."""
     if is_rows(path):
-        found = dmo.workflows.sources.describe_source(path)
+        found = workflows.sources.describe_source(path)
         show(found, _source(found), path)
         return
     found = dmo.stores.describe(path)

@@ -627,8 +627,8 @@ class _Reader:
 
     def add_labels(self, labels: Any, columns: list[str] | int | None) -> None:
         """Read labels that have a table of their own."""
-        found = self.labels is not None or self.named is not None
-        if labels is None or columns == 0 or (columns is not None and found):
+        is_known = self.labels is not None or self.named is not None
+        if labels is None or columns == 0 or (columns is not None and is_known):
             return
         known = {view: [*map(str, table.columns)] for view, table in self.tables.items() if hasattr(table, "columns")}
         if isinstance(columns, list | int):
@@ -655,7 +655,8 @@ class _Reader:
 
             if list(files) != [ALL]:
                 self._count({part: len(frame) for part, frame in read.items() if frame is not None}, LABELS)
-            table = next(iter(read.values())) if len(read) == 1 else pd.concat(list(read.values()), ignore_index=True)
+            found = [frame for frame in read.values() if frame is not None]
+            table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
             self.turnable |= {LABELS}
             self.shards[LABELS] = table.attrs.get(frames.SHARDS, [])
             self.labels = self._indexed("labels", table)

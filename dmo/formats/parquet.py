@@ -80,26 +80,6 @@ class ParquetVectors(ByRows):
     """A column of vectors of a Parquet file as a row source, with rows of NaN for missing cells.
 
     Ascending slices decode every row group once. Memory holds a batch of rows per thread.
-
-    Parameters
-    ----------
-    path : path-like
-        Local path or URL.
-    column : str
-        Column whose cells are lists of numbers of one length.
-
-    Raises
-    ------
-    DataError
-        If the file is damaged, if the column is not a column of vectors, or, on slicing, if a vector has another length.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dmo.datasets import open_rows
-    >>> pd.DataFrame({"emb": [[1.0, 2.0], [3.0, 4.0]]}).to_parquet("x.parquet")
-    >>> open_rows("x.parquet::emb")[1:]
-    array([[3., 4.]])
     """
 
     def __init__(self, path: str | os.PathLike[str], column: str):

@@ -74,7 +74,13 @@ class Source:
         return first or path.parent.name.partition(".")[0] or "x"
 
     def digest(self) -> str:
-        """Digest of names, sizes and times of change of all files, which changes whenever a file is written."""
+        """Compute a digest of the names, sizes and times of change of all files, which changes when a file is written.
+
+        Returns
+        -------
+        str
+            Hexadecimal SHA-256.
+        """
         import fsspec
 
         found = list[Any]()
@@ -89,7 +95,18 @@ class Source:
         return digest(found, self.name)
 
     def place(self, path: str) -> str:
-        """Name a shard, with the array inside of it."""
+        """Name a shard, with the array inside of it.
+
+        Parameters
+        ----------
+        path : str
+            Path of the shard.
+
+        Returns
+        -------
+        str
+            PATH or PATH::NAME.
+        """
         return path if self.name is None else f"{path}::{self.name}"
 
 

@@ -315,8 +315,8 @@ class Trial:
         named = next((name for name in known if name in table.columns), None)
         ids = None if named is None else _ids(upload.name, named, table[named])
         table = table if named is None else table.drop(columns=named)
-        listed, table = vectors(upload.name, table)
-        listed |= unread or {}
+        own, table = vectors(upload.name, table)
+        listed: dict[str, Any] = {**own, **(unread or {})}
         found: dict[str, Any] = {}
         notes: list[str] = []
         for view in wanted:
