@@ -277,6 +277,7 @@ OTHERS = {
         features.images.MAX_PIXELS features.sets.LARGEST_SIDE features.sets.MAX_WORDS features.sets.VERSION
         formats.arff._LONGEST formats.arrays._CHUNK formats.arrays._LARGEST formats.arrays._ROW formats.arrays._KEPT
         formats.text._CELLS formats.text._BYTES
+        formats.parquet._BATCH datasets.samples._SLAB
         formats.files.LONGEST_LINE formats.delimited._COPIES formats.delimited._PIECE formats.frames._TEXTS
         formats.delimited._SOME formats.delimited._BLOCK
         formats.schema._SHOWN formats.schema._FIRST formats.schema._TOGETHER formats.schema._CELLS formats.labels._DIGITS

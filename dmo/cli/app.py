@@ -19,7 +19,7 @@ COMMANDS = {
     ),
     "info": Lazy(
         "dmo.cli.info:info",
-        "Say what a store holds, where it comes from, and what is missing of an unfinished one.",
+        "Show the contents, provenance and missing blocks of a store, or how a source of data is interpreted.",
     ),
     "verify": Lazy(
         "dmo.cli.info:verify",

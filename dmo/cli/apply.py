@@ -36,6 +36,7 @@ from dmo.cli.commands import (
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
+from dmo.formats.sources import is_image_folder, is_rows
 from dmo.workflows.apply import (
     ALL,
     OTHER_CSV,
@@ -45,7 +46,6 @@ from dmo.workflows.apply import (
     check_rows_output,
     checked_top,
     finished_rows,
-    is_rows,
     label_words,
     learned_values,
     open_applied,
@@ -135,7 +135,7 @@ def annotate(
     """
     # Of a folder of images only those that are new or changed are described. Run again on a feature store, it goes on
     # where it was interrupted; a store and a CSV that are complete are left.
-    of_images = workflows.images.is_image_folder(features)
+    of_images = is_image_folder(features)
     if of_images and (workflows.images.made_from_images(model) or not is_rows(features)):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"

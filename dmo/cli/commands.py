@@ -298,10 +298,13 @@ Block = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
-Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote.")]
+Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote, or files of rows.")]
 Given = Annotated[
     str,
-    typer.Argument(help="Feature store, or a table, an archive or a folder: its store is made beside it."),
+    typer.Argument(
+        help="Feature store; or arrays in files or shards, which are read in place; or a table, an archive or a folder: its "
+        "store is made beside it."
+    ),
 ]
 Unreadable = Annotated[
     Literal["skip", "refuse"], typer.Option(help="Files that are no images, damaged or too large: skip or refuse.")

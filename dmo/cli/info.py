@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,20 +10,32 @@ import numpy as np
 import typer
 
 import dmo
+from dmo import workflows
 from dmo.blocks import APART, Subset, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
 from dmo.errors import amount
 from dmo.formats.schema import described
+from dmo.formats.sources import is_rows
 from dmo.workflows.program import DAMAGED, run_options, session
 
 Rows = list[tuple[str, str]]
 
 
 def info(
-    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, results, model.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A store of any kind: features, kernel, results, model. Or a source of data: a file, a glob, a folder of "
+            "shards, @list.txt, or PATH::NAME."
+        ),
+    ],
 ) -> None:
-    """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
+    """Show the contents, provenance and missing blocks of a store, or how a source of data is interpreted."""
+    if is_rows(path):
+        found = workflows.sources.describe_source(path)
+        show(found, _source(found), path)
+        return
     found = dmo.stores.describe(path)
     if found["kind"] == "features" and found["complete"]:
         found |= contents_of(dmo.stores.open_features(path))
@@ -39,6 +52,20 @@ def show_schema(schema: Mapping[str, Any] | None) -> None:
     """Print the types of the columns of tables."""
     if schema is not None and not run_options().quiet:
         grid("", ["column", "type", "values"], described(schema), numbers=False)
+
+
+def _source(found: Mapping[str, Any]) -> Rows:
+    shards = [os.path.basename(shard) for shard in found["shards"]]
+    rows = [("source", found["kind"]), ("shards", str(len(shards)))]
+    if len(shards) > 1:
+        rows.append(("order", f"natural: {', '.join(shards[:2])} ... {shards[-1]}"))
+    if found["columns"]:
+        rows.append(("table", f"{found['n_samples']} rows, columns {_short(found['columns'])}"))
+    for name, about in found["arrays"].items():
+        n, d = about["shape"]
+        use = "read in place" if about["copied"] is None else f"copied, because {about['copied']}"
+        rows.append((f"array {name}", f"{n} x {d} {about['dtype']}, {use}"))
+    return rows
 
 
 def _common(found: Mapping[str, Any]) -> Rows:

@@ -84,7 +84,11 @@ def _digits(store: Store, block: Block = None, overwrite: Overwrite = False) -> 
 def _files(
     store: Store,
     view: Annotated[
-        list[str] | None, typer.Option(help="NAME=FILE, or NAME:SPLIT=FILE once per split; FILE may be PATH::ARRAY.")
+        list[str] | None,
+        typer.Option(
+            help="NAME=FILE, or NAME:SPLIT=FILE once per split; FILE may be a glob, a folder of shards, @list.txt, or any of "
+            "these with ::ARRAY."
+        ),
     ] = None,
     labels: Annotated[
         list[str] | None,
@@ -119,7 +123,7 @@ def _files(
     block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Any files: tables (.csv, .tsv, .parquet), folders of texts, .npy, .npz, .mat, .arff, .svm, .zarr, .hvecs family."""
+    """Any files: tables (.csv, .parquet), shards, texts, .npy, .npz, .mat, .h5, .arff, .svm, .zarr, .hvecs family."""
     if how not in (None, "inner", "outer"):
         raise UserError(f"--how {how}: needed is inner or outer")
     if (description is None) == (not view):

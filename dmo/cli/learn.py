@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
@@ -66,8 +65,8 @@ def fit_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
-        store = store_of(name, store, given, overwrite)
-        opened = dmo.stores.open_features(store)  # first, as what it refuses takes no more than this
+        opened = store_of(name, store, given, overwrite)  # first, as what it refuses takes no more than this
+        store = opened.url
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
             training = training_of(name, opened, split, given)
@@ -102,14 +101,16 @@ def with_options(
     return with_parameters(command, name, [*own, *engines, *table], text)
 
 
-def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> str:
-    """The feature store at a path, or that of the table or folder there, by the options `given` for it."""
+def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
+    """Open the feature store at a path, or that of the files or folder there, by the options `given` for it."""
+    from dmo.formats.sources import is_image_folder, is_rows  # here: `--help` needs no NumPy
+
     asked = {key for key in OF_TABLE if given[key] is not None}
-    if not (os.path.isfile(path) or os.path.isdir(path)) or os.path.exists(os.path.join(path, "zarr.json")):
+    if not (is_rows(path) or is_image_folder(path)):
         if asked:
             flag = next(FLAG_OF.get(key, key) for key in OF_TABLE if key in asked).replace("_", "-")
             raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")
-        return path
+        return dmo.stores.open_features(path)
     arguments = table_arguments(given)
     with session() as run:
         return workflows.fitting.store_beside(run, path, arguments, getattr(dmo, name), overwrite)
@@ -199,8 +200,8 @@ def tune_command(name: str) -> Callable[..., None]:
         free(model, overwrite, "model")
         if report is not None:
             dmo.stores.check_output_file(report)
-        store = store_of(name, store, given, overwrite)
-        opened = dmo.stores.open_features(store)
+        opened = store_of(name, store, given, overwrite)
+        store = opened.url
         title = f"{name} tuned on {store}"
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             training = training_of(name, opened, split, given)

@@ -8,6 +8,7 @@ from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_l
 from dmo.formats.arrays import NpzMember, Vecs, ZarrRows, open_npy, open_npz, open_vecs, open_zarr
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.matlab import matlab_variables, read_matlab
+from dmo.formats.sources import Source, parse_source
 from dmo.formats.tables import Table, open_rows, open_table
 from dmo.formats.text import Delimited, Svmlight, open_csv, open_svmlight, read_csv, read_names, read_svmlight
 
@@ -21,6 +22,7 @@ __all__ = [
     "NpzMember",
     "Samples",
     "SequentialRows",
+    "Source",
     "Stacked",
     "Svmlight",
     "Table",
@@ -38,6 +40,7 @@ __all__ = [
     "open_table",
     "open_vecs",
     "open_zarr",
+    "parse_source",
     "read_arff",
     "read_card",
     "read_csv",

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, dense, rows
+from dmo.blocks import SINGLE, Rows, Subset, dense, rows
 from dmo.datasets.cards import ALL, by_split
 from dmo.datasets.samples import Samples, TextVocabulary
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.formats import delimited, frames
 from dmo.formats.arff import read_label_list
-from dmo.formats.files import DataError, check_memory, existing, sha256, suffix
+from dmo.formats.files import DataError, Stacked, check_memory, existing, row_of_shard, sha256, suffix
 from dmo.formats.labels import checked_numbers, label_matrix, unknown_rows
 from dmo.formats.schema import Schema, TableOptions, chosen_columns, exact, learn_schema, text_cells, unknown_column
-from dmo.formats.tables import cell_views, is_svmlight, open_table, questions, shared_rows
+from dmo.formats.sources import Source, is_zarr, parse_source, split_name
+from dmo.formats.tables import cell_views, ending_of, is_svmlight, open_table, questions, shared_rows
 from dmo.formats.text import open_csv, read_names
 from dmo.labels.stratification import describe_test_split, stratified_folds
 from dmo.progress import stage
@@ -184,6 +185,7 @@ def ingest_files(
     dtypes: Mapping[str, str] | None = None,
     block: int | None = None,
     overwrite: bool = False,
+    in_place: bool = False,
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
 
@@ -215,11 +217,14 @@ def ingest_files(
         Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
     overwrite : bool, default=False
         Replace a store that is there.
+    in_place : bool, default=False
+        Write no store if all views are dense arrays of .npy, Zarr, HDF5 or Parquet files whose rows can be read in any
+        order. Otherwise, the reason for the copy and its size are logged.
 
     Returns
     -------
     FeatureStore
-        The finished store, opened.
+        The finished store, opened; with `in_place`, perhaps one whose views are read from the files.
 
     Raises
     ------
@@ -250,8 +255,7 @@ def ingest_files(
     asked = joined | {"labels": labels, "test_share": test_share} | vars(options)
     asked = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items() if value}
     asked |= {} if header is None else {"header": header}
-    provenance = Provenance(parameters={"dataset": "files", "files": fingerprints(everything), "options": asked})
-    reader = _Reader(id, split, how, text, options, whole=any(joined.values()) or row_names)
+    reader = _Reader(id, split, how, text, options, whole=any(joined.values()) or row_names, in_memory=False)
     samples = reader.read(views, labels, test_share)
     if labels is None and samples.labels is None:
         for files in (files for files in views.values() if _all_end(files, ".arff")):
@@ -262,7 +266,18 @@ def ingest_files(
             )
     for note in samples.notes:
         log.warning("%s", note)
-    return replace(samples, label_names=samples.label_names if names is None else list(names)).write(
+    samples = replace(samples, label_names=samples.label_names if names is None else list(names))
+    parameters: dict[str, Any] = {"dataset": "files", "options": asked}
+    if in_place:
+        reason = "it is stored with other types" if dtypes or histograms else samples.copy_reason()
+        if reason is None:
+            own = {view: {"name": source.text, "digest": source.digest()} for view, source in samples.sources.items()}
+            specs = [str(spec) for files in views.values() for spec in by_split(files).values()]
+            return samples.in_place(", ".join(specs), Provenance(parameters={**parameters, "files": own}))
+        size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
+        log.warning("%s: a copy of at most %s is written, because %s", os.fspath(store), amount(size), reason)
+    provenance = Provenance(parameters={**parameters, "files": fingerprints(everything)})
+    return samples.write(
         store,
         histograms=histograms,
         dtypes=dtypes,
@@ -331,34 +346,31 @@ def _relative(value: Any, folder: Path) -> Any:
 def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
     found = {}
-    listed = [
-        (f"{name}/{part}", str(spec))
-        for name, value in files.items()
-        for part, spec in _shards(by_split(value)).items()
-    ]
+    sources = {
+        f"{name}/{part}": parse_source(spec) for name, value in files.items() for part, spec in by_split(value).items()
+    }
+    listed = {
+        f"{key}/{i}" if source.is_sharded else key: source.place(path)
+        for key, source in sources.items()
+        for i, path in enumerate(source.paths)
+    }
     with stage("check the files", len(listed)) as advance:
-        for key, spec in listed:
-            path = Path(spec.partition("::")[0])
-            found[key] = {"name": spec.rpartition("/")[2]} | ({"sha256": sha256(path)} if path.is_file() else {})
+        for key, spec in listed.items():
+            path = split_name(spec)[0]
+            found[key] = {"name": spec.rpartition("/")[2]} | ({"sha256": sha256(path)} if os.path.isfile(path) else {})
             advance(1)
     return found
 
 
 def _all_end(files: Any, ending: str) -> bool:
     """Whether all files of a view, PATH or PATH::ARRAY, are of the format with this ending."""
-    return all(suffix(str(spec).partition("::")[0]) == ending for spec in _shards(by_split(files)).values())
+    return all(ending_of(spec) == ending for spec in by_split(files).values())
 
 
-def _shards(files: Mapping[str, Any]) -> dict[str, Any]:
-    """The files of all splits; those of a list by split and number."""
-    found: dict[str, Any] = {}
-    for part, spec in files.items():
-        found |= {f"{part}/{i}": one for i, one in enumerate(spec)} if _is_shards(spec) else {part: spec}
-    return found
-
-
-def _is_shards(spec: Any) -> bool:
-    return isinstance(spec, list | tuple) and bool(spec) and all(isinstance(one, str | os.PathLike) for one in spec)
+def _is_file(spec: Any) -> bool:
+    """Whether a view is named by a file, or by a list of files with the samples one after the other."""
+    listed = isinstance(spec, list | tuple) and bool(spec) and all(isinstance(one, str | os.PathLike) for one in spec)
+    return listed or isinstance(spec, str | os.PathLike)
 
 
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:
@@ -391,10 +403,18 @@ class _Reader:
     how: str | None
     text: str | Sequence[str]
     options: TableOptions
-    whole: bool = True  # arrays are read into memory; else they stay in their files
+    whole: bool = True  # tables of text are read into memory; else large ones stay in their files
+    in_memory: bool = True  # so are arrays and columns of vectors
     notes: list[str] = field(default_factory=list)
     tables: dict[str, Any] = field(default_factory=dict)
     labels: Any = None
+    asked: Sequence[str] = ()  # columns that may hold the labels
+    files: dict[str, Source] = field(default_factory=dict)  # files of the tables with columns of vectors
+    sources: dict[str, Source] = field(default_factory=dict)  # files of the views that are not in memory
+    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # view -> its columns of vectors
+    shards: dict[str, list[tuple[str, int]]] = field(
+        default_factory=dict
+    )  # names and row counts of the shards of a table
     named: tuple[str, np.ndarray, list[str] | None, bool, bool] | None = None
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None
@@ -420,6 +440,7 @@ class _Reader:
     ) -> Samples:
         """Read all views, their labels, and a split if one is asked for."""
         columns = _label_columns(labels)
+        self.asked = columns if isinstance(columns, list) else [labels] if isinstance(labels, str) else ()
         for view, given in views.items():
             self.add(view, given, columns, labels is None)
         self.add_labels(labels, columns)
@@ -450,17 +471,24 @@ class _Reader:
         import pandas as pd
 
         files = by_split(given) if _is_split(given) else {ALL: given}
-        read = {part: self._frame(file) for part, file in files.items()}
+        unread: dict[str, dict[str, Rows]] = {part: {} for part in files}
+        read = {part: self._frame(file, unread[part]) for part, file in files.items()}
         found = [frame for frame in read.values() if frame is not None]
         if len(found) < len(read):
             self._arrays(view, files, columns, unlabeled)
             return
         if list(files) != [ALL] or not self.whole:
             self._count({part: len(frame) for part, frame in zip(read, found)}, view)
-        for part, frame in zip(read, found):
-            if set(frame.columns) != set(found[0].columns):
-                odd = sorted(set(frame.columns) ^ set(found[0].columns), key=str)
+        names = [{*frame.columns, *unread[part]} for part, frame in zip(read, found)]
+        for part, known in zip(read, names):
+            if known != names[0]:
+                odd = sorted(known ^ names[0], key=str)
                 raise DataError(f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r})")
+        self.shards[view] = [shard for frame in found for shard in frame.attrs.get(frames.SHARDS, ())]
+        vectors = {name: [own[name] for own in unread.values()] for name in next(iter(unread.values()))}
+        if list(files) == [ALL] and vectors and not self.in_memory:
+            self.files[view] = parse_source(files[ALL])
+        self.unread[view] = {name: own[0] if len(own) == 1 else Stacked(own, view) for name, own in vectors.items()}
         table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
         if "text" in table.attrs:
             self.text = (*self.text, "text")
@@ -478,53 +506,48 @@ class _Reader:
             self.labels = table[chosen]
         self.tables[view] = table.drop(columns=chosen) if chosen else table
 
-    def _frame(self, given: Any) -> pd.DataFrame | None:
-        """A table with names; None for an array or a file of one."""
+    def _frame(self, given: Any, unread: dict[str, Rows] | None = None) -> pd.DataFrame | None:
+        """A table with names; None for an array or a file of one. `unread` receives the columns of vectors of Parquet."""
         import pandas as pd
 
-        if _is_shards(given):
-            found = [self._frame(one) for one in given]
-            if any(one is None for one in found):
-                return None
-            if len({frozenset(one.columns) for one in found if one is not None}) > 1:
-                raise DataError(
-                    f"{given[0]} and the files after it have other columns, expected the parts of one table"
-                )
-            return pd.concat(found, ignore_index=True)
         if isinstance(given, pd.Series):
             given = given.to_frame()
-        if not isinstance(given, str | os.PathLike):
+        if not _is_file(given):
             table = frames.as_frame(given, exact=True)
             if table is None:
                 return None
             table = table.set_axis([str(name) for name in table.columns], axis=1)
-        elif os.path.isdir(given) and suffix(given) != ".zarr":
-            table = self._read_table(given) if frames.table_parts(given) else documents(Path(given))
-        elif suffix(given) not in frames.FRAMES or is_svmlight(given) or (not self.whole and _is_streamed(given)):
-            return None
+        elif (source := parse_source(given)).ending in frames.FRAMES and not is_svmlight(source.paths[0]):
+            if not self.whole and all(_is_streamed(path) for path in source.paths):
+                return None
+            others = [name for name in (self.id, self.split, *self.text, *self.asked) if name is not None]
+            with stage(f"read {os.path.basename(source.text)}"):
+                table = frames.read_frame(given, self.notes, self.options, unread, others)
+            table = table.set_axis([str(name) for name in table.columns], axis=1)
+        elif os.path.isdir(source.paths[0]) and source.ending != ".zarr" and not is_zarr(source.paths[0]):
+            table = documents(Path(source.paths[0]))
         else:
-            table = self._read_table(given)
-        chosen, _ = chosen_columns(list(table.columns), self.options.drop_columns)
-        self.dropped |= {name for name in self.options.drop_columns if chosen_columns(list(table.columns), [name])[0]}
-        return table.drop(columns=chosen) if chosen else table
-
-    def _read_table(self, path: str | os.PathLike[str]) -> pd.DataFrame:
-        with stage(f"read {os.path.basename(path)}"):
-            table = frames.read_frame(path, self.notes, self.options)
-        return table.set_axis([str(name) for name in table.columns], axis=1)
+            return None
+        chosen, _ = chosen_columns([*table.columns, *(unread or ())], self.options.drop_columns)
+        self.dropped |= {name for name in self.options.drop_columns if chosen_columns(chosen, [name])[0]}
+        for name in set(chosen) & set(unread or ()):
+            del (unread or {})[name]
+        return table.drop(columns=[name for name in chosen if name in table.columns]) if chosen else table
 
     def _arrays(self, view: str, files: Mapping[str, Any], columns: list[str] | int | None, unlabeled: bool) -> None:
         """A view of files that hold arrays, or of an array."""
-        shards = _shards(files)
-        if not isinstance(next(iter(shards.values())), str | os.PathLike):
-            self.tables[view] = next(iter(shards.values()))
+        if not _is_file(next(iter(files.values()))):
+            self.tables[view] = next(iter(files.values()))
             return
         known = columns if _all_end(files, ".arff") else None
-        table = open_table(view, shards, known, with_labels=self.whole or unlabeled)
-        if self.whole and not scipy.sparse.issparse(rows(table.X, slice(0, 0))):
+        table = open_table(view, files, known, with_labels=self.whole or unlabeled)
+        if self.in_memory and not scipy.sparse.issparse(rows(table.X, slice(0, 0))):
             check_memory(f"view {view!r}", math.prod(table.X.shape) * np.dtype(table.X.dtype).itemsize)
         self.notes += table.notes
-        self.tables[view] = rows(table.X) if self.whole else table.X
+        self.shards[view] = getattr(table.X, "shards", [])
+        if list(files) == [ALL] and not self.in_memory:
+            self.sources[view] = parse_source(files[ALL])
+        self.tables[view] = rows(table.X) if self.in_memory else table.X
         self.complete |= {view} if table.gaps is False else set()
         if table.feature_names is not None:
             self.names[view] = table.feature_names
@@ -537,10 +560,7 @@ class _Reader:
                     f"views {self.named[0]!r} and {view!r} have different labels in their files, expected the same"
                 )
             self.named = (view, found, table.label_names, real, table.classes)
-        counts = dict.fromkeys(files, 0)
-        for part, n in table.counts.items():
-            counts[part if part in counts else part.rpartition("/")[0]] += n
-        self._opened(view, files, counts)
+        self._opened(view, files, table.counts)
 
     def _opened(self, name: str, files: Mapping[str, Any], counts: dict[str, int]) -> None:
         """MATLAB's users keep samples in columns; of other files that are not read whole, a row too many is likelier."""
@@ -579,9 +599,12 @@ class _Reader:
             table = table.drop(columns=name).set_axis(pd.Index(ids, dtype=object))
             if not table.index.is_unique:
                 doubled = table.index[table.index.duplicated()][0]
+                places = np.flatnonzero(table.index == doubled)
+                inside = [row_of_shard(self.shards.get(where, ()), place) for place in places[:2].tolist()]
+                named = f" ({' and '.join(one for one in inside if one)})" if any(inside) else ""
                 raise DataError(
-                    f"{where}: the id {doubled!r} stands in {int((table.index == doubled).sum())} rows, expected 1; of "
-                    "one row per pair of sample and label write all labels of a sample in one cell, with | between them"
+                    f"{where}: the id {doubled!r} stands in {len(places)} rows{named}, expected 1; of one row per pair of "
+                    "sample and label write all labels of a sample in one cell, with | between them"
                 )
         if row_names is not None and row_names in table.columns:
             if name is None:
@@ -604,8 +627,8 @@ class _Reader:
 
     def add_labels(self, labels: Any, columns: list[str] | int | None) -> None:
         """Read labels that have a table of their own."""
-        found = self.labels is not None or self.named is not None
-        if labels is None or columns == 0 or (columns is not None and found):
+        is_known = self.labels is not None or self.named is not None
+        if labels is None or columns == 0 or (columns is not None and is_known):
             return
         known = {view: [*map(str, table.columns)] for view, table in self.tables.items() if hasattr(table, "columns")}
         if isinstance(columns, list | int):
@@ -616,7 +639,7 @@ class _Reader:
                 f"labels {columns!r}: no view has these columns; a number is for ARFF files, name columns of other tables "
                 "(--label-columns NAME)"
             )
-        if isinstance(labels, str) and not os.path.exists(labels.partition("::")[0]):
+        if isinstance(labels, str) and not os.path.exists(split_name(labels)[0]):
             for view, names in known.items():
                 if labels in names:
                     table = self.tables[view]
@@ -632,8 +655,10 @@ class _Reader:
 
             if list(files) != [ALL]:
                 self._count({part: len(frame) for part, frame in read.items() if frame is not None}, LABELS)
-            table = next(iter(read.values())) if len(read) == 1 else pd.concat(list(read.values()), ignore_index=True)
+            found = [frame for frame in read.values() if frame is not None]
+            table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
             self.turnable |= {LABELS}
+            self.shards[LABELS] = table.attrs.get(frames.SHARDS, [])
             self.labels = self._indexed("labels", table)
         elif isinstance(labels, str | os.PathLike) or list(files) != [ALL]:
             self._label_arrays({part: str(spec) for part, spec in files.items()})
@@ -662,6 +687,7 @@ class _Reader:
 
         table = open_table(LABELS, files, of_labels=True)
         given, names = dense(rows(table.X)), table.feature_names
+        self.shards[LABELS] = getattr(table.X, "shards", [])
         self.labels = given if names is None else pd.DataFrame(given, columns=names)
         self._opened(LABELS, files, table.counts)
 
@@ -672,11 +698,15 @@ class _Reader:
         labels, unlabeled = self.labels, np.empty(0, np.intp)
         keyed = {name: table for name, table in self.tables.items() if isinstance(table, pd.DataFrame)}
         ids = None if self.documents is None else self.documents[1]
+        places: dict[str, np.ndarray] = {}
+        joined: list[str] = []
         if self.id is not None or self.options.row_names:
             if isinstance(labels, pd.DataFrame | pd.Series):
                 keyed["labels"] = labels
             keyed = self._without_endings(keyed)
             order = self._joined({name: table.index for name, table in keyed.items()})
+            joined = list(keyed)
+            places = {view: keyed[view].index.get_indexer(order) for view, own in self.unread.items() if own}
             if "labels" in keyed:
                 labeled = keyed["labels"].index  # often the same rows; a look at each takes a fifth of the reading
                 unlabeled = unlabeled if labeled.equals(order) else np.flatnonzero(~order.isin(labeled))
@@ -685,6 +715,7 @@ class _Reader:
             }
             ids = order.to_numpy(object).tolist()
             labels = keyed.pop("labels", labels)
+        self._check_aligned(joined[1:])
         views: dict[str, Any] = {}
         names = dict(self.names)
         for view, table in {**self.tables, **keyed}.items():
@@ -693,10 +724,13 @@ class _Reader:
                     self.texts[column] = table[column]
                     table = table.drop(columns=column)
                 listed, table = frames.vectors(view, table)
-                if table.shape[1] == 0 and len(listed) == 1:
-                    views[view] = listed.popitem()[1]
+                listed |= {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
+                alone = table.shape[1] == 0 and len(listed) == 1
                 for column, array in listed.items():
-                    views[column if column not in self.tables else f"{view}.{column}"] = array
+                    name = view if alone else column if column not in self.tables else f"{view}.{column}"
+                    views[name] = array
+                    if view in self.files and array is self.unread[view].get(column):
+                        self.sources[name] = replace(self.files[view], name=column)
                 if table.shape[1]:
                     self.schemas[view], views[view] = learn_schema(view, table, self.options, self.notes)
                     names[view] = self.schemas[view].features
@@ -704,7 +738,7 @@ class _Reader:
                         asked = frames.class_like(self.schemas[view].columns, table)
                         self.notes += [] if asked is None else [frames.question(asked)]
             else:
-                views[view] = np.asarray(table) if self.whole and not scipy.sparse.issparse(table) else table
+                views[view] = np.asarray(table) if self.in_memory and not scipy.sparse.issparse(table) else table
         lost = [name for name in self.text if name not in self.texts]
         if lost:
             raise DataError(f"no table has the column {lost[0]!r} of documents")
@@ -724,8 +758,32 @@ class _Reader:
         elif self.split is not None and parts is None:
             raise DataError(f"no table has the column {self.split!r} of the split")
         split = parts if parts is None or isinstance(parts, np.ndarray) else np.asarray(parts).astype(str)
-        samples = Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes)
+        samples = Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes, sources=self.sources)
         return samples if self.texts or set(views) != set(self.schemas) else self._with_cells(samples)
+
+    def _check_aligned(self, keyed: Sequence[str]) -> None:
+        """Raise DataError if shards that are joined by position differ in rows; tables in `keyed` are joined by ids."""
+        known = {name: own for name, own in self.shards.items() if len(own) > 1 and name not in keyed}
+        for name, own in known.items():
+            first = next(other for other in known.values() if len(other) == len(own))
+            for (shard, n), (other, m) in zip(own, first):
+                if n != m:
+                    raise DataError(
+                        f"{name}: {shard} has {n} rows, {other} has {m}; shards that are joined by position need the same "
+                        "samples (tables with ids are joined by --id)"
+                    )
+
+    def _placed(self, source: Rows, index: np.ndarray | None) -> Any:
+        """Rows of a column of vectors in the order of the samples, of which -1 marks those that it lacks."""
+        if index is not None and not np.array_equal(index, np.arange(source.shape[0])):
+            if (index < 0).any():
+                shape = (len(index), source.shape[1])
+                check_memory("columns of vectors with missing samples", math.prod(shape) * source.dtype.itemsize)
+                found = np.full(shape, np.nan, np.result_type(source.dtype, np.float32))
+                found[index >= 0] = rows(Subset(source, index[index >= 0]))
+                return found
+            source = Subset(source, index)
+        return rows(source) if self.in_memory else source
 
     def _with_cells(self, samples: Samples) -> Samples:
         """The samples without those that have no cell in any table."""

@@ -23,6 +23,7 @@ from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
 from dmo.formats.files import COMPRESSED, DataError, sha256, suffix
+from dmo.formats.sources import split_name
 from dmo.formats.tables import Table, open_rows, open_table
 from dmo.formats.text import read_names
 from dmo.progress import stage
@@ -152,15 +153,15 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
 
 def _placed(spec: str, paths: Mapping[str, Path]) -> str:
     """ "PATH::ARRAY" of a card with the place of the file."""
-    name, colons, array = spec.partition("::")
-    return f"{paths[name]}{colons}{array}"
+    name, array = split_name(spec)
+    return f"{paths[name]}" if array is None else f"{paths[name]}::{array}"
 
 
 def _array(spec: str) -> np.ndarray:
     """An array of one axis of an .npz archive."""
-    path, _, name = spec.partition("::")
+    path, name = split_name(spec)
     members = open_npz(path)
-    if name not in members:
+    if name is None or name not in members:
         raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(members) or 'none'}")
     return rows(members[name])
 

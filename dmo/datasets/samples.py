@@ -7,25 +7,33 @@ until it has seen the last one.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Literal
+from uuid import uuid4
 
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, dense, row_blocks, rows
-from dmo.errors import UserError
-from dmo.formats.files import Block, DataError
+from dmo.blocks import SINGLE, ByRows, Rows, dense, row_blocks, rows
+from dmo.errors import UserError, amount
+from dmo.formats.files import Block, DataError, Stacked, row_of_shard
 from dmo.formats.labels import class_vector
+from dmo.formats.sources import Source
+from dmo.formats.tables import open_source
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
+from dmo.stores.features import SourceStore
 
 _NARROW, _LARGEST = 4096, 1 << 22  # rows of a block, where those of each view take no more than these bytes
 _BLOCK = 4096
+_SLAB = 1 << 28
+"""Bytes of a chunk or row group up to which rows are read in place."""
+log = logging.getLogger("dmo")
 Stemmer = Literal["porter"]
 
 
@@ -121,6 +129,8 @@ class Samples:
         Labels are classes: every sample has one.
     attributes : dict of str to object, default={}
         JSON values that a feature store keeps with them.
+    sources : dict of str to Source, default={}
+        Files of the views that are not in memory.
 
     Examples
     --------
@@ -143,6 +153,7 @@ class Samples:
     notes: list[str] = field(default_factory=list)
     classes: bool = False
     attributes: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
 
     @property
     def y(self) -> np.ndarray | None:
@@ -278,27 +289,7 @@ class Samples:
         StoreError
             Where `store` cannot be written.
         """
-        attributes, has, gaps = dict(self.attributes), dict(present or {}), dict[str, dict[str, int]]()
-        for view, X in self.views.items():
-            found = None if view in complete else gaps_of(view, X)
-            if found is not None and not found.present.all():
-                has[view] = found.present & has.get(view, True)
-            if found is not None and found.cells.any():
-                gaps[view] = found.by_name(self.feature_names.get(view))
-        if gaps:
-            attributes["missing"] = {**attributes.get("missing", {}), **gaps}
-        if self.vocabularies:
-            attributes["idf"] = {view: known.idf.tolist() for view, known in self.vocabularies.items()}
-        specs = {
-            view: ViewSpec(
-                X.shape[1],
-                np.dtype((dtypes or {}).get(view, X.dtype)),
-                kind="sparse" if scipy.sparse.issparse(rows(X, slice(0, 0))) else "dense",
-                histogram=view in histograms,
-                missing=view in gaps,
-            )
-            for view, X in self.views.items()
-        }
+        attributes, specs, has = self._described(histograms, dtypes or {}, present or {}, complete)
         narrow = all(_NARROW * spec.dimension * np.dtype(spec.dtype).itemsize <= _LARGEST for spec in specs.values())
         writer = create_features(
             store,
@@ -320,6 +311,131 @@ class Samples:
         _write_views(writer, self.views, specs, has, totals)
         writer.finish()
         return open_features(store)
+
+    def _described(
+        self,
+        histograms: Collection[str] = (),
+        dtypes: Mapping[str, str] | None = None,
+        present: Mapping[str, np.ndarray] | None = None,
+        complete: Collection[str] = (),
+    ) -> tuple[dict[str, Any], dict[str, ViewSpec], dict[str, np.ndarray]]:
+        """Look for gaps; return the attributes of a store, its views, and which samples a view has."""
+        attributes, has, gaps = dict(self.attributes), dict(present or {}), dict[str, dict[str, int]]()
+        for view, X in self.views.items():
+            found = None if view in complete else gaps_of(view, X)
+            if found is not None and not found.present.all():
+                has[view] = found.present & has.get(view, True)
+            if found is not None and found.cells.any():
+                gaps[view] = found.by_name(self.feature_names.get(view))
+        if gaps:
+            attributes["missing"] = {**attributes.get("missing", {}), **gaps}
+        if self.vocabularies:
+            attributes["idf"] = {view: known.idf.tolist() for view, known in self.vocabularies.items()}
+        specs = {
+            view: ViewSpec(
+                X.shape[1],
+                np.dtype((dtypes or {}).get(view, X.dtype)),
+                kind="sparse" if scipy.sparse.issparse(rows(X, slice(0, 0))) else "dense",
+                histogram=view in histograms,
+                missing=view in gaps,
+            )
+            for view, X in self.views.items()
+        }
+        return attributes, specs, has
+
+    def copy_reason(self) -> str | None:
+        """Say why the views cannot be read in place.
+
+        Returns
+        -------
+        str or None
+            The reason; None if all views are dense numeric arrays in files whose rows can be read in any order.
+        """
+        if self.split is not None:
+            return "its split has to be stored"
+        for view, X in self.views.items():
+            if view not in self.sources:
+                return f"view {view!r} is not an array in files of its own"
+            for part in X.parts if isinstance(X, Stacked) else [X]:
+                by_rows = isinstance(part, np.memmap) and part.flags.c_contiguous
+                largest = 0 if by_rows else getattr(part, "largest", None)
+                if largest is None:
+                    return f"view {view!r} is in files that are not read by rows"
+                if largest > _SLAB:
+                    return f"view {view!r} is in chunks of rows of {amount(largest)}, more than {amount(_SLAB)}"
+        return None
+
+    def in_place(self, url: str, provenance: Provenance | None = None) -> FeatureStore:
+        """Open the samples as a feature store whose views are read where they are.
+
+        Parameters
+        ----------
+        url : str
+            Name of the store in messages and provenance.
+        provenance : Provenance, default=None
+            Where the samples come from.
+
+        Returns
+        -------
+        FeatureStore
+            The views, with labels and names in memory.
+
+        Raises
+        ------
+        DataError
+            For a view without any cell, and for one with infinite values.
+        """
+        attributes, specs, has = self._described()
+        views = {
+            view: SourceView(X, self.sources[view], specs[view].missing, has.get(view)) if view in self.sources else X
+            for view, X in self.views.items()
+        }
+        bare = replace(self, views={SINGLE: np.zeros((self.n, 1), np.uint8)}, feature_names={}, attributes=attributes)
+        made = bare.write(f"memory://{uuid4().hex}/{SINGLE}", provenance=provenance)
+        described = {view: spec.to_dict() for view, spec in specs.items()}
+        root = {**made.root, "configuration": {**made.configuration, "views": described}}
+        return SourceStore(made.folder, root, views, url)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class SourceView(ByRows):
+    """A view that is read where it is, with zeros for the samples that it lacks; workers open its files themselves."""
+
+    source: Rows
+    files: Source
+    missing: bool = False
+    present: np.ndarray | None = None
+    histogram: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "source": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, source=open_source(state["files"]))
+
+    @cached_property
+    def contents(self) -> str:
+        """Digest of the names, sizes and times of the files."""
+        return self.files.digest()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.source.shape[0], self.source.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values, in this machine's byte order."""
+        return np.dtype(self.source.dtype).newbyteorder("=")
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    def __getitem__(self, where: slice) -> Block:
+        source = self.source if self.present is None else ZeroedRows(self.source, self.present)
+        return rows(source, where).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -424,21 +540,41 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
     if np.dtype(source.dtype).kind != "f":
         return None
     cells, present, blocks = np.zeros(d, np.intp), np.ones(n, bool), row_blocks(n, _BLOCK)
+    shards, counted = getattr(source, "shards", []), dict[str, int]()
     with stage(f"look for gaps in {view}", len(blocks)) as advance:
         for where in blocks:
-            gap = _missing(rows(source, where))
+            block = rows(source, where)
+            gap = _missing(block)
+            if not _is_finite(block) and (infinite := np.isinf(dense(block))).any():
+                i, j = np.argwhere(infinite)[0].tolist()
+                place = row_of_shard(shards, where.start + i) or f"row {where.start + i}"
+                value = dense(block)[i, j]
+                raise DataError(
+                    f"view {view!r}, {place}, column {j} is {value}; replace or drop values that are not finite"
+                )
             if gap is not None:
                 has = ~gap.all(axis=1)
                 present[where], cells = has, cells + gap[has].sum(axis=0)
+                for row in np.flatnonzero(gap.any(axis=1)).tolist() if shards else ():
+                    shard = str(row_of_shard(shards, where.start + row)).rpartition(", row ")[0]
+                    counted[shard] = counted.get(shard, 0) + 1
             advance(1)
+    for shard, count in counted.items():
+        log.warning("view %r: %s holds NaN in %d rows, which count as missing", view, shard, count)
     if not present.any():
         raise DataError(f"view {view!r}: no sample has any cell, expected numbers; leave the view out")
     return None if present.all() and not cells.any() else Gaps(cells, present)
 
 
+def _is_finite(block: Block) -> bool:
+    """Whether all values are finite, unless their sum overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite((block.data if scipy.sparse.issparse(block) else block).sum()))
+
+
 def _missing(block: np.ndarray | scipy.sparse.csr_array) -> np.ndarray | None:
     """Where a block is NaN; None where it is nowhere."""
-    if scipy.sparse.issparse(block) and not np.isnan(block.data).any():
+    if _is_finite(block) or (scipy.sparse.issparse(block) and not np.isnan(block.data).any()):
         return None
     gap = np.isnan(dense(block))
     return gap if gap.any() else None

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -92,6 +93,88 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     if math.prod(shape) == 0:
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
+
+
+class RemoteNpy(ByRows):
+    """A .npy file at a URL as a row source, of which the bytes of the rows asked for are fetched."""
+
+    def __init__(self, url: str):
+        import fsspec
+
+        fs, self._path = fsspec.core.url_to_fs(url)
+        self._fs, self._url = fs, url
+        with fs.open(self._path, "rb") as file:
+            self.shape, fortran, self.dtype, self._first = _header(file, url, int(fs.size(self._path)))
+        self.largest = 0  # bytes beside those of the rows asked for
+        if fortran:
+            raise DataError(f"{url}: is in column order, expected rows one after the other; copy it to a local disk")
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        begin, stop, step = where.indices(self.shape[0])
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        first, last = self._first + begin * row, self._first + max(begin, stop) * row
+        data = self._fs.cat_file(self._path, first, last) if last > first else b""
+        if len(data) < last - first:
+            raise DataError(f"{self._url}: ends at byte {first + len(data)}, expected {last}; it has changed")
+        return np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])[::step]
+
+
+class HdfRows(ByRows):
+    """A dataset of an HDF5 file as a row source, of which the rows asked for are read."""
+
+    def __init__(self, path: Path, name: str):
+        self._path, self._name = path, name
+        with self._opened() as dataset:
+            self.shape, self.dtype = dataset.shape, dataset.dtype.newbyteorder("=")
+            rows = 1 if dataset.chunks is None else dataset.chunks[0]
+            self.largest = rows * math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of the rows of a chunk
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        with opened_hdf5(self._path) as file:
+            dataset = file[self._name]
+            if dataset.external or dataset.is_virtual:
+                raise DataError(
+                    f"{self._path}::{self._name}: has its values in another file, expected them in this one"
+                )
+            yield dataset
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        with self._opened() as dataset:
+            return np.asarray(dataset[where], self.dtype)
+
+
+@contextmanager
+def opened_hdf5(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file for a `with` block."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError(f"{path}: HDF5 files need h5py; pip install dmo-learn[matlab]") from error
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except UserError:
+        raise
+    except (*_DAMAGED, KeyError) as error:
+        raise DataError(f"{path}: cannot be read as HDF5 ({first_line(error)}); truncated or damaged") from None
+
+
+def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
+    """Open a dataset of an HDF5 file as a row source; None: the only one of two dimensions."""
+    import h5py
+
+    path, found = existing(path), dict[str, tuple[int, ...]]()
+    with opened_hdf5(path) as file:
+        file.visititems(lambda key, node: found.update({key: node.shape} if isinstance(node, h5py.Dataset) else {}))
+    matrices = [key for key, shape in found.items() if len(shape) == 2]
+    if name is None and len(matrices) == 1:
+        name = matrices[0]
+    if name is None:
+        raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
+    if name not in found:  # links, which may lead to other files, are not visited
+        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(found) or 'none'}")
+    return HdfRows(path, name)
 
 
 class NpzMember(ByRows):
@@ -289,6 +372,8 @@ class ZarrRows(ByRows):
     def __init__(self, array: zarr.Array, where: str):
         self._array, self._where = array, where
         self.shape, self.dtype = array.shape, array.dtype
+        outer = array.chunks[0] if array.shards is None else array.shards[0]
+        self.largest = outer * math.prod(array.shape[1:]) * array.dtype.itemsize  # bytes of the rows of a chunk
 
     def __getitem__(self, where: slice) -> np.ndarray:
         try:

@@ -6,13 +6,16 @@ import bz2
 import codecs
 import csv
 import gzip
+import logging
 import lzma
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,6 +28,7 @@ from dmo.hashing import file_digest
 if sys.platform != "win32":
     import resource
 
+log = logging.getLogger("dmo")
 Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
 LONGEST_LINE = 1 << 28
@@ -49,8 +53,8 @@ class DataError(UserError):
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    r"""Take a path to a file that is there: a pipe would wait for its writer, a device may have no end."""
-    path = Path(path)
+    r"""Take a path to a file that is there, or fetch a URL: a pipe would wait for its writer, a device may have no end."""
+    path = _fetched(os.fspath(path))[0] if "://" in os.fspath(path) else Path(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder, expected a file")
     if not path.exists():
@@ -58,6 +62,19 @@ def existing(path: str | os.PathLike[str]) -> Path:
     if not path.is_file():
         raise DataError(f"{path}: is a pipe or a device, expected a file; write its contents to a file first")
     return path
+
+
+@cache
+def _fetched(url: str) -> tuple[Path, TemporaryDirectory[str]]:
+    """Copy a file from a URL to a temporary folder that exists until this process ends."""
+    import fsspec
+
+    fs, path = fsspec.core.url_to_fs(url)
+    folder = TemporaryDirectory(prefix="dmo-")
+    target = Path(folder.name, path.rpartition("/")[2])
+    log.info("%s: a copy is made here, because its format is not read at a URL", url)
+    fs.get_file(path, os.fspath(target))
+    return target, folder
 
 
 def csv_rows(text: Iterable[str], mark: str = ",", spaced: bool = False) -> Any:
@@ -234,11 +251,13 @@ class Stacked(ByRows):
         n_i x d each.
     where : str
         What they are, for errors.
+    names : sequence of str, default=()
+        Names of the parts, for errors.
 
     Raises
     ------
     DataError
-        Where the parts differ in columns.
+        If the parts differ in columns.
 
     Examples
     --------
@@ -250,11 +269,11 @@ class Stacked(ByRows):
            [1., 1., 1.]]))
     """
 
-    def __init__(self, parts: Sequence[Rows], where: str):
+    def __init__(self, parts: Sequence[Rows], where: str, names: Sequence[str] = ()):
         columns = [part.shape[1] for part in parts]
         if len(set(columns)) != 1:
             raise DataError(f"{where}: the files have {columns} columns, expected the same number in each")
-        self.parts = list(parts)
+        self.parts, self.names = list(parts), list(names)
         self.ends = np.cumsum([part.shape[0] for part in parts])
         self.shape = (int(self.ends[-1]), columns[0])
         self.dtype = np.result_type(*(part.dtype for part in parts))
@@ -270,3 +289,20 @@ class Stacked(ByRows):
             if low < high:
                 pieces.append(rows(part, slice(low - first, high - first)).astype(self.dtype, copy=False))
         return stacked(pieces) if pieces else rows(self.parts[0], slice(0, 0)).astype(self.dtype, copy=False)
+
+    @property
+    def shards(self) -> list[tuple[str, int]]:
+        """Names and row counts of the innermost parts; empty if they have no names."""
+        inner = [part.shards for part in self.parts if isinstance(part, Stacked)]
+        counts = [(name, part.shape[0]) for name, part in zip(self.names, self.parts)]
+        return counts or [shard for shards in inner for shard in shards]
+
+
+def row_of_shard(shards: Sequence[tuple[str, int]], row: int) -> str | None:
+    """Name the shard that holds a row, and the row inside of it; None if there are no shards."""
+    first = 0
+    for name, count in shards:
+        if row < first + count:
+            return f"{name}, row {row - first}"
+        first += count
+    return None

@@ -8,33 +8,38 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
+from dmo.blocks import Rows
 from dmo.formats.delimited import MARKS, read_text, text_of
 from dmo.formats.files import DataError, check_memory, existing, lines, suffix
+from dmo.formats.parquet import ParquetVectors, by_pyarrow, open_parquet, top_columns, vector_columns
 from dmo.formats.schema import (
     LEVELS,
     NUMPY,
     Column,
     TableOptions,
+    chosen_columns,
     has_lists,
     is_list,
     is_missing,
     text_cells,
+    unknown_column,
     whole_numbers,
 )
+from dmo.formats.sources import PARQUET, parse_source, stack_shards
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyarrow.parquet import ParquetFile
 
-_PARQUET, _ARROW, _JSON_LINES = (".parquet", ".pq"), (".arrow", ".arrows", ".feather"), (".jsonl", ".ndjson")
+_ARROW, _JSON_LINES = (".arrow", ".arrows", ".feather"), (".jsonl", ".ndjson")
 _TEXT = (".csv", ".tsv", ".txt")
-TABLES = (*_TEXT, *_PARQUET)
+TABLES = (*_TEXT, *PARQUET)
 """Endings of files whose shape `frame_shape` knows before they are read."""
 FRAMES = (*TABLES, *_ARROW, *_JSON_LINES)
 """Endings of files that `read_frame` reads."""
@@ -45,55 +50,93 @@ CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "cate
 _VECTOR = r"[\[(][-+0-9.eE,\sna]*[\])]"
 ROW_NAMES = "row_names"
 """Key in the `attrs` of a table for the column that names its rows."""
+SHARDS = "shards"
+"""Key in the `attrs` of a table for the names and row counts of its shards."""
 
 
 def read_frame(
-    path: str | os.PathLike[str], notes: list[str] | None = None, options: TableOptions | None = None
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    notes: list[str] | None = None,
+    options: TableOptions | None = None,
+    unread: dict[str, Rows] | None = None,
+    others: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Read a table of any columns; the cells of text formats stay text."""
-    notes, options = [] if notes is None else notes, options or TableOptions()
-    if os.path.isdir(path):
-        return _of_parts(Path(path), notes, options)
-    path = existing(path)
-    if suffix(path) in _PARQUET:
-        with _by_pyarrow(path, "Parquet"):
-            _check_parquet(path)
-            from pyarrow.parquet import read_table
+    """Read a table of any columns; the cells of text formats stay text.
 
-            return _frame(read_table(path))
-    if suffix(path) in _ARROW:
-        return _arrow(path)
-    if suffix(path) in _JSON_LINES:
-        return _json_lines(path, text_of(path).decode())
-    table, names = read_text(path, options, notes)
-    found = _frame(table)
-    if names is not None:
-        found.attrs[ROW_NAMES] = names
+    `unread` receives the columns of vectors of Parquet as row sources. `others` are columns to read in any case.
+    """
+    notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
+    shards, vectors = list[Any](), list[dict[str, Rows]]()
+    for shard in source.paths:
+        vectors.append({})
+        table = _one_frame(shard, notes, options, None if unread is None else vectors[-1], others, source.name)
+        if shards and set(table.columns) | set(vectors[-1]) != set(shards[0].columns) | set(vectors[0]):
+            odd = sorted({*table.columns, *vectors[-1]} ^ {*shards[0].columns, *vectors[0]}, key=str)
+            raise DataError(
+                f"{shard}: has other columns than {source.paths[0]} ({odd[0]!r} is in one alone), expected the shards of "
+                "one table"
+            )
+        if source.is_sharded and not len(table):
+            raise DataError(f"{shard}: has no rows, expected some in each shard; write it again, or remove it")
+        shards.append(table)
+    if unread is not None:
+        unread |= {name: stack_shards(source, [own[name] for own in vectors]) for name in vectors[0]}
+    if not source.is_sharded:
+        return shards[0]
+    import pandas as pd
+
+    notes[:] = list(dict.fromkeys(notes))
+    notes.append(f"{source.text}: {len(shards)} parts are read as one table, in the order of their names")
+    found = pd.concat(shards, ignore_index=True)
+    found.attrs = {**shards[0].attrs, SHARDS: [(shard, len(own)) for shard, own in zip(source.paths, shards)]}
     return found
 
 
-def table_parts(folder: str | os.PathLike[str]) -> list[Path]:
-    """List the parts of a table in a folder, as other programs write them; none if there are other files."""
-    endings = {*FRAMES} - {".txt"}
-    files = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith(("_", "."))]
-    return sorted(files) if all(suffix(path) in endings for path in files) else []
+def _one_frame(
+    path: str,
+    notes: list[str],
+    options: TableOptions,
+    unread: dict[str, Rows] | None,
+    others: Sequence[str],
+    name: str | None,
+) -> pd.DataFrame:
+    """Read one shard of a table, of which `name` and `others` are the columns to read if `name` is given."""
+    if suffix(path) in PARQUET:
+        return _parquet(path, unread, others, name)
+    file = existing(path)
+    if suffix(file) in _ARROW:
+        found = _arrow(file)
+    elif suffix(file) in _JSON_LINES:
+        found = _json_lines(file, text_of(file).decode())
+    else:
+        table, names = read_text(file, options, notes)
+        found = _frame(table)
+        if names is not None:
+            found.attrs[ROW_NAMES] = names
+    return found if name is None else found[_columns(path, name, list(found.columns), others)]
 
 
-def _of_parts(folder: Path, notes: list[str], options: TableOptions) -> pd.DataFrame:
-    """The parts of a table, one below the other."""
-    import pandas as pd
+def _columns(path: str | os.PathLike[str], name: str, known: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The column of PATH::COLUMN and those of `others` that a table has."""
+    if name not in known:
+        raise unknown_column(f"{path}", name, known)
+    return [column for column in known if column == name or column in chosen_columns(known, others)[0]]
 
-    parts = table_parts(folder)
-    found = [read_frame(part, notes, options) for part in parts]
-    for part, table in zip(parts, found):
-        if set(table.columns) != set(found[0].columns):
-            odd = sorted(set(table.columns) ^ set(found[0].columns), key=str)
-            raise DataError(
-                f"{part}: has other columns than {parts[0]} ({odd[0]!r} is in one alone), expected the parts of one table"
-            )
-    notes[:] = list(dict.fromkeys(notes))
-    notes.append(f"{folder}: {len(parts)} parts are read as one table, in the order of their names")
-    return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
+
+def _parquet(path: str, unread: dict[str, Rows] | None, others: Sequence[str], name: str | None) -> pd.DataFrame:
+    """Read a Parquet file, without the columns of vectors if `unread` receives them."""
+    file = open_parquet(path)
+    known = list(file.schema_arrow.names)
+    chosen = known if name is None else _columns(path, name, known, others)
+    if unread is not None:
+        kept = set(chosen_columns(known, others)[0])
+        unread |= {
+            column: ParquetVectors(path, column) for column in vector_columns(file) if column in {*chosen} - kept
+        }
+        chosen = [column for column in chosen if column not in unread]
+    with by_pyarrow(path, "Parquet"):
+        _check_parquet(path, file, chosen)
+        return _frame(file.read(columns=chosen))
 
 
 def _frame(table: Any) -> pd.DataFrame:
@@ -105,20 +148,9 @@ def _frame(table: Any) -> pd.DataFrame:
     return table.to_pandas(types_mapper=text.get, integer_object_nulls=True)
 
 
-@contextmanager
-def _by_pyarrow(path: Path, kind: str) -> Iterator[None]:
-    """What pyarrow raises inside the `with` block, in a sentence."""
-    try:
-        yield
-    except (MemoryError, DataError):
-        raise
-    except Exception as error:  # pyarrow's own, of any class
-        raise DataError(f"{path}: cannot be read as {kind} ({(str(error).splitlines() or [''])[0]})") from None
-
-
 def _arrow(path: Path) -> pd.DataFrame:
     """A table of the Arrow file format (Feather) or of an Arrow stream, read batch by batch."""
-    with _by_pyarrow(path, "Arrow"):
+    with by_pyarrow(path, "Arrow"):
         import pyarrow as pa
 
         with pa.OSFile(os.fspath(path)) as file:
@@ -263,14 +295,15 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
     return found
 
 
-def _check_parquet(path: Path) -> None:
+def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
     """Refuse Parquet whose cells do not fit into memory: a text that a million rows repeat stands in the file once."""
-    from pyarrow.parquet import read_metadata
-
-    about, free = read_metadata(path), psutil.virtual_memory().available
+    about, free = file.metadata, psutil.virtual_memory().available
     needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()
-    for j in range(about.num_columns):
-        column, chunks = about.schema.column(j), [about.row_group(g).column(j) for g in range(about.num_row_groups)]
+    for j, name in enumerate(top_columns(file)):
+        if name not in chosen:
+            continue
+        column = about.schema.column(j)
+        chunks = [about.row_group(g).column(j) for g in range(about.num_row_groups)]
         needed += sum(max(max(8, column.length) * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
         encodings = {name for chunk in chunks for name in chunk.encodings}
         if column.physical_type == "BYTE_ARRAY" and not encodings <= _WRITTEN_OUT:
@@ -279,13 +312,13 @@ def _check_parquet(path: Path) -> None:
             texts[column.path] = longest, "DELTA_BYTE_ARRAY" not in encodings
     check_memory(path, needed, free)
     if needed + most > free:
-        for name, (longest, is_dictionary) in texts.items():
-            for count in _text_bytes(path, name, is_dictionary, max(free // 8 // longest, 1)):
+        for text, (longest, is_dictionary) in texts.items():
+            for count in _text_bytes(path, text, is_dictionary, max(free // 8 // longest, 1)):
                 needed += _TEXTS * count
                 check_memory(path, needed, free)
 
 
-def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterator[int]:
+def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterator[int]:
     """The bytes of some rows of a column of texts after others; each text of a dictionary is held once."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -306,11 +339,8 @@ def _text_bytes(path: Path, name: str, is_dictionary: bool, rows: int) -> Iterat
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Look up the shape of a table before its cells are read: of text the fields of the first line, and 0 rows."""
     path = existing(path)
-    if suffix(path) in _PARQUET:
-        with _by_pyarrow(path, "Parquet"):
-            from pyarrow.parquet import read_metadata
-
-            about = read_metadata(path)
+    if suffix(path) in PARQUET:
+        about = open_parquet(path).metadata
         return about.num_rows, about.num_columns
     first = next((line for _, line in lines(path) if line), b"")
     return 0, 1 + max(first.count(mark.encode()) for mark in MARKS)

@@ -18,18 +18,21 @@ import scipy.sparse
 from dmo.blocks import Rows, dense, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
-from dmo.formats.arrays import open_npy, open_npz, open_vecs, open_zarr
+from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, lines, open_binary, suffix
 from dmo.formats.frames import FRAMES
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
+from dmo.formats.parquet import ParquetVectors, open_parquet, vector_columns
 from dmo.formats.schema import TRUTH, chosen_columns
+from dmo.formats.sources import HDF5, PARQUET, Source, parse_source, split_name, stack_shards
 from dmo.formats.text import label_ids, open_csv, open_svmlight
 from dmo.progress import stage
 
+K = TypeVar("K")
 T = TypeVar("T")
 S = TypeVar("S")
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
-KNOWN = (*FRAMES, ".npy", ".npz", ".mat", ".zarr", ".arff", *SVMLIGHT, *sorted(VECS))
+KNOWN = (*FRAMES, ".npy", ".npz", *HDF5, ".mat", ".zarr", ".arff", *SVMLIGHT, *sorted(VECS))
 _SPARSE = re.compile(rb"(\d+(,\d+)*[ \t]+)?\d+:\S")
 
 
@@ -86,9 +89,9 @@ def is_svmlight(path: str | os.PathLike[str]) -> bool:
     return len(head) in (2, 3) and all(part.isdigit() for part in head) and _SPARSE.match(second) is not None
 
 
-def _ending(spec: str | os.PathLike[str]) -> str:
-    """The ending that names the format of PATH or PATH::ARRAY."""
-    path = str(spec).partition("::")[0]
+def ending_of(spec: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
+    """Ending that names the format of a source."""
+    path = parse_source(spec).paths[0]
     return SVMLIGHT[0] if is_svmlight(path) else suffix(path)
 
 
@@ -112,10 +115,8 @@ def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
 
 def _view_cells(spec: Any) -> list[str]:
     """The matrices of the cell that a MATLAB file, or PATH::CELL, stands for; none where it stands for something else."""
-    if not isinstance(spec, str | Path) or suffix(str(spec).partition("::")[0]) != ".mat":
-        return []
-    path, _, name = str(spec).partition("::")
-    if name.endswith("}"):
+    path, name = split_name(str(spec)) if isinstance(spec, str | Path) else ("", None)
+    if suffix(path) != ".mat" or (name or "").endswith("}"):
         return []
     cells = {
         cell: parts
@@ -135,7 +136,7 @@ def questions(views: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     for view, files in views.items():
         for spec in files.values() if isinstance(files, Mapping) else [files]:
-            path, _, array = str(spec).partition("::") if isinstance(spec, str | Path) else ("", "", "")
+            path, array = split_name(str(spec)) if isinstance(spec, str | Path) else ("", None)
             found += [
                 f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
                 for name in _vectors(path)
@@ -206,32 +207,39 @@ def open_table(
     >>> table.X.shape, table.counts
     ((4, 2), {'train': 3, 'test': 1})
     """
-    endings = {_ending(spec) for spec in files.values()}
+    sources = {split: parse_source(spec) for split, spec in files.items()}
+    endings = {SVMLIGHT[0] if is_svmlight(path) else suffix(path) for own in sources.values() for path in own.paths}
     if len(endings) > 1 and endings & {".arff", *SVMLIGHT}:
         raise DataError(f"{name}: the files end in {', '.join(sorted(endings))}, expected one format for all splits")
-    if endings == {".arff"}:
-        return _arff_table(name, files, labels)
+    if endings == {".arff"} or (endings and endings <= set(SVMLIGHT)):
+        by_shard = {(split, i): path for split, own in sources.items() for i, path in enumerate(own.paths)}
+        sparse = endings != {".arff"}
+        table = _svmlight_table(name, by_shard, with_labels) if sparse else _arff_table(name, by_shard, labels)
+        counts = dict.fromkeys(files, 0)
+        for (split, _), n in zip(by_shard, table.counts.values()):
+            counts[split] += n
+        return replace(table, counts=counts)
     if labels is not None:
         raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
-    if endings and endings <= set(SVMLIGHT):
-        return _svmlight_table(name, files, with_labels)
     parts = _scan(name, files, lambda spec: open_rows(spec, of_labels))
     text = endings <= {".csv", ".tsv"}  # whose cells are not read twice
     counts = {split: part.shape[0] for split, part in parts.items()}
-    first = str(next(iter(files.values()))).partition("::")[0]
+    first = next(iter(sources.values())).paths[0]
     header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
     names = None if header is None else list(header)
-    return Table(Stacked(list(parts.values()), name), counts, None, None, names, False if text else None)
+    X = next(iter(parts.values())) if len(parts) == 1 else Stacked(list(parts.values()), name)
+    return Table(X, counts, None, None, names, False if text else None)
 
 
-def open_rows(spec: str | Path, of_labels: bool = False) -> Rows:
-    """Open a file of numbers as a row source.
+def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) -> Rows:
+    """Open a file of numbers, or shards of one array, as a row source.
 
     Parameters
     ----------
-    spec : path-like
-        "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed); the ending of PATH says the format: the .hvecs family, .npy,
-        .npz, .mat, .csv, .tsv, .zarr. A matrix in a MATLAB cell is "PATH::CELL{1}".
+    spec : path-like or sequence of path-like
+        "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed), where PATH is a file, a glob, a folder of shards, "@list.txt"
+        or a URL, see `parse_source`. The ending of PATH names the format: the .hvecs family, .npy, .npz, .mat, .h5, .hdf5,
+        .csv, .tsv, .zarr, or .parquet with a column of vectors. A matrix in a MATLAB cell is "PATH::CELL{1}".
     of_labels : bool, default=False
         Words are let through, and vectors are among the arrays from which one has to be named.
 
@@ -253,7 +261,17 @@ def open_rows(spec: str | Path, of_labels: bool = False) -> Rows:
     >>> open_rows("x.npz::Z.T").shape
     (3, 2)
     """
-    path, _, array = str(spec).partition("::")
+    return open_source(parse_source(spec), of_labels)
+
+
+def open_source(source: Source, of_labels: bool = False) -> Rows:
+    """Open the shards of a source, as `open_rows` does."""
+    return stack_shards(source, [_checked_rows(path, source.name or "", of_labels) for path in source.paths])
+
+
+def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
+    """Open one shard: n x d numbers, or words of labels."""
+    spec = f"{path}::{array}" if array else path
     transposed = array.endswith(".T")
     source = _open(path, array.removesuffix(".T") or None, of_labels)
     if len(source.shape) == 1 and source.shape[0]:
@@ -287,14 +305,18 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
         if variables.get(chosen, ((), ""))[1] == "cell":
             return _one_of_equals(path, chosen)
         return read_matlab(path, [chosen])[chosen]
-    if ending == ".zarr" or "://" in path:
+    if ending in PARQUET:
+        return ParquetVectors(path, array or _pick_column(path))
+    if ending in HDF5:
+        return open_hdf5(path, array)
+    if ending == ".zarr" or os.path.isdir(path) or ("://" in path and ending not in KNOWN):
         return open_zarr(path, array)
     if array is not None:
         raise DataError(f"{path}: holds one array, expected no ::{array} after a {ending} file")
     if ending in VECS:
         return open_vecs(path)
     if ending == ".npy":
-        return open_npy(path)
+        return RemoteNpy(path) if "://" in path else open_npy(path)
     if ending in (".csv", ".tsv"):
         file = open_csv(path)
         return SequentialRows((file.count(), file.columns), np.dtype(np.float64), file.blocks, path)
@@ -345,7 +367,17 @@ def _pick(
     return array
 
 
-def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str] | int | None) -> Table:
+def _pick_column(path: str) -> str:
+    """The only column of vectors of a Parquet file."""
+    columns = vector_columns(open_parquet(path))
+    if len(columns) != 1:
+        raise DataError(
+            f"{path}: holds the columns of vectors {', '.join(columns) or 'none'}, expected one; write {path}::COLUMN"
+        )
+    return columns[0]
+
+
+def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int | None) -> Table:
     headers = {split: open_arff(path) for split, path in files.items()}
     first = next(iter(headers.values()))
     for arff in headers.values():
@@ -393,7 +425,7 @@ def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[n
     return dense(block[:, outputs]), sparse, bool(np.isnan(cells.data if sparse else cells).any())
 
 
-def _scan(name: str, files: Mapping[str, T], read: Callable[[T], S]) -> dict[str, S]:
+def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]:
     """`read` of each file, as a stage of its own: text is read once to know its shape."""
     found = {}
     with stage(f"look at {name}", len(files)) as advance:
@@ -457,7 +489,7 @@ def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.n
     return Y, [attribute.name for attribute in attributes]
 
 
-def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: bool) -> Table:
+def _svmlight_table(name: str, files: Mapping[Any, str], with_labels: bool) -> Table:
     opened = _scan(name, files, open_svmlight)
     base = min(file.base for file in opened.values())
     d = max(file.shape[1] + file.base for file in opened.values()) - base

@@ -619,6 +619,23 @@ class FeatureStore(_writer.Stored):
         return np.flatnonzero(np.array([name == split for name in names])[codes])
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class SourceStore(FeatureStore):
+    """Samples of files that are read in place; labels and names are in the memory of this process."""
+
+    place: str
+
+    @property
+    def url(self) -> str:
+        """Name of the files."""
+        return self.place
+
+    @property
+    def label_view(self) -> None:
+        """None, because workers cannot read labels from the memory of this process."""
+        return None
+
+
 def _known(labels: Any) -> np.ndarray:
     return labels if labels.dtype != np.int8 else np.where(labels == _UNKNOWN, np.nan, labels)
 

@@ -6,5 +6,6 @@ from . import plan as plan
 from . import program as program
 from . import report_page as report_page
 from . import search as search
+from . import sources as sources
 from . import suggest as suggest
 from . import trial as trial

@@ -18,10 +18,11 @@ from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
-from dmo.formats.frames import table_parts
 from dmo.formats.schema import Schema, TableOptions
+from dmo.formats.sources import is_rows
 from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
+from dmo.stores.features import SourceStore
 from dmo.stores.models import read_with_contents
 from dmo.workflows.program import Session
 
@@ -192,14 +193,6 @@ def schema_of(kept: Mapping[str, Any]) -> Schema:
     return Schema.from_dict(kept["schema"]) if "schema" in kept else Schema.of_numbers(list(kept["names"]))
 
 
-def is_rows(path: str) -> bool:
-    """Tell whether a path is a file of rows, a folder of documents or of the parts of a table, and no store."""
-    found = Path(path)
-    if not found.is_dir() or (found / "zarr.json").exists():
-        return found.is_file()
-    return bool(table_parts(found)) or any(found.rglob("*.txt"))
-
-
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
     """Where a store has the classes of a model that learned classes: a class without a training sample is not among them."""
     if not store.class_labels or getattr(fitted, "multilabel_", True):
@@ -218,8 +211,9 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
     """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
-    if list(widths) == [SINGLE] and SINGLE not in store.views and len(store.views) == 1:
-        known = {SINGLE: next(iter(store.views))}
+    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # a file is called as its owner likes
+    if alone and len(widths) == 1 and len(store.views) == 1:
+        known = {next(iter(widths)): next(iter(store.views))}
     for name, own in known.items():
         if own not in store.views:
             has = ", ".join(store.views)

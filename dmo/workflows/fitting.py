@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +19,17 @@ from dmo.blocks import Rows, Subset
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor
 from dmo.fit.engine import reasoned_engine
-from dmo.formats.files import suffix
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.labels import class_vector
+from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, parse_source
+from dmo.formats.tables import ending_of
 from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Annotator
-from dmo.workflows.apply import chosen_split, chosen_views, columns_of, is_rows, origin, sample_keys
+from dmo.stores.features import SourceStore
+from dmo.workflows.apply import chosen_split, chosen_views, columns_of, origin, sample_keys
 from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session, say_unreadable
 
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from dmo.persistence import Attached
 
 log = logging.getLogger("dmo")
+IN_PLACE = (".npy", ".zarr", *HDF5, *PARQUET)
+"""Endings of files of arrays that may be read in place."""
 _CURVE = 5000
 """Samples of a learning curve at most."""
 
@@ -116,16 +122,22 @@ def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
     return {PART: Extractor.load(store.url).parts()} if store.attributes.get("dataset") == PART else {}
 
 
-def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> str:
-    """The feature store that is made of a table or a folder, beside it; one that was made so before is used."""
+def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> stores.FeatureStore:
+    """Open dense arrays in files in place; make a feature store of other files beside them, or use an older one."""
     from dmo.datasets.files import fingerprints, ingest_files  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
     from dmo.formats.tables import is_svmlight
 
-    place = Path(path)
-    view, of_images = place.name.partition(".")[0], place.is_dir() and not is_rows(path)
-    store = str(place.parent / f"{view}.zarr")
-    if complete := stores.existing_store(store, "features"):
+    source, of_images = parse_source(path), is_image_folder(path) and not is_rows(path)
+    view, named = source.title, source.paths[0] if source.kind == "file" else source.text.removeprefix("@")
+    beside = Path() if "://" in named else Path(named).parent
+    store = str(beside / f"{view}.zarr")
+    store = str(beside / f"{view}.features.zarr") if store == os.path.normpath(named) else store
+    in_place = not of_images and ending_of(path) in IN_PLACE and not {"test_share", "split"} & given.keys()
+    complete = None
+    with suppress(stores.StoreError) if in_place else nullcontext():
+        complete = stores.existing_store(store, "features")
+    if complete:
         made = stores.describe(store)["provenance"]["parameters"]
         same = {key: made.get("options", {}).get(key) for key in given} == given
         if of_images:
@@ -134,33 +146,37 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
             same &= fingerprints({view: path}).items() <= made.get("files", {}).items()
         if same:
             run.note(f"{store}, made from {path} before, is used")
-            return store
-        if not overwrite:
+            return stores.open_features(store)
+        if not (overwrite or in_place):
             raise stores.StoreError(
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
                 "--overwrite to make it anew"
             )
-    labeled = suffix(path) == ".arff" or is_svmlight(path)  # says itself what its labels are
+    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # says itself what its labels are
     if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
-        raise UserError(f"{path}: what its labels are is not said; {_label_cure(place, of_images)}")
+        raise UserError(f"{path}: what its labels are is not said; {_label_cure(path, of_images)}")
     if of_images:
         listing = list_images(path, given.get("labels"), given.get("separator"))
         listing = listing.with_test_share(given["test_share"]) if "test_share" in given else listing
         say_unreadable(run, extract(listing, store, Recipe.of("kgha8"), overwrite=bool(complete)).unreadable)
     else:
-        ingest_files({view: path}, store, overwrite=bool(complete), **given)
+        replaced = overwrite and bool(complete)
+        opened = ingest_files({view: path}, store, overwrite=replaced, in_place=in_place, **given)
+        if isinstance(opened, SourceStore):
+            run.note(f"{path} is read in place")
+            return opened
     run.note(f"{store} is made from {path}; dmo info {store} says what it holds")
-    return store
+    return stores.open_features(store)
 
 
-def _label_cure(place: Path, of_images: bool) -> str:
+def _label_cure(path: str, of_images: bool) -> str:
     if of_images:
         return "pass --labels folders where folders have their names, or --labels FILE.csv with the images and their labels"
-    columns = read_frame(place).columns if suffix(place) in FRAMES else []
+    columns = read_frame(path, unread={}).columns if parse_source(path).ending in FRAMES else []
     if len(columns):
         more = ", ..." if len(columns) > 12 else ""
         return f"pass --label-columns with some of its columns: {', '.join(map(str, columns[-12:]))}{more}"
-    return f"pass --labels FILE, such as --labels {place}::y for the array y of an .npz archive"
+    return f"pass --labels FILE, such as --labels {path}::y for the array y of an .npz archive"
 
 
 def auto_kernel(store: stores.FeatureStore, view: str) -> str:

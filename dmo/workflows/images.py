@@ -243,11 +243,6 @@ def _write(
         writer.finish()
 
 
-def is_image_folder(path: str) -> bool:
-    """Find whether a path is a local folder that is no store."""
-    return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
-
-
 def made_from_images(model: str) -> bool:
     """Whether a model was fitted on a store of images, and so can describe others."""
     parameters = stores.describe(model)["provenance"].get("parameters")

@@ -19,6 +19,7 @@ from dmo.errors import UserError, visible
 from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import SEPARATORS, label_sets, split_cells
+from dmo.formats.sources import is_image_folder
 from dmo.hashing import joined_keys
 from dmo.workflows.apply import (
     ALL,
@@ -34,7 +35,7 @@ from dmo.workflows.apply import (
     unguarded,
     views_for,
 )
-from dmo.workflows.images import is_image_folder, made_from_images
+from dmo.workflows.images import made_from_images
 from dmo.workflows.program import Session, say_unreadable
 
 KINDS = ("uncertain", "wrong", "different")

@@ -13,24 +13,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 import psutil
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import rows
+from dmo.blocks import Rows, rows
 from dmo.datasets import Samples, open_npz, open_table
 from dmo.datasets.files import documents
 from dmo.datasets.samples import TextVocabulary
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.features.extraction import Extractor
 from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
-from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, table_parts, vectors
+from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, vectors
 from dmo.formats.schema import Column, Schema, TableOptions, exact, learn_schema, text_cells
-from dmo.formats.tables import SVMLIGHT, is_svmlight
+from dmo.formats.sources import PARQUET, Source, folder_shards, is_zarr, parse_source
+from dmo.formats.tables import SVMLIGHT, ending_of, is_svmlight, open_source
 from dmo.inputs import SINGLE
 from dmo.persistence import load
 from dmo.stores.models import read_with_contents
@@ -233,7 +233,7 @@ class Trial:
         """Views of a file, and the names of its samples where it has some; one that is `alone` has all views."""
         ending = suffix(upload.name)
         if upload.path.is_dir():
-            table = self._frame(upload) if table_parts(upload.path) else documents(upload.path)
+            table = self._frame(upload) if folder_shards(upload.path) else documents(upload.path)
             return self._of_table(upload, table, alone)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
@@ -299,7 +299,9 @@ class Trial:
         if n > self.most:
             raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
 
-    def _of_table(self, upload: Upload, table: pd.DataFrame, alone: bool) -> _File:
+    def _of_table(
+        self, upload: Upload, table: pd.DataFrame, alone: bool, unread: Mapping[str, Rows] | None = None
+    ) -> _File:
         """Views of a table by the names of its columns, which may stand in any order among others."""
         self._check_rows(upload, len(table))
         row_names = table.attrs.get(ROW_NAMES)
@@ -313,7 +315,8 @@ class Trial:
         named = next((name for name in known if name in table.columns), None)
         ids = None if named is None else _ids(upload.name, named, table[named])
         table = table if named is None else table.drop(columns=named)
-        listed, table = vectors(upload.name, table)
+        own, table = vectors(upload.name, table)
+        listed: dict[str, Any] = {**own, **(unread or {})}
         found: dict[str, Any] = {}
         notes: list[str] = []
         for view in wanted:
@@ -321,7 +324,9 @@ class Trial:
             if column is None and view not in self.columns and len(listed) == 1:
                 column = next(iter(listed))
             if column is not None:
-                found[view] = self._checked(upload, view, listed[column])
+                X = listed[column]
+                is_unread = column in (unread or {}) and X.shape[1] == self.widths[view]
+                found[view] = X if is_unread else self._checked(upload, view, X)
             elif view in self.texts and view in table.columns:
                 cells = text_cells(table[view])
                 if cells is None:
@@ -455,15 +460,37 @@ def _reader(
 
 
 def open_rows(model: str, fitted: Any, path: str, options: TableOptions | None = None) -> stores.FeatureStore:
-    """The rows of a file as a feature store of this process; views (n x d) are in memory, for workers too."""
-    upload = Upload(Path(path).name, Path(path))
-    views, ids, notes = _reader(model, fitted, options=options)._all([upload])
-    for note in notes:
+    """The rows of files as a feature store; dense arrays are read in place, other views (n x d) are in memory."""
+    source, reader, ids = parse_source(path), _reader(model, fitted, options=options), None
+    upload = Upload(Path(source.text).name if source.name is None else f"{source.name}{source.ending}", Path(path))
+    sources: dict[str, Source] = {}
+    ending = ending_of(path)
+    if ending in PARQUET or (ending in FRAMES and source.is_sharded):
+        unread: dict[str, Rows] = {}
+        table = read_frame(path, reader.notes, reader.options, unread, [name for name in (reader.id, *IDS) if name])
+        views, ids = reader._of_table(upload, table, True, unread)
+        named = {id(X): replace(source, name=column) for column, X in unread.items()}
+        sources = {view: named[id(X)] for view, X in views.items() if id(X) in named}
+    elif ending in (*FRAMES, ".arff", *SVMLIGHT) or (source.name is None and (ending == ".npz" or _of_texts(source))):
+        views, ids, _ = reader._all([upload])
+    else:
+        view = reader._view_of(replace(upload, name=f"{source.title}{ending}"))
+        views, sources = {view: open_source(source)}, {view: source}
+    for note in dict.fromkeys(reader.notes):
         log.warning("%s", note)
     if ids is not None and len(set(ids)) < len(ids):
         raise UserError(f"{path}: the id {max(ids, key=ids.count)!r} stands in several rows, expected 1")
-    made = Samples(dict(views), ids=ids).write(f"memory://{uuid4().hex}/{upload.name}")
-    return replace(made, views=views)
+    samples = Samples(dict(views), ids=ids, sources=sources)
+    if sources and (reason := samples.copy_reason()) is not None:
+        size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in views.values())
+        log.warning("%s: a copy of %s is held in memory, because %s", path, amount(size), reason)
+        samples = replace(samples, views={view: rows(X) for view, X in views.items()}, sources={})
+    return samples.in_place(path)
+
+
+def _of_texts(source: Source) -> bool:
+    """Whether a source is a folder of documents."""
+    return Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0])
 
 
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:

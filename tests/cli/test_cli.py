@@ -655,7 +655,7 @@ BAD = {
     "no labels": (("evaluate", "{ms}", "{bare}"), "has no labels to compare with"),
     "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "has no labels, from which KGHA learns"),
     "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: 6 labels have a training sample"),
-    "not a store": (("info", "{txt}"), "is a file"),
+    "not a store": (("info", "{txt}"), "ends in 'nothing', expected one of"),
     "unequal rows": (
         ("ingest", "files", "{out}", "--view", "a={a}", "--view", "b={b}"),
         "pass the same samples in each",

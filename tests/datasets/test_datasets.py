@@ -920,7 +920,7 @@ def test_rows_by_name_of_file(tmp_path):
         ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
         ("words.npz::words", "is of type <U1, expected real numbers"),
         ("words.npz::z", "is of type complex128, expected real numbers"),
-        ("x.hdf5", "ends in '.hdf5', expected one of"),
+        ("x.doc", "ends in '.doc', expected one of"),
         ("x.csv::X", "holds one array, expected no ::X"),
     ]:
         refuses(str(tmp_path / spec).partition("::")[0], expected, lambda path, spec=spec: open_rows(tmp_path / spec))
@@ -1142,7 +1142,8 @@ def test_refused_data_leave_no_store(tmp_path):
     refuse(r"view 'x', row 17, column 2 is inf", views={"x": tmp_path / "inf.npy"})
     negative = put(tmp_path, "n.csv", "1,2\n" * 3 + "1,-1\n")
     refuse(r"view 'x' is a histogram, but row 3, column 1 is -1", views={"x": negative}, histograms=["x"])
-    fractions = {"x": tmp_path / "inf.npy"}
+    np.save(tmp_path / "half.npy", np.full((25, 3), 0.5))
+    fractions = {"x": tmp_path / "half.npy"}
     refuse(r"view 'x', rows 0 to 3 hold numbers that are no uint8", DataError, views=fractions, dtypes={"x": "uint8"})
     annotations = dict.fromkeys(("train", "test"), tmp_path / "test_annot.hvecs")
     refuse(r"'labels' has rows 9 train, 9 test, 'gist' has 16 train, 9 test", labels=annotations)

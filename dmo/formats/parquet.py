@@ -1,0 +1,171 @@
+"""Columns of vectors of Parquet files as row sources, decoded by row groups with pyarrow and without Python objects."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dmo.blocks import ByRows
+from dmo.errors import UserError
+from dmo.formats.files import DataError, existing, first_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+_BATCH = 8 << 20
+"""Bytes of vectors that are decoded at a time."""
+
+
+@contextmanager
+def by_pyarrow(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Turn any error of pyarrow inside the `with` block into a DataError."""
+    try:
+        yield
+    except (MemoryError, UserError, FileNotFoundError):
+        raise
+    except Exception as error:  # pyarrow's own, of any class
+        raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)})") from None
+
+
+def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
+    """Open a Parquet file, mapped into memory, or at a URL that fsspec opens."""
+    from pyarrow.parquet import ParquetFile
+
+    with by_pyarrow(path, "Parquet"):
+        if "://" not in os.fspath(path):
+            return ParquetFile(existing(path), memory_map=True)
+        import fsspec
+
+        return ParquetFile(fsspec.open(os.fspath(path)).open(), buffer_size=_BATCH)
+
+
+def top_columns(file: ParquetFile) -> list[str]:
+    """Name the column of the table that every column of the file belongs to."""
+    names, found = dict.fromkeys(file.schema_arrow.names), []
+    for j in range(file.metadata.num_columns):
+        path = file.metadata.schema.column(j).path
+        found.append(path if path in names else next(name for name in names if path.startswith(f"{name}.")))
+    return found
+
+
+def vector_columns(file: ParquetFile) -> list[str]:
+    """Names of the columns whose cells are lists of numbers with a type that holds them and any missing cells."""
+    found, tops = [], top_columns(file)
+    for field in file.schema_arrow:
+        if (inner := _value_type(field.type)) is not None:
+            column = tops.index(field.name)
+            chunks = [file.metadata.row_group(i).column(column) for i in range(file.num_row_groups)]
+            whole = all(chunk.statistics is not None and chunk.statistics.null_count == 0 for chunk in chunks)
+            found += [field.name] if inner.kind == "f" or whole else []
+    return found
+
+
+def _value_type(kind: pa.DataType) -> np.dtype | None:
+    """Type of the numbers in the lists of a column, or None if it holds anything else."""
+    import pyarrow.types as types
+
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if not lists or not (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+        return None
+    return np.dtype(kind.value_type.to_pandas_dtype())
+
+
+class ParquetVectors(ByRows):
+    """A column of vectors of a Parquet file as a row source, with rows of NaN for missing cells.
+
+    Ascending slices decode every row group once. Memory holds a batch of rows per thread.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], column: str):
+        self._path, self._column, self._where = path, column, f"{path}::{column}"
+        self._own = threading.local()
+        file = open_parquet(path)
+        names = file.schema_arrow.names
+        if column not in names:
+            raise DataError(f"{path}: no column {column!r}, expected one of {', '.join(names) or 'none'}")
+        kind = file.schema_arrow.field(column).type
+        dtype = _value_type(kind)
+        if dtype is None:
+            raise DataError(f"{self._where}: is of type {kind}, expected lists of numbers")
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        self._ends, self.dtype = np.cumsum([0, *counts]), dtype
+        self.shape = (file.metadata.num_rows, self._width(file, kind))
+        self.largest = max(counts, default=0) * self.shape[1] * dtype.itemsize  # bytes of the largest row group
+
+    def _width(self, file: ParquetFile, kind: pa.DataType) -> int:
+        """Length of the first vector."""
+        if hasattr(kind, "list_size"):
+            return int(kind.list_size)
+        with by_pyarrow(self._path, "Parquet"):
+            for batch in file.iter_batches(16, columns=[self._column]):
+                lengths = np.diff(np.asarray(batch.column(0).offsets))[np.asarray(batch.column(0).is_valid())]
+                if len(lengths):
+                    return int(lengths[0])
+        return 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_own"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _own=threading.local())
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        begin, stop, step = where.indices(self.shape[0])
+        out = np.empty((max(stop - begin, 0), self.shape[1]), self.dtype)
+        done = begin
+        while done < stop:
+            first, block = self._block(done)
+            part = block[done - first : stop - first]
+            out[done - begin : done - begin + len(part)] = part
+            done += len(part)
+        return out[::step]
+
+    def _block(self, row: int) -> tuple[int, np.ndarray]:
+        """The decoded batch that holds a row, and the number of its first row."""
+        own = self._own
+        first, block = getattr(own, "block", (0, np.empty((0, 0))))
+        group = int(np.searchsorted(self._ends, row, side="right")) - 1
+        if len(block) == 0 or row < first or self._ends[group] > first + len(block):  # not ahead in the same pass
+            own.batches, first, block = self._batches(group), int(self._ends[group]), block[:0]
+        while row >= first + len(block):
+            found = next(own.batches, None)
+            if found is None:
+                raise DataError(f"{self._where}: ends after row {first + len(block)}, expected {self.shape[0]} rows")
+            first, block = first + len(block), found
+            own.block = first, block
+        return first, block
+
+    def _batches(self, group: int) -> Iterator[np.ndarray]:
+        """Decode a row group and those after it, batch by batch."""
+        file, first = open_parquet(self._path), int(self._ends[group])
+        size = max(1, _BATCH // max(1, self.shape[1] * self.dtype.itemsize))
+        groups = range(group, file.num_row_groups)
+        with by_pyarrow(self._where, "Parquet"):
+            for batch in file.iter_batches(size, row_groups=list(groups), columns=[self._column], use_threads=False):
+                block = self._numbers(batch.column(0), first)
+                first += len(block)
+                yield block
+
+    def _numbers(self, cells: Any, first: int) -> np.ndarray:
+        """The numbers of some cells, of which the first is in row `first`."""
+        d, present = self.shape[1], np.asarray(cells.is_valid())
+        if not hasattr(cells.type, "list_size"):
+            wrong = np.flatnonzero(present & (np.diff(np.asarray(cells.offsets)) != d))
+            if len(wrong):
+                length = len(cells[int(wrong[0])])
+                raise DataError(f"{self._where}: row {first + wrong[0]} lists {length} values, expected {d} in each")
+        numbers = cells.flatten()
+        if self.dtype.kind != "f" and (numbers.null_count or not present.all()):
+            raise DataError(f"{self._where}: cells are missing among integers; write the vectors as floats")
+        values = numbers.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False).reshape(-1, d)
+        if present.all():
+            return values
+        found = np.full((len(cells), d), np.nan, self.dtype)
+        found[present] = values
+        return found

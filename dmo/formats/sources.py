@@ -1,0 +1,279 @@
+"""Names of data, in one grammar: a file, a glob, a folder of shards, a list of paths, an array inside a file, and URLs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dmo.blocks import Rows
+from dmo.formats.files import DataError, Stacked, existing, suffix
+from dmo.hashing import digest
+
+PARQUET = (".parquet", ".pq")
+HDF5 = (".h5", ".hdf5")
+_PARTS = (".csv", ".tsv", *PARQUET, ".arrow", ".arrows", ".feather", ".jsonl", ".ndjson")
+_SHARDS = (".npy", ".npz", *HDF5, ".hvec", ".hvecs", ".hvec32", ".hvecs32", ".fvec", ".fvecs", ".dvec", ".dvecs")
+SHARDED = (*_PARTS, *_SHARDS)
+"""Endings of files that can be shards."""
+_NAME = re.compile(r"(.+)::(?![A-Za-z][A-Za-z0-9+.-]*://)(.*?)", re.DOTALL)
+_OF = re.compile(r"(\d+)-of-(\d+)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed name of data: the shards in order, and the array or column inside each of them.
+
+    Parameters
+    ----------
+    text : str
+        The name as it was passed.
+    paths : tuple of str
+        Local paths or URLs of the shards, in natural order.
+    name : str or None
+        Array or column inside each shard, the part after "::".
+    kind : {"file", "glob", "folder", "list"}
+        How the shards were named.
+
+    Examples
+    --------
+    >>> from dmo.datasets import parse_source
+    >>> parse_source("simplecache::s3://bucket/x.npz::gist").name
+    'gist'
+    """
+
+    text: str
+    paths: tuple[str, ...]
+    name: str | None = None
+    kind: Literal["file", "glob", "folder", "list"] = "file"
+
+    @property
+    def ending(self) -> str:
+        """Ending of the first shard that names its format."""
+        return suffix(self.paths[0])
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the data were not named as a single file."""
+        return self.kind != "file"
+
+    @property
+    def title(self) -> str:
+        """Name of a view or store for the data: the array, or the last part of the path without ending and wildcards."""
+        if self.name is not None:
+            return re.split(r"[/.]", self.name.rstrip("/"))[-1] or "x"
+        path = Path(self.text.removeprefix("@"))
+        first = re.split(r"[*?\[.]", path.name)[0].strip("-_")
+        return first or path.parent.name.partition(".")[0] or "x"
+
+    def digest(self) -> str:
+        """Compute a digest of the names, sizes and times of change of all files, which changes when a file is written.
+
+        Returns
+        -------
+        str
+            Hexadecimal SHA-256.
+        """
+        import fsspec
+
+        found = list[Any]()
+        for path in self.paths:
+            fs, place = fsspec.core.url_to_fs(path)
+            files = fs.find(place, detail=True)
+            for name in sorted(files):
+                changed = next(
+                    (files[name][key] for key in ("mtime", "ETag", "etag", "LastModified") if key in files[name]), ""
+                )
+                found.append((name.removeprefix(place.rpartition("/")[0]), files[name]["size"], str(changed)))
+        return digest(found, self.name)
+
+    def place(self, path: str) -> str:
+        """Name a shard, with the array inside of it.
+
+        Parameters
+        ----------
+        path : str
+            Path of the shard.
+
+        Returns
+        -------
+        str
+            PATH or PATH::NAME.
+        """
+        return path if self.name is None else f"{path}::{self.name}"
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """Split PATH::NAME at the last "::" that no URL scheme follows, because chained fsspec URLs use the same mark."""
+    found = None if os.path.lexists(text) else _NAME.fullmatch(text)
+    return (text, None) if found is None else (found[1], found[2])
+
+
+def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
+    """Parse the name of a file, a glob, a folder of shards or "@list.txt", with "::NAME" for an array or column inside.
+
+    Parameters
+    ----------
+    given : path-like or sequence of path-like
+        A local path or fsspec URL, a glob such as "train-*.parquet", a folder of shards, or "@list.txt" with one path per
+        line, relative to the folder of the list. The part after the last "::" that is not followed by a URL scheme names
+        an array or column inside each shard. A sequence holds such names of single files.
+
+    Returns
+    -------
+    Source
+        The shards in natural order, in which 2 is before 10.
+
+    Raises
+    ------
+    DataError
+        If a shard is missing from a numbered sequence, or if no shard is named.
+    FileNotFoundError
+        If the list does not exist.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import parse_source
+    >>> for i in (9, 10, 11):
+    ...     np.savez(f"part.{i}.npz", x=np.eye(2))
+    >>> parse_source("part.*.npz::x")
+    Source(text='part.*.npz::x', paths=('part.9.npz', 'part.10.npz', 'part.11.npz'), name='x', kind='glob')
+    """
+    if not isinstance(given, str | os.PathLike):
+        split = [split_name(os.fspath(one)) for one in given]
+        if len({name for _, name in split}) != 1:
+            raise DataError(f"{given[0]} and the files after it name different arrays, expected the same in each")
+        return Source(f"{given[0]} and {len(split) - 1} more", tuple(path for path, _ in split), split[0][1], "list")
+    text = os.fspath(given)
+    path, name = split_name(text)
+    kind: Literal["file", "glob", "folder", "list"] = "file"
+    paths = [path]
+    if not os.path.lexists(path):
+        if path.startswith("@"):
+            kind, paths = "list", _listed(existing(path[1:]))
+        elif has_magic(path):
+            kind, paths = "glob", _matches(path)
+    elif parts := folder_shards(path):
+        kind, paths = "folder", parts
+    if kind in ("glob", "folder"):
+        paths.sort(key=natural_key)
+        _check_sequence(text, paths)
+    return Source(text, tuple(paths), name, kind)
+
+
+def is_zarr(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a local folder is a Zarr array or group."""
+    return any(os.path.exists(os.path.join(path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
+
+
+def is_zarr_array(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a local folder is a Zarr array of version 2 or 3, and not a group."""
+    try:
+        document = Path(path, "zarr.json").read_bytes()
+        return bool(json.loads(document).get("node_type") == "array")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return os.path.isfile(os.path.join(path, ".zarray"))
+
+
+def is_rows(path: str) -> bool:
+    """Tell whether a path names rows in files: a table, an array, shards or a folder of documents, and no store."""
+    source = parse_source(path)
+    place = source.paths[0]
+    if source.is_sharded or source.name is not None:
+        return True
+    if not os.path.isdir(place):
+        return os.path.isfile(place) or ("://" in place and source.ending in SHARDED)
+    return is_zarr_array(place) if is_zarr(place) else any(Path(place).rglob("*.txt"))
+
+
+def is_image_folder(path: str) -> bool:
+    """Find whether a path is a local folder that is no store."""
+    return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
+
+
+def natural_key(path: str) -> list[Any]:
+    """Key by which paths are sorted naturally: 2 before 10."""
+    return [(int(part), part) if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+
+
+def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
+    """List the files of a folder of shards: tables, or arrays of one format; none if there are other files."""
+    if not os.path.isdir(folder):
+        return []
+    files, endings = list[str](), set[str]()
+    for path in Path(folder).rglob("*"):
+        if path.is_file() and not path.name.startswith(("_", ".")):
+            files.append(str(path))
+            endings.add(suffix(path))
+            if not (endings <= set(_PARTS) or (len(endings) == 1 and endings <= set(_SHARDS))):
+                return []
+    return sorted(files, key=natural_key)
+
+
+def _matches(pattern: str) -> list[str]:
+    """Paths or URLs that match a glob."""
+    if "://" in pattern:
+        import fsspec
+
+        found = [file.full_name for file in fsspec.open_files(pattern)]
+    else:
+        found = [path for path in glob(pattern, recursive=True) if not os.path.isdir(path) or suffix(path) == ".zarr"]
+    if not found:
+        raise DataError(f"{pattern}: matches no file, expected one shard at least")
+    return found
+
+
+def _listed(path: Path) -> list[str]:
+    """Paths in a list, of which relative ones start at the folder of the list."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [line if "://" in line else str(path.parent / line) for line in lines if line]
+    if not found:
+        raise DataError(f"{path}: is empty, expected one path per line")
+    return found
+
+
+def _check_sequence(text: str, paths: Sequence[str]) -> None:
+    """Raise DataError for a number that is missing from the numbers of the shards."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(re.sub(r"\d+", "#", path), []).append(path)
+    for group in groups.values():
+        numbers = np.array([[int(part) for part in re.findall(r"\d+", path)] for path in group])
+        changing = [] if numbers.size == 0 else np.flatnonzero((numbers != numbers[0]).any(axis=0)).tolist()
+        total = _OF.search(os.path.basename(group[0]))
+        if len(changing) > 1 or (not changing and total is None):
+            continue
+        own = {int(total[1])} if total is not None and not changing else set(numbers[:, changing[0]].tolist())
+        first, last = min(own), max(own)
+        if total is not None:
+            first = int(last == int(total[2]))
+            last = int(total[2]) - 1 + first
+        lost = last + 1 - first - len(own)
+        if lost and (total is not None or lost < len(own)):  # numbers farther apart do not count the shards
+            number = next(number for number in range(first, last + 1) if number not in own)
+            raise DataError(
+                f"{text}: number {number} is missing from the shards {os.path.basename(group[0])} to "
+                f"{os.path.basename(group[-1])}; restore it, or list the shards to read in a file and pass @FILE"
+            )
+
+
+def stack_shards(source: Source, shards: Sequence[Rows]) -> Rows:
+    """Stack the opened shards of a source; DataError naming the first shard of another width or type, or without rows."""
+    for path, shard in zip(source.paths, shards):
+        expected = shards[0].shape[1], np.dtype(shards[0].dtype)
+        if (found := (shard.shape[1], np.dtype(shard.dtype))) != expected:
+            raise DataError(
+                f"{source.place(path)}: has {found[0]} columns of type {found[1]}, expected {expected[0]} of type "
+                f"{expected[1]} as in {source.paths[0]}; write all shards alike"
+            )
+    if not source.is_sharded:
+        return shards[0]
+    return Stacked(shards, source.text, [source.place(path) for path in source.paths])

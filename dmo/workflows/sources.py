@@ -1,0 +1,39 @@
+"""How a source of data is interpreted: its shards, arrays and columns, and whether it is read in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmo.datasets import Samples, open_table, parse_source
+from dmo.datasets.files import documents
+from dmo.formats.frames import FRAMES, read_frame
+from dmo.formats.sources import is_zarr
+from dmo.formats.tables import ending_of
+
+
+def describe_source(path: str) -> dict[str, Any]:
+    """Describe the shards, arrays and columns of a source of data, and whether it is read in place."""
+    source = parse_source(path)
+    found: dict[str, Any] = {"source": path, "kind": source.kind, "shards": list(source.paths), "columns": []}
+    arrays: dict[str, Any] = {}
+    if ending_of(path) in FRAMES:
+        table = read_frame(path, unread=arrays)
+        found |= {"n_samples": len(table), "columns": [str(name) for name in table.columns]}
+    elif Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0]):
+        found["n_samples"] = len(documents(Path(path)))
+    else:
+        arrays[source.title] = open_table(source.title, {"all": path}).X
+    sources = {name: replace(source, name=name if ending_of(path) in FRAMES else source.name) for name in arrays}
+    found["arrays"] = {
+        name: {
+            "shape": list(X.shape),
+            "dtype": np.dtype(X.dtype).name,
+            "copied": Samples({name: X}, sources=sources).copy_reason(),
+        }
+        for name, X in arrays.items()
+    }
+    return found
