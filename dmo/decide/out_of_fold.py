@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
+from dmo.blocks import rows as block_of
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
 from dmo.fit.fitted_views import SOLVED_ROWS
@@ -129,7 +130,8 @@ def held_out_part(
         return None
     few, train, test = len(rows) <= FEW_ROWS, rows, rows
     if not few:
-        part = dealt(Y[rows], row_keys(estimator, data, rows), (*share, 1 - sum(share)) if sum(share) < 1 else share)
+        labels = block_of(Subset(getattr(Y, "source", Y), rows))  # CSR if the labels are
+        part = dealt(labels, row_keys(estimator, data, rows), (*share, 1 - sum(share)) if sum(share) < 1 else share)
         train, test = rows[part == 0], rows[part == 1]
     if (Y[train] == Y[train[0]]).all():
         return None
@@ -173,7 +175,7 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
     found, known = data.__dict__.setdefault("_row_keys", (np.zeros(data.n, np.uint64), np.zeros(data.n, bool)))
     new = index[~known[index]]
     if len(new):
-        keys = row_hashes(data.Y[new])
+        keys = row_hashes(Subset(getattr(data.Y, "source", data.Y), new))
         for source in views.values():
             keys = mixed(keys) + row_hashes(Subset(source, new))
         found[new], known[new] = mixed(keys), True

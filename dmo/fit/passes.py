@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import InOrder, Rows, row_blocks
+from dmo.blocks import InOrder, Rows, dense, row_blocks
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
@@ -109,12 +109,12 @@ class _MomentPass:
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         Y, folds, weights = beside
-        Y = Y if self.labels is None else np.asarray(self.labels[block])
+        Y = Y if self.labels is None else self.labels[block]
         found = self.raw[block]
         roots = None if weights is None else np.sqrt(weights)
         if roots is not None:
             found = {name: weighted(F, roots) for name, F in found.items()}
-            Y = None if Y is None else Y * roots[:, None]
+            Y = None if Y is None else weighted(Y, roots)
         parts: Sequence[Moments | None] = [None] * self.n_folds if total is None else total.folds
         new = []
         for fold, old in enumerate(parts):
@@ -122,7 +122,9 @@ class _MomentPass:
             part: dict[str, Any] = (
                 dict(found) if self.n_folds == 1 else {k: _taken(F, picked) for k, F in found.items()}
             )
-            if Y is not None:
+            if scipy.sparse.issparse(Y):
+                part[LABELS] = Y[picked].astype(np.float32 if Y.dtype.itemsize == 1 else Y.dtype)
+            elif Y is not None:
                 # bytes as float32, which holds them and joins the factor rows in one product
                 part[LABELS] = np.ascontiguousarray(Y[picked], dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
             old = Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) if old is None else old
@@ -165,10 +167,10 @@ def _taken(F: Any, picked: Any) -> Any:
     return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
-def _given(Y: np.ndarray | LabelRows | None) -> tuple[np.ndarray | None, InOrder | None]:
+def _given(Y: np.ndarray | LabelRows | None) -> tuple[Any, InOrder | None]:
     """Labels that travel with the tasks, 0 and 1 as bytes, or those that tasks read."""
     if isinstance(Y, LabelRows):
-        return None, InOrder(Y.source)
+        return (Y.source, None) if scipy.sparse.issparse(Y.source) else (None, InOrder(Y.source))
     if Y is not None and Y.itemsize > 1 and ((Y == 0) | (Y == 1)).all():
         Y = Y.astype(np.uint8)
     return Y, None
@@ -328,7 +330,8 @@ class _LandmarkPass:
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         (C,) = self.raw[block].values()
-        Y = beside[0] if self.labels is None else np.asarray(self.labels[block])
+        given = beside[0] if self.labels is None else self.labels[block]
+        Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
         # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
         # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left

@@ -480,7 +480,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
     with pytest.raises(StoreError, match="is incomplete: its writer has not finished; run what made it again"):
         open_features(tmp_path / "half")
     edit_root(store, version=9)
-    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 1; upgrade dmo"):
+    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; upgrade dmo"):
         open_features(store)
     (kernel / "zarr.json").write_text('{"zarr_format": 3, "attr')
     with pytest.raises(StoreError, match=r"zarr.json is damaged, it is no JSON; restore it"):
