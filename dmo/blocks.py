@@ -288,9 +288,20 @@ class InOrder:
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
         # a copy where it is the smaller part, not to hold the block as well
-        rest = rest.copy() if keep and 2 * rest.data.nbytes < getattr(rest.base, "nbytes", np.inf) else rest
+        rest = rest.copy() if keep and 2 * rest.data.nbytes < _whole_bytes(rest) else rest
         self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
+
+
+def _whole_bytes(block: Any) -> float:
+    """Bytes of the array that a block is a view of; a CSR block is no view."""
+    return getattr(getattr(block, "base", None), "nbytes", math.inf)
+
+
+def byte_count(block: Any) -> int:
+    """Memory of a row block, dense or CSR."""
+    parts = (block.data, block.indices, block.indptr) if scipy.sparse.issparse(block) else (block,)
+    return sum(part.nbytes for part in parts)
 
 
 def stacked(parts: Sequence[Any]) -> Any:

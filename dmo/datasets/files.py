@@ -530,9 +530,7 @@ class _Reader:
             self.names[view] = table.feature_names
         if table.Y is not None:
             found, real = checked_numbers(view, table.Y, table.label_names, self.options)
-            if self.named is not None and (
-                self.named[2] != table.label_names or not _are_equal(self.named[1], found)
-            ):
+            if self.named is not None and (self.named[2] != table.label_names or not _are_equal(self.named[1], found)):
                 raise DataError(
                     f"views {self.named[0]!r} and {view!r} have different labels in their files, expected the same"
                 )
@@ -795,7 +793,9 @@ class _Reader:
         cells = Y.data if scipy.sparse.issparse(Y) else Y
         gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else []
         if len(gaps):
-            i, j = gaps[0] if cells is Y else (np.searchsorted(Y.indptr, gaps[0, 0], "right") - 1, Y.indices[gaps[0, 0]])
+            i, j = (
+                gaps[0] if cells is Y else (np.searchsorted(Y.indptr, gaps[0, 0], "right") - 1, Y.indices[gaps[0, 0]])
+            )
             row = f"row {i}" if ids is None else repr(ids[i])
             column = f"column {j}" if names is None else f"column {names[j]!r}"
             self.notes.append(f"labels: {len(gaps)} cells are missing ({row}, {column} first): taken as not known")
@@ -827,9 +827,7 @@ class _Reader:
                     )
         return order
 
-    def _upright(
-        self, views: dict[str, Any], Y: Block | None, n: int, names: dict[str, list[str]]
-    ) -> Block | None:
+    def _upright(self, views: dict[str, Any], Y: Block | None, n: int, names: dict[str, list[str]]) -> Block | None:
         """Turns what has its samples in columns, told by the number of rows of all others."""
         shapes = ({} if Y is None else {LABELS: Y.shape}) | {view: X.shape for view, X in views.items()}
         turnable = [name for name in shapes if self.whole or name in self.turnable]

@@ -488,7 +488,9 @@ def unknown_rows(labels: Block, where: np.ndarray) -> Block:
     known = np.ones(n, np.float32)
     known[where] = 0
     ends = np.cumsum(np.concatenate([[0], np.where(known == 0, L, 0)]))
-    gaps = scipy.sparse.csr_array((np.full(ends[-1], np.float32("nan")), np.tile(np.arange(L), len(where)), ends), (n, L))
+    gaps = scipy.sparse.csr_array(
+        (np.full(ends[-1], np.float32("nan")), np.tile(np.arange(L), len(where)), ends), (n, L)
+    )
     found = scipy.sparse.csr_array(scipy.sparse.diags_array(known) @ labels)
     found.eliminate_zeros()
     return found + gaps

@@ -262,7 +262,13 @@ def read_labels(
         return Data.of(views, many, given, passive=passive)
     often = None if given is None else given.labels
     Y, known = read_real(estimator, y, n, weights=often) or check_partial_labels(estimator, y, n)
-    if known is None and given is None and estimator.outputs_ is None and estimator.multilabel_ and not any(asked.values()):
+    if (
+        known is None
+        and given is None
+        and estimator.outputs_ is None
+        and estimator.multilabel_
+        and not any(asked.values())
+    ):
         sparse = packed(Y)
         Y = LabelRows(sparse) if scipy.sparse.issparse(sparse) else Y
     given = with_class_weights(given, estimator.class_weight, estimator, Y)

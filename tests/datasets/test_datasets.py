@@ -1335,7 +1335,7 @@ def test_espgame_rows_are_in_the_official_order(dmo_data, tmp_path):
             np.testing.assert_array_equal(X[i], matrices["X_all"][place[key]])
     assert Counter(row.tobytes() for row in X) == Counter(row.tobytes() for row in matrices["X_all"])
     with np.load(dmo_data / "espgame/derived_espgame_annot_official_order.npz") as archive:
-        np.testing.assert_array_equal(store.labels, np.concatenate([archive["train"], archive["test"]]))
+        np.testing.assert_array_equal(store.labels.toarray(), np.concatenate([archive["train"], archive["test"]]))
         assert store.sample_ids[0] == archive["train_ids"][0]
     assert store.labels.sum(axis=1).mean() == pytest.approx(4.686, abs=1e-3)
 
