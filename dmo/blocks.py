@@ -361,7 +361,7 @@ def cell_blocks(shape: Sequence[int]) -> list[slice]:
     return row_blocks(shape[0], max(1, _CELLS // max(1, shape[1])))
 
 
-def filled(Y: Block, value: float = 0.0) -> Block:
+def filled(Y: Any, value: float = 0.0) -> Any:
     """Replace unknown entries (NaN) of a matrix; labels without such entries are returned unchanged."""
     if Y.dtype.kind != "f":
         return Y

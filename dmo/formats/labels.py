@@ -164,8 +164,8 @@ def checked_numbers(
     odd, all_marks = None, True
     for first, block in _label_blocks(array, marks):
         cells = block.data if scipy.sparse.issparse(block) else block
-        one = np.count_nonzero(cells == 1)
-        zero = np.count_nonzero(cells == 0) + math.prod(block.shape) - cells.size
+        one = int(np.count_nonzero(cells == 1))
+        zero = int(np.count_nonzero(cells == 0)) + math.prod(block.shape) - cells.size
         ones, zeros = ones + one, zeros + zero
         if one + zero == math.prod(block.shape):
             continue
@@ -176,8 +176,8 @@ def checked_numbers(
         gaps = np.isnan(cells)
         other = (cells != 0) & (cells != 1) & ~gaps
         known = cells[other]
-        unknown, others = unknown + np.count_nonzero(gaps), others + known.size
-        negative += np.count_nonzero(known == -1)
+        unknown, others = unknown + int(np.count_nonzero(gaps)), others + known.size
+        negative += int(np.count_nonzero(known == -1))
         all_marks = all_marks and all(map(_is_sentinel, np.unique(known)))
         if odd is None:
             odd = next(((first + i, j, value) for i, j, value in _places(block, other)), None)
@@ -210,7 +210,7 @@ def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any
         block = rows(array, where)
         if marks or block.dtype.kind not in "buif":
             block = block.astype(np.float64)
-            cells = block.data if scipy.sparse.issparse(block) else block
+            cells: Any = block.data if scipy.sparse.issparse(block) else block
             for mark in marks:
                 cells[cells == mark] = np.nan
         yield where.start, block
@@ -522,7 +522,7 @@ def _indicator(sets: Sequence[Collection[str]]) -> tuple[scipy.sparse.csr_array,
     return scipy.sparse.csr_array((np.ones(ends[-1], np.uint8), columns, ends), (len(sets), len(names))), names
 
 
-def class_vector(labels: Block | None, names: Sequence[str] | None) -> np.ndarray | None:
+def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
     """Give the class of every sample by its name, None where it is not known.
 
     labels (n, L) -> (n,)

@@ -239,7 +239,7 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: 
 
 
 def csr_of(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int], where: str
+    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str
 ) -> scipy.sparse.csr_array:
     """Make a CSR matrix of arrays that were read, checked by `check_csr`."""
     check_csr(indptr, indices, data, shape, where)
