@@ -788,10 +788,10 @@ class _Reader:
             views[column], names[column] = vocabulary.rows(texts), list(vocabulary.words)
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
-    def _tell_unknown(self, Y: Block, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
+    def _tell_unknown(self, Y: Any, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
         """Note cells of labels that are missing."""
         cells = Y.data if scipy.sparse.issparse(Y) else Y
-        gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else []
+        gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else np.zeros((0, 2), int)
         if len(gaps):
             i, j = (
                 gaps[0] if cells is Y else (np.searchsorted(Y.indptr, gaps[0, 0], "right") - 1, Y.indices[gaps[0, 0]])

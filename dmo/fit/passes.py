@@ -108,8 +108,8 @@ class _MomentPass:
     labels: InOrder | None  # those that are not beside the rows, but in a store
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
-        Y, folds, weights = beside
-        Y = Y if self.labels is None else self.labels[block]
+        given, folds, weights = beside
+        Y: Any = given if self.labels is None else self.labels[block]
         found = self.raw[block]
         roots = None if weights is None else np.sqrt(weights)
         if roots is not None:

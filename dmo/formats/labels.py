@@ -142,9 +142,9 @@ def checked_numbers(
 ) -> tuple[Block, bool]:
     """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and if nothing is known.
 
-    Several columns of -1 and 1 are labels, as MATLAB's sets write them.
-    array: any row source (n, L), of which one block is in memory as floats
+    array (n, L): any row source, of which one block is in memory as floats
     """
+    # Several columns of -1 and 1 are labels, as MATLAB's sets write them.
     options = options or TableOptions()
     marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
     if isinstance(array, np.ndarray) or scipy.sparse.issparse(array):

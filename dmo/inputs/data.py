@@ -270,7 +270,7 @@ def read_labels(
         and not any(asked.values())
     ):
         sparse = packed(Y)
-        Y = LabelRows(sparse) if scipy.sparse.issparse(sparse) else Y
+        Y = LabelRows(sparse) if scipy.sparse.issparse(sparse) else Y  # type: ignore[assignment]
     given = with_class_weights(given, estimator.class_weight, estimator, Y)
     if not passive:
         given = with_label_weights(given, estimator.class_weight, estimator, Y, known)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse
@@ -120,7 +120,7 @@ def check_partial_labels(
     unknown = None if unknown is None or not unknown.any() else unknown
     labels = _from_matrix(estimator, values, names, reset, False, unknown=unknown).astype(np.uint8, copy=False)
     if reset and scipy.sparse.issparse(y):
-        estimator.label_dtype_ = _type_name(y.dtype)
+        estimator.label_dtype_ = _type_name(cast(Any, y).dtype)
     if unknown is None:
         return labels, None
     known = np.logical_not(unknown, out=unknown)
@@ -356,10 +356,10 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, Any]:
     """Sparse labels, as bytes if they are 0 and 1, and where they are NaN (n, L), or False."""
     Y = scipy.sparse.csr_array(y, copy=True)
     Y.sum_duplicates()
-    gaps = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
+    gaps: Any = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
     mask = scipy.sparse.csr_array((gaps, Y.indices, Y.indptr), shape=Y.shape).toarray() if gaps.any() else False
     Y = filled(Y)
-    if ((Y.data == 0) | (Y.data == 1)).all():  # an array of floats would take eight times as much
+    if np.isin(Y.data, (0, 1)).all():  # an array of floats would take eight times as much
         Y = Y.astype(np.uint8)
     return Y, mask
 

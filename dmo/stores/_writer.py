@@ -259,8 +259,8 @@ def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[D
 def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
     """The array, matrix or list that `known` (from `to_dict`) describes; StoreError if it is missing or damaged."""
     if known.get("format") == "csr":
-        parts = [read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS]
-        return csr_of(*parts, tuple(known["shape"]), f"{folder.url}: array '{name}'")
+        indptr, indices, data = (read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
+        return csr_of(indptr, indices, data, tuple(known["shape"]), f"{folder.url}: array '{name}'")
     return (read_strings if known["dtype"] == "string" else read_dense)(folder, name, known)
 
 

@@ -684,7 +684,7 @@ def _check_one_class(labels: Block | None) -> None:
 
 def _check_labels(labels: Any, n: int, real: bool) -> Block:
     """Check labels of 0, 1 and NaN (-1 in the result), or finite real targets; sparse in the result if that is smaller."""
-    values = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
+    values: Any = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
     if real:
@@ -695,7 +695,7 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
     stored = unknown = 0
     for where in cell_blocks(values.shape):
         block = values[where]
-        cells = block.data if scipy.sparse.issparse(block) else block
+        cells: Any = block.data if scipy.sparse.issparse(block) else block
         gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, bool)
         bad = np.isinf(cells) if real else (cells != 0) & (cells != 1) & ~gaps
         if bad.any():
@@ -715,7 +715,7 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
     return gathered((_coded(values[where], dtype) for where in cell_blocks(values.shape)), values.shape, stored, dtype)
 
 
-def _coded(block: Block, dtype: np.dtype) -> Block:
+def _coded(block: Any, dtype: np.dtype) -> Any:
     """Labels in the type of a store, where -1 means unknown."""
     if scipy.sparse.issparse(block):
         return scipy.sparse.csr_array((_coded(block.data, dtype), block.indices, block.indptr), shape=block.shape)
