@@ -6,9 +6,10 @@ Zarr array, a view of a feature store, or a `Subset` of one of these. `rows` is 
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -56,6 +57,10 @@ class ByRows:
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Rows in memory."""
 _REST = 1 << 28  # bytes of a chunk that are kept for the next block
+_CELLS = 1 << 20
+"""Cells of a block of labels."""
+_PACKED = 1 << 16
+"""Bytes up to which a matrix stays an array, whatever it holds: the saving would not be noticed."""
 _MANY, _BITS = 1 << 16, 512  # row numbers that are held as bits from here on; bits that are counted together
 
 
@@ -283,9 +288,20 @@ class InOrder:
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
         # a copy where it is the smaller part, not to hold the block as well
-        rest = rest.copy() if keep and 2 * rest.data.nbytes < getattr(rest.base, "nbytes", np.inf) else rest
+        rest = rest.copy() if keep and 2 * rest.data.nbytes < _whole_bytes(rest) else rest
         self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
+
+
+def _whole_bytes(block: Any) -> float:
+    """Bytes of the array that a block is a view of; a CSR block is no view."""
+    return getattr(getattr(block, "base", None), "nbytes", math.inf)
+
+
+def byte_count(block: Any) -> int:
+    """Memory of a row block, dense or CSR."""
+    parts = (block.data, block.indices, block.indptr) if scipy.sparse.issparse(block) else (block,)
+    return sum(part.nbytes for part in parts)
 
 
 def stacked(parts: Sequence[Any]) -> Any:
@@ -298,6 +314,79 @@ def stacked(parts: Sequence[Any]) -> Any:
 def dense(block: Any) -> np.ndarray:
     """A row block as a NumPy array."""
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+
+
+def is_smaller_sparse(shape: tuple[int, int], stored: int, dtype: Any) -> bool:
+    """Check whether CSR needs less memory than an array; False for small matrices."""
+    size, index = np.dtype(dtype).itemsize, 4 if max(stored, *shape) < 1 << 31 else 8
+    whole = math.prod(shape) * size
+    return whole > _PACKED and stored * (size + index) + (shape[0] + 1) * index < whole
+
+
+def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: Any) -> Block:
+    """Join row blocks that have `stored` nonzero entries in total: as CSR if that is smaller, otherwise as an array."""
+    start = 0
+    if not is_smaller_sparse(shape, stored, dtype):
+        out = np.empty(shape, dtype)
+        for block in blocks:
+            out[start : start + block.shape[0]] = dense(block)
+            start += block.shape[0]
+        return out
+    # Allocate the arrays once, because stacking blocks would hold every entry twice.
+    index = np.int32 if max(stored, *shape) < 1 << 31 else np.int64
+    data, indices, indptr = np.empty(stored, dtype), np.empty(stored, index), np.zeros(shape[0] + 1, index)
+    for block in blocks:
+        part = scipy.sparse.csr_array(block, copy=scipy.sparse.issparse(block))
+        part.eliminate_zeros()
+        first, stop = indptr[start], start + part.shape[0]
+        indptr[start + 1 : stop + 1] = first + part.indptr[1:]
+        data[first : first + part.nnz], indices[first : first + part.nnz] = part.data, part.indices
+        start = stop
+    return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
+
+
+def packed(Y: Any) -> Block:
+    """Convert a matrix in memory to CSR or to an array, whichever is smaller."""
+    if scipy.sparse.issparse(Y):
+        stored = int(np.count_nonzero(Y.data))
+        return Y if is_smaller_sparse(Y.shape, stored, Y.dtype) else Y.toarray()
+    stored = sum(int(np.count_nonzero(Y[where])) for where in cell_blocks(Y.shape))
+    if not is_smaller_sparse(Y.shape, stored, Y.dtype):
+        return np.asarray(Y)
+    return gathered((Y[where] for where in cell_blocks(Y.shape)), Y.shape, stored, Y.dtype)
+
+
+def cell_blocks(shape: Sequence[int]) -> list[slice]:
+    """Split the rows of a matrix into blocks of a bounded number of cells."""
+    return row_blocks(shape[0], max(1, _CELLS // max(1, shape[1])))
+
+
+def filled(Y: Any, value: float = 0.0) -> Any:
+    """Replace unknown entries (NaN) of a matrix; labels without such entries are returned unchanged."""
+    if Y.dtype.kind != "f":
+        return Y
+    if scipy.sparse.issparse(Y):
+        data = np.where(np.isnan(Y.data), value, Y.data)
+        return scipy.sparse.csr_array((data, Y.indices, Y.indptr), shape=Y.shape)
+    return np.where(np.isnan(Y), value, Y)
+
+
+def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
+    """Sum every label over its known entries, count these, and count the samples without a known label.
+
+    -> sums, counts (L,)
+    """
+    sums, counts, unlabeled = np.zeros(Y.shape[1]), np.full(Y.shape[1], Y.shape[0]), 0
+    for where in cell_blocks(Y.shape):
+        block: Any = Y[where]
+        sums += np.asarray(filled(block).sum(axis=0, dtype=np.float64)).ravel()
+        if Y.dtype.kind == "f":
+            gaps = block.astype(bool) if scipy.sparse.issparse(block) else np.isnan(block)
+            if scipy.sparse.issparse(block):
+                gaps.data = np.isnan(block.data)
+            counts -= np.asarray(gaps.sum(axis=0)).ravel()
+            unlabeled += int((np.asarray(gaps.sum(axis=1)).ravel() == Y.shape[1]).sum())
+    return sums, counts, unlabeled
 
 
 def sampled(source: Rows, index: np.ndarray) -> Block:

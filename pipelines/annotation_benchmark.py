@@ -37,7 +37,7 @@ import numpy as np
 from experiments import data_folder, kept, labeled_features, write_table
 
 from dmo import KGHA, FastTag, MultiViewRidge, NeighborVotes, TraceEmbedding
-from dmo.blocks import Subset, row_blocks, rows
+from dmo.blocks import Subset, dense, row_blocks, rows
 from dmo.datasets import ingest
 from dmo.decide.score_rule import unseen_last
 from dmo.decoders import PlugIn, PooledCalibration
@@ -229,6 +229,7 @@ def prepared(name: str, most: int | None, data: Path, work: Path) -> Problem:
     store = labeled_features(features, lambda: make(name, data, work, features))
     _, Y, train = store.select("train")
     _, truth, test = store.select("test")
+    Y, truth = dense(Y), dense(truth)
     if most is not None and most < len(train):
         kept = np.sort(np.random.default_rng(0).choice(len(train), most, replace=False))
         train, Y = train[kept], Y[kept]

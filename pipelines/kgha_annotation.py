@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
-from dmo.blocks import Subset
+from dmo.blocks import Subset, dense
 from dmo.datasets import ingest
 from dmo.decoders import Scores
 from dmo.errors import UserError
@@ -230,7 +230,7 @@ def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Sam
         some = np.arange(len(index))
         if quick:
             some = np.unique(np.linspace(0, len(index) - 1, min(len(index), most)).astype(int))
-        parts.append(({view: Subset(store.views[view], index[some]) for view in views}, Y[some], index[some]))
+        parts.append(({view: Subset(store.views[view], index[some]) for view in views}, dense(Y[some]), index[some]))
     (train, Y_train, _), (test, Y_test, index) = parts
     used = Y_train.any(axis=0) if quick else np.ones(Y_train.shape[1], dtype=bool)
     names = None if store.label_names is None else [name for name, use in zip(store.label_names, used) if use]

@@ -43,7 +43,7 @@ from projection_protocol import (
     summarize,
 )
 
-from dmo.blocks import rows
+from dmo.blocks import dense, rows
 from dmo.datasets import ingest
 from dmo.errors import UserError
 from dmo.kernels import normalize_rows
@@ -74,7 +74,7 @@ def load(name: str, data: Path, work: Path, least: int = 1) -> tuple[scipy.spars
             ingest("rcv1subset", data / "rcv1", path)
 
     store = labeled_features(path, make)
-    X, Y = rows(store.views["words"]), np.asarray(store.labels)
+    X, Y = rows(store.views["words"]), dense(store.labels)
     if name == "rcv1":  # binary words: inverse document frequency, unit length
         X = X.astype(np.float64)
         if least > 1:

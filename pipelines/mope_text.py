@@ -40,7 +40,7 @@ from experiments import data_folder, kept, labeled_features
 from mope_protocol import Method, Setting, Thirds, run_method
 from projection_protocol import Row, plt, publish, summarize
 
-from dmo.blocks import rows
+from dmo.blocks import dense, rows
 from dmo.errors import UserError
 from dmo.graphs import weigh
 from dmo.labels.proximities import Proximity, combine
@@ -94,7 +94,7 @@ def load(
     path = work / f"reuters-mope{'-stems' if stemmer else ''}.zarr"
     archive = data / "reuters21578" / "reuters21578.tar.xz"
     store = labeled_features(path, lambda: ingest_reuters(archive, path, selection="mope", stemmer=stemmer))
-    X, Y = scipy.sparse.csr_array(rows(store.views["words"])), np.asarray(store.labels)
+    X, Y = scipy.sparse.csr_array(rows(store.views["words"])), dense(store.labels)
     some = np.flatnonzero(np.diff(X.indptr) > 0)
     return X[some].astype(np.float64), Y[some].astype(np.float64), list(store.label_names or ())
 

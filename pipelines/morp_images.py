@@ -42,7 +42,7 @@ from projection_protocol import (
 )
 
 from dmo import Solver
-from dmo.blocks import rows
+from dmo.blocks import dense, rows
 from dmo.datasets import ingest
 from dmo.methods.morp import MORP
 from dmo.methods.trace import TraceEmbedding
@@ -57,7 +57,7 @@ def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray
     """(X scaled, n x 491; Y n x L) from a store in `work`, ingested there first where it is missing."""
     path = work / "corel5k_morp491.zarr"
     store = labeled_features(path, lambda: ingest("corel5k", data, path, views=["morp491"]))
-    X, Y = rows(store.views["morp491"]).astype(np.float64), np.asarray(store.labels)
+    X, Y = rows(store.views["morp491"]).astype(np.float64), dense(store.labels)
     deviation = X.std(axis=0)
     X = (X - X.mean(axis=0)) / np.where(deviation > 1e-8, deviation, 1.0)
     kept = Y.sum(axis=0) >= min_images

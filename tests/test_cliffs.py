@@ -69,6 +69,11 @@ def sparse_labels(**parameters):
     return model.decision_function(NEW)
 
 
+def rare_labels():
+    one_each = np.eye(16, dtype=np.uint8)[np.arange(N) % 16]
+    return MultiViewRidge("linear", approximation=Nystrom(rank=D)).fit(X, one_each).decision_function(NEW)
+
+
 def propagated(method):
     known = np.where(np.arange(N)[:, None] % 2, Y, np.nan)
     return LabelPropagation(method=method, graph=Graph(n_neighbors=6), tol=1e-12).fit(X, known).scores_
@@ -76,6 +81,7 @@ def propagated(method):
 
 # constant -> what changes at it, the size it is compared with, a problem of that size, the tolerance of its result
 CLIFFS = {
+    "blocks._PACKED": ("arrays of labels below, CSR above", 16 * N, lambda: rare_labels(), 1e-5),
     "fit.exact._LOOK": (
         "rows of the look at the precision",
         N,
@@ -203,6 +209,7 @@ BESIDE = {
 
 # constants of a size of blocks alone: the same results whatever they are
 BLOCKS = {
+    "blocks._CELLS": lambda: rare_labels(),
     "fit.functions._BLOCK": lambda: ridge(),
     "fit.functions._STRIP": lambda: ridge(kernel="linear"),
     "fit.functions._KEPT": lambda: ridge(),
@@ -287,6 +294,7 @@ OTHERS = {
         formats.matlab.MOST_VALUES formats.text._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.app.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
+        stores.features._LABEL_ENTRIES
     """,
     "seconds, tries and shares of time": """
         cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING

@@ -11,7 +11,7 @@ import typer
 
 import dmo
 from dmo import workflows
-from dmo.blocks import APART, Subset, presence, spread
+from dmo.blocks import APART, Subset, known_sums, presence, spread
 from dmo.cli.commands import START
 from dmo.cli.session import grid, say, show
 from dmo.errors import amount
@@ -126,20 +126,20 @@ def contents_of(store: dmo.stores.FeatureStore) -> dict[str, Any]:
     Y = store.labels
     if Y is None:
         return {"views": views}
-    counts, names = np.nansum(Y, axis=0), store.label_names or [str(j) for j in range(Y.shape[1])]
+    (counts, known, unlabeled), names = known_sums(Y), store.label_names or [str(j) for j in range(Y.shape[1])]
     labels: dict[str, Any] = {
         "number": int(Y.shape[1]),
         "names": store.label_names,
         "real": store.real_labels,
         "classes": store.class_labels,
         "never": [],
-        "unknown": int(np.isnan(Y).sum()),
-        "unlabeled": int(np.isnan(Y).all(axis=1).sum()),
+        "unknown": int((Y.shape[0] - known).sum()),
+        "unlabeled": unlabeled,
     }
     if not store.real_labels:
         used = [int(j) for j in np.argsort(counts, kind="stable") if counts[j]]
         labels |= {
-            "per_sample": float(np.nansum(Y, axis=1).mean()),
+            "per_sample": float(counts.sum() / Y.shape[0]),
             "rarest": {names[j]: int(counts[j]) for j in used[:3]},
             "never": [names[j] for j in np.flatnonzero(counts == 0)],
         }
@@ -155,7 +155,7 @@ def _splits(split: Any) -> str:
 def written(store: dmo.stores.FeatureStore, path: str, one: str) -> tuple[dict[str, Any], Rows]:
     """What stands in a feature store that was made at a path, of which each sample is `one`: as a record, and in words."""
     labels, split = store.labels, store.split
-    each = None if labels is None else round(float(np.nansum(labels, axis=1).mean()), 4)
+    each = None if labels is None else round(float(known_sums(labels)[0].sum() / labels.shape[0]), 4)
     record = {"store": path, "n_samples": store.n_samples, "bytes": dmo.stores.describe(path)["bytes"]}
     record |= {"n_labels": None if labels is None else int(labels.shape[1]), "labels_per_sample": each}
     record["split"] = None if split is None else {name: int((split == name).sum()) for name in sorted(store.splits)}

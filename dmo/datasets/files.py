@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, Rows, Subset, dense, rows
+from dmo.blocks import SINGLE, Block, Rows, Subset, dense, filled, packed, rows
 from dmo.datasets.cards import ALL, by_split
 from dmo.datasets.samples import Samples, TextVocabulary
 from dmo.errors import UserError, amount
@@ -153,12 +153,12 @@ def _options(
     return TableOptions(types or {}, marks, decimal, delimiter, header, row_names, dropped, separator)
 
 
-def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
+def share_out(labels: Block | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
     """Deal samples out to "train" and "test", every label with its share.
 
     labels (n, L) -> (n,)
     """
-    Y = np.ones((n, 1)) if labels is None else np.nan_to_num(labels)
+    Y = np.ones((n, 1)) if labels is None else filled(labels)
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
 
 
@@ -415,7 +415,7 @@ class _Reader:
     shards: dict[str, list[tuple[str, int]]] = field(
         default_factory=dict
     )  # names and row counts of the shards of a table
-    named: tuple[str, np.ndarray, list[str] | None, bool, bool] | None = None
+    named: tuple[str, Block, list[str] | None, bool, bool] | None = None
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None
     names: dict[str, list[str]] = field(default_factory=dict)
@@ -553,9 +553,7 @@ class _Reader:
             self.names[view] = table.feature_names
         if table.Y is not None:
             found, real = checked_numbers(view, table.Y, table.label_names, self.options)
-            if self.named is not None and (
-                self.named[2] != table.label_names or not np.array_equal(self.named[1], found)
-            ):
+            if self.named is not None and (self.named[2] != table.label_names or not _are_equal(self.named[1], found)):
                 raise DataError(
                     f"views {self.named[0]!r} and {view!r} have different labels in their files, expected the same"
                 )
@@ -686,9 +684,9 @@ class _Reader:
         import pandas as pd
 
         table = open_table(LABELS, files, of_labels=True)
-        given, names = dense(rows(table.X)), table.feature_names
+        names = table.feature_names
         self.shards[LABELS] = getattr(table.X, "shards", [])
-        self.labels = given if names is None else pd.DataFrame(given, columns=names)
+        self.labels = table.X if names is None else pd.DataFrame(dense(rows(table.X)), columns=names)
         self._opened(LABELS, files, table.counts)
 
     def samples(self) -> Samples:
@@ -848,11 +846,14 @@ class _Reader:
             views[column], names[column] = vocabulary.rows(texts), list(vocabulary.words)
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
-    def _tell_unknown(self, Y: np.ndarray, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
+    def _tell_unknown(self, Y: Any, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
         """Note cells of labels that are missing."""
-        gaps = np.argwhere(np.isnan(Y))
+        cells = Y.data if scipy.sparse.issparse(Y) else Y
+        gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else np.zeros((0, 2), int)
         if len(gaps):
-            i, j = gaps[0]
+            i, j = (
+                gaps[0] if cells is Y else (np.searchsorted(Y.indptr, gaps[0, 0], "right") - 1, Y.indices[gaps[0, 0]])
+            )
             row = f"row {i}" if ids is None else repr(ids[i])
             column = f"column {j}" if names is None else f"column {names[j]!r}"
             self.notes.append(f"labels: {len(gaps)} cells are missing ({row}, {column} first): taken as not known")
@@ -884,9 +885,7 @@ class _Reader:
                     )
         return order
 
-    def _upright(
-        self, views: dict[str, Any], Y: np.ndarray | None, n: int, names: dict[str, list[str]]
-    ) -> np.ndarray | None:
+    def _upright(self, views: dict[str, Any], Y: Block | None, n: int, names: dict[str, list[str]]) -> Block | None:
         """Turns what has its samples in columns, told by the number of rows of all others."""
         shapes = ({} if Y is None else {LABELS: Y.shape}) | {view: X.shape for view, X in views.items()}
         turnable = [name for name in shapes if self.whole or name in self.turnable]
@@ -896,7 +895,7 @@ class _Reader:
             target = Y.shape[0]  # there would be more labels than samples
         if Y is not None and Y.shape[0] != target == Y.shape[1] and LABELS in turnable:
             self.notes.append(f"labels have {target} columns, as many as there are samples, so they are transposed")
-            Y = np.ascontiguousarray(Y.T)
+            Y = packed(scipy.sparse.csr_array(Y.T))
         for view, X in views.items():
             if X.shape[0] != target and X.shape[1] == target and view in turnable:
                 self.notes.append(
@@ -913,6 +912,12 @@ class _Reader:
         if Y is not None and Y.shape[0] != target:
             raise UserError(f"labels have {Y.shape[0]} rows, there are {target} samples; pass one row per sample")
         return Y
+
+
+def _are_equal(left: Block, right: Block) -> bool:
+    if not scipy.sparse.issparse(left) or not scipy.sparse.issparse(right):
+        return np.array_equal(dense(left), dense(right))
+    return left.shape == right.shape and not (left != right).nnz
 
 
 def _is_streamed(path: str | os.PathLike[str]) -> bool:

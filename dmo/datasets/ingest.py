@@ -143,7 +143,7 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
     for view in views:
         X = tables[view.name].X
         if view.order is not None:
-            X = Subset(rows(X), _order(view, paths, Y))
+            X = Subset(rows(X), _order(view, paths, None if Y is None else dense(Y)))
         if view.kind == "sparse" and not scipy.sparse.issparse(rows(X, slice(0, 0))):
             X = scipy.sparse.csr_array(rows(X))
         sources[view.name] = X
@@ -288,7 +288,7 @@ def checked(card: Card, samples: Samples) -> Samples:
     if labels is None or labels.shape != (n, card.labels.number):
         got = "missing" if labels is None else _by(labels.shape)
         raise DataError(f"{card.name}: the labels are {got}, the card says {n} x {card.labels.number}")
-    real = not np.isin(labels, (0, 1)).all()
+    real = not np.isin(labels.data if scipy.sparse.issparse(labels) else labels, (0, 1)).all()
     what, first = "targets that add up to {:.10g}" if real else "{:.0f} positives", 0
     for split, count in card.rows.items():
         total, expected = float(labels[first : first + count].sum(dtype=np.float64)), card.labels.total[split]

@@ -109,8 +109,8 @@ class Samples:
     ----------
     views : dict of str to ndarray, csr_array or row source of shape (n, d)
         Rows by view, NaN where a cell is missing; a row of NaN is a sample that the view lacks.
-    labels : ndarray of shape (n, L) or None, default=None
-        0 and 1, or with `real` targets; NaN where one is not known.
+    labels : ndarray or csr_array of shape (n, L), or None, default=None
+        0 and 1, or with `real` targets; NaN where one is not known. The readers of files return CSR if that is smaller.
     label_names : list of str or None, default=None
         L names.
     feature_names : dict of str to list of str, default={}
@@ -143,7 +143,7 @@ class Samples:
     """
 
     views: dict[str, Any]
-    labels: np.ndarray | None = None
+    labels: Block | None = None
     label_names: list[str] | None = None
     feature_names: dict[str, list[str]] = field(default_factory=dict)
     ids: list[str] | None = None
@@ -156,9 +156,9 @@ class Samples:
     sources: dict[str, Source] = field(default_factory=dict)
 
     @property
-    def y(self) -> np.ndarray | None:
+    def y(self) -> Block | None:
         """What an estimator learns: the names of the classes (n) where every sample has one, else `labels`."""
-        whole = self.classes and self.labels is not None and not np.isnan(self.labels).any()
+        whole = self.classes and self.labels is not None and not np.isnan(self.labels.sum())
         return class_vector(self.labels, self.label_names) if whole else self.labels
 
     @property

@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
+from dmo.blocks import rows as block_of
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
 from dmo.fit.fitted_views import SOLVED_ROWS
@@ -129,7 +130,8 @@ def held_out_part(
         return None
     few, train, test = len(rows) <= FEW_ROWS, rows, rows
     if not few:
-        part = dealt(Y[rows], row_keys(estimator, data, rows), (*share, 1 - sum(share)) if sum(share) < 1 else share)
+        labels = block_of(Subset(getattr(Y, "source", Y), rows))  # CSR if the labels are
+        part = dealt(labels, row_keys(estimator, data, rows), (*share, 1 - sum(share)) if sum(share) < 1 else share)
         train, test = rows[part == 0], rows[part == 1]
     if (Y[train] == Y[train[0]]).all():
         return None
@@ -172,17 +174,18 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
     new = index[~known[index]]
     if len(new):
         some = {view: Subset(source, new) for view, source in views.items()}
-        found[new], known[new] = sample_keys(estimator, data.Y[new], some), True
+        labels = Subset(getattr(data.Y, "source", data.Y), new)
+        found[new], known[new] = sample_keys(estimator, labels, some), True
     return np.asarray(found[index])
 
 
-def sample_keys(estimator: Any, Y: np.ndarray, views: Mapping[str, Rows]) -> np.ndarray:
+def sample_keys(estimator: Any, Y: Rows, views: Mapping[str, Rows]) -> np.ndarray:
     """Compute the keys of samples that are the whole training set of a fit, see `row_keys`.
 
     Y (n, L) -> (n,), uint64
     """
     if _identified_by_position(estimator, views):
-        return mixed(np.arange(len(Y)) + 1)
+        return mixed(np.arange(Y.shape[0]) + 1)
     keys = row_hashes(Y)
     for source in views.values():
         keys = mixed(keys) + row_hashes(source)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import InOrder, Rows, row_blocks
+from dmo.blocks import InOrder, Rows, dense, row_blocks
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
@@ -109,8 +109,8 @@ class _MomentPass:
     squares: bool = True  # products of labels with labels
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
-        Y, folds, weights = beside
-        Y = Y if self.labels is None else self.labels[block]
+        given, folds, weights = beside
+        Y: Any = given if self.labels is None else self.labels[block]
         found = self.raw[block]
         roots = None if weights is None else np.sqrt(weights)
         if roots is not None:
@@ -191,7 +191,7 @@ def _label_block(Y: Any) -> Any:
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
     """Labels that travel with the tasks, 0 and 1 as bytes, or those that tasks read."""
     if isinstance(Y, LabelRows):
-        return None, InOrder(Y.source)
+        return (Y.source, None) if scipy.sparse.issparse(Y.source) else (None, InOrder(Y.source))
     values = Y.data if scipy.sparse.issparse(Y) else Y
     if values is not None and values.itemsize > 1 and ((values == 0) | (values == 1)).all():
         Y = Y.astype(np.uint8)
@@ -352,7 +352,8 @@ class _LandmarkPass:
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         (C,) = self.raw[block].values()
-        Y = beside[0] if self.labels is None else np.asarray(self.labels[block])
+        given = beside[0] if self.labels is None else self.labels[block]
+        Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
         # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
         # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from dmo.blocks import row_blocks
+from dmo.blocks import byte_count, row_blocks
 from dmo.cluster.workers import Broadcast, retried, run_task
 from dmo.errors import UserError
 from dmo.progress import stage
@@ -199,7 +199,7 @@ def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], be
     futures = []
     for blocks in segment:
         own: Any = _of_rows(beside, blocks)
-        if sum(_nbytes(part) for part in own if part is not None) > _IN_TASK:
+        if sum(byte_count(part) for part in own if part is not None) > _IN_TASK:
             own = client.scatter([own], hash=False)[0]
         futures.append(client.submit(_worker_task, shared.future(), blocks, own, pure=False))
     while len(futures) > 1:
@@ -207,10 +207,6 @@ def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], be
         pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
         futures = [client.submit(_plus, a, b, pure=False) for a, b in pairs] + odd
     return futures[0]
-
-
-def _nbytes(part: Any) -> int:
-    return int(part.nbytes if isinstance(part, np.ndarray) else part.data.nbytes + part.indices.nbytes)
 
 
 def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:

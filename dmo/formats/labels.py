@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 
-from dmo.blocks import dense, rows
+from dmo.blocks import Block, cell_blocks, dense, gathered, packed, rows
 from dmo.formats.files import DataError
 from dmo.formats.schema import (
     NUMPY,
@@ -43,8 +45,8 @@ _URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 
 def label_matrix(
     where: str, given: Any, options: TableOptions | None = None, notes: list[str] | None = None
-) -> tuple[np.ndarray, list[str] | None, Kind]:
-    """Build a label matrix from labels in any form.
+) -> tuple[Block, list[str] | None, Kind]:
+    """Build a label matrix from labels in any form; it is CSR if that is smaller than an array.
 
     -> labels (n, L)
     """
@@ -52,18 +54,20 @@ def label_matrix(
 
     options, notes = options or TableOptions(), [] if notes is None else notes
     if is_label_sets(given):
-        return (*_indicator([[exact(label) for label in row] for row in given]), "labels")
+        Y, names = _indicator([[exact(label) for label in row] for row in given])
+        return packed(Y), names, "labels"
     if not isinstance(given, pd.DataFrame):
         array = given if hasattr(given, "shape") else np.asarray(given)
-        array = dense(rows(array)) if getattr(array, "ndim", 1) == 2 else np.asarray(array)
-        if array.ndim == 2 and min(array.shape) > 1:
+        if len(array.shape) == 2 and min(array.shape) > 1:
             found, real = checked_numbers(where, array, None, options)
             return found, None, "targets" if real else "labels"
+        array = dense(rows(array)) if len(array.shape) == 2 else np.asarray(array)
         given = pd.Series(array.ravel()).to_frame()  # MATLAB writes a vector as one row or one column
     if given.shape[1] == 1:
-        return _of_one_column(where, given.iloc[:, 0], options, notes)
+        found, labels, kind = _of_one_column(where, given.iloc[:, 0], options, notes)
+        return packed(found), labels, kind
     names = [str(name) for name in given.columns]
-    parts = [_numbers_of(where, name, given[name], options, notes) for name in given.columns]
+    parts = [_narrow(_numbers_of(where, name, given[name], options, notes)) for name in given.columns]
     words = [name for name, values in zip(names, parts) if values is None]
     if len(words) > 1 and len(words) == len(names):
         raise DataError(
@@ -84,6 +88,11 @@ def label_matrix(
             f"{where}: {len(names)} columns of whole numbers are read as real targets; name one column for classes"
         )
     return found, names, "targets" if real else "labels"
+
+
+def _narrow(values: np.ndarray | None) -> np.ndarray | None:
+    """Numbers as bytes if all of them are 0 or 1."""
+    return values if values is None or not ((values == 0) | (values == 1)).all() else values.astype(np.uint8)
 
 
 def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes: list[str]) -> np.ndarray | None:
@@ -124,52 +133,103 @@ def label_sets(where: str, given: Any, options: TableOptions | None = None) -> l
     if kind == "targets":
         raise DataError(f"{where}: holds real numbers, expected labels: 0 and 1, classes, or lists of names")
     named = np.array([str(j) for j in range(Y.shape[1])] if names is None else names, dtype=object)
-    return [named[row == 1].tolist() for row in Y]
+    labels = scipy.sparse.csr_array(Y == 1)
+    return [named[own].tolist() for own in np.split(labels.indices, labels.indptr[1:-1])]
 
 
 def checked_numbers(
-    where: str, array: np.ndarray, names: Sequence[str] | None, options: TableOptions | None = None
-) -> tuple[np.ndarray, bool]:
+    where: str, array: Any, names: Sequence[str] | None, options: TableOptions | None = None
+) -> tuple[Block, bool]:
     """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and if nothing is known.
 
-    Several columns of -1 and 1 are labels, as MATLAB's sets write them.
+    array (n, L): any row source, of which one block is in memory as floats
     """
+    # Several columns of -1 and 1 are labels, as MATLAB's sets write them.
     options = options or TableOptions()
-    values = np.asarray(array, dtype=np.float64)
-    for marker in options.missing:
-        if numbers_alone(marker):
-            values = np.where(values == float(marker), np.nan, values)
-    wrong, unknown = np.argwhere(np.isinf(values)), np.isnan(values)
+    marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
+    if isinstance(array, np.ndarray) or scipy.sparse.issparse(array):
+        array = rows(array)
+    if scipy.sparse.issparse(array):
+        if 0 in marks:  # every entry that is not stored is unknown
+            array = array.toarray()
+        elif not array.has_canonical_format:
+            array = array.copy()
+            array.sum_duplicates()
+    n, L = array.shape
 
     def place(j: int) -> str:
         return f"column {names[j]!r}" if names is not None else f"column {j}"
 
-    if len(wrong):
-        i, j = wrong[0]
-        raise DataError(f"{where}: the cell in row {i}, {place(j)} is {values[i, j]}; fill it, or leave the sample out")
-    if unknown.all():
+    ones = zeros = negative = others = unknown = 0
+    odd, all_marks = None, True
+    for first, block in _label_blocks(array, marks):
+        cells = block.data if scipy.sparse.issparse(block) else block
+        one = int(np.count_nonzero(cells == 1))
+        zero = int(np.count_nonzero(cells == 0)) + math.prod(block.shape) - cells.size
+        ones, zeros = ones + one, zeros + zero
+        if one + zero == math.prod(block.shape):
+            continue
+        for i, j, value in _places(block, np.isinf(cells)):
+            raise DataError(
+                f"{where}: the cell in row {first + i}, {place(j)} is {value}; fill it, or leave the sample out"
+            )
+        gaps = np.isnan(cells)
+        other = (cells != 0) & (cells != 1) & ~gaps
+        known = cells[other]
+        unknown, others = unknown + int(np.count_nonzero(gaps)), others + known.size
+        negative += int(np.count_nonzero(known == -1))
+        all_marks = all_marks and all(map(_is_sentinel, np.unique(known)))
+        if odd is None:
+            odd = next(((first + i, j, value) for i, j, value in _places(block, other)), None)
+    if unknown == n * L:
         raise DataError(f"{where}: every cell is missing, expected labels of some samples")
-    if values.shape[1] > 1 and np.isin(values[~unknown], (-1, 1)).all():
-        values = np.where(unknown, np.nan, values > 0)
-    known = values[~unknown]
-    binary = np.isin(known, (0, 1))
-    if not binary.all():
+    signed = L > 1 and not zeros and others == negative
+    if odd is not None and not signed:
         forced = names is not None and all(options.types.get(name) == "number" for name in names)
-        if (
-            values.shape[1] > 1
-            and not forced
-            and binary.mean() > 0.5
-            and all(map(_is_sentinel, np.unique(known[~binary])))
-        ):
-            i, j = np.argwhere(~unknown & ~np.isin(values, (0, 1)))[0]
-            mark = exact(values[i, j])
+        if L > 1 and not forced and ones + zeros > others and all_marks:
+            i, j, value = odd
+            mark = exact(value)
             kinds = "" if names is None else f", or --type {names[j]}=number for each column of real targets"
             raise DataError(
                 f"{where}: row {i}, {place(j)} is {mark} among labels of 0 and 1; pass --missing {mark} (missing={mark!r}) "
                 f"if it marks unknown labels{kinds}"
             )
-        return values, True
-    return (values if unknown.any() else values.astype(np.uint8)), False
+        if isinstance(array, np.ndarray) and array.dtype == np.float64 and not marks:
+            return array, True
+        return np.concatenate([dense(block) for _, block in _label_blocks(array, marks)], dtype=np.float64), True
+    if isinstance(array, np.ndarray) and array.dtype == np.uint8 and not unknown:
+        return packed(array), False
+    parts = (_of_signs(block) if signed else block for _, block in _label_blocks(array, marks))
+    found = gathered(parts, (n, L), ones + unknown, np.float32 if unknown else np.uint8)
+    return found if not unknown or scipy.sparse.issparse(found) else found.astype(np.float64), False
+
+
+def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any]]:
+    """First row, and a block of rows with NaN for the marks of missing values."""
+    for where in cell_blocks(array.shape):
+        block = rows(array, where)
+        if marks or block.dtype.kind not in "buif":
+            block = block.astype(np.float64)
+            cells: Any = block.data if scipy.sparse.issparse(block) else block
+            for mark in marks:
+                cells[cells == mark] = np.nan
+        yield where.start, block
+
+
+def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
+    """Row, column and value of the chosen cells of a block; of a sparse one `chosen` marks stored cells."""
+    for at in np.argwhere(chosen):
+        if scipy.sparse.issparse(block):
+            row = int(np.searchsorted(block.indptr, at[0], side="right")) - 1
+            yield row, int(block.indices[at[0]]), block.data[at[0]]
+        else:
+            yield int(at[0]), int(at[1]), block[tuple(at)]
+
+
+def _of_signs(block: Any) -> Any:
+    """0 and 1 for -1 and 1; NaN stays."""
+    values = dense(block)
+    return np.where(np.isnan(values), values, values > 0) if values.dtype.kind == "f" else values > 0
 
 
 def _is_sentinel(value: float) -> bool:
@@ -179,7 +239,7 @@ def _is_sentinel(value: float) -> bool:
 
 def _of_one_column(
     where: str, column: Any, options: TableOptions, notes: list[str]
-) -> tuple[np.ndarray, list[str] | None, Kind]:
+) -> tuple[Block, list[str] | None, Kind]:
     """Labels of one column: lists, classes, or one target. Numbers 0 and 1 alone are named by the column."""
     name = column.name if isinstance(column.name, str) else None
     forced = options.types.get(str(name))
@@ -202,8 +262,8 @@ def _of_one_column(
     sets, several = [[level] for level in levels], False
     if forced != "category":
         sets, several = _cut(where, str(name), levels, codes, options, notes)
-    found, names = _indicator([*sets, []])
-    found, gap = found[codes], np.flatnonzero(codes < 0)
+    found, names = _indicator([*sets, []])  # the last row is that of cells without a code
+    found, gap = found[np.where(codes < 0, len(sets), codes)], np.flatnonzero(codes < 0)
     if (
         several and len(gap) and cells is not None
     ):  # an empty cell lists no label, other marks of missing cells say that nobody knows
@@ -220,7 +280,7 @@ def _is_long(column: Any) -> bool:
 
 def _of_numbers(
     where: str, name: str | None, values: np.ndarray, cells: Any, options: TableOptions, notes: list[str]
-) -> tuple[np.ndarray, list[str] | None, Kind]:
+) -> tuple[Block, list[str] | None, Kind]:
     """Classes or one target from the numbers of a column; classes are named by the text of the cells."""
     called = name or "label"
     forced = options.types.get(called)
@@ -261,7 +321,8 @@ def _of_numbers(
                 f"--type {called}=category for a class each"
             )
         return _of_one_column(where, _as_text(name, cells), options, notes)
-    classes = (values[:, None] == levels).astype(np.uint8)
+    ends = np.concatenate([[0], np.cumsum(known)])
+    classes = scipy.sparse.csr_array((np.ones(len(codes), np.uint8), codes.ravel(), ends), (len(values), len(levels)))
     return unknown_rows(classes, np.flatnonzero(~known)), [min(text) for text in texts], "classes"
 
 
@@ -415,13 +476,24 @@ def split_cells(
     return [[part.strip() for part in parts if part.strip()] for parts in found], mark is not None
 
 
-def unknown_rows(labels: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Labels whose rows of the numbers `where` are not known: NaN; as they are where there are none."""
+def unknown_rows(labels: Block, where: np.ndarray) -> Block:
+    """Labels with NaN in some rows, or unchanged if `where` is empty."""
     if not len(where):
         return labels
-    found = labels.astype(np.float64)
-    found[where] = np.nan
-    return found
+    if not scipy.sparse.issparse(labels):
+        found = labels.astype(np.float64)
+        found[where] = np.nan
+        return found
+    n, L = labels.shape
+    known = np.ones(n, np.float32)
+    known[where] = 0
+    ends = np.cumsum(np.concatenate([[0], np.where(known == 0, L, 0)]))
+    gaps = scipy.sparse.csr_array(
+        (np.full(ends[-1], np.float32("nan")), np.tile(np.arange(L), len(where)), ends), (n, L)
+    )
+    found = scipy.sparse.csr_array(scipy.sparse.diags_array(known) @ labels)
+    found.eliminate_zeros()
+    return found + gaps
 
 
 def is_label_sets(y: Any) -> bool:
@@ -439,26 +511,31 @@ def is_label_sets(y: Any) -> bool:
     return len({len(row) for row in sets}) > 1 or any(isinstance(label, str) for row in named for label in row)
 
 
-def _indicator(sets: Sequence[Collection[str]]) -> tuple[np.ndarray, list[str]]:
+def _indicator(sets: Sequence[Collection[str]]) -> tuple[scipy.sparse.csr_array, list[str]]:
     names = sorted({label for row in sets for label in row})
     if not names:
         raise DataError("no sample has a label, expected some")
     place = {name: j for j, name in enumerate(names)}
-    found = np.zeros((len(sets), len(names)), dtype=np.uint8)
-    for i, row in enumerate(sets):
-        found[i, [place[label] for label in row]] = 1
-    return found, names
+    listed = [sorted({place[label] for label in row}) for row in sets]
+    ends = np.concatenate([[0], np.cumsum([len(row) for row in listed])])
+    columns = np.fromiter((j for row in listed for j in row), np.int32, ends[-1])
+    return scipy.sparse.csr_array((np.ones(ends[-1], np.uint8), columns, ends), (len(sets), len(names))), names
 
 
-def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
+def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
     """Give the class of every sample by its name, None where it is not known.
 
     labels (n, L) -> (n,)
     """
     if labels is None:
         return None
-    known, named = ~np.isnan(labels).any(axis=1), [str(j) for j in range(labels.shape[1])] if names is None else names
-    found = np.array(named)[np.nan_to_num(labels).argmax(axis=1)]
+    named = np.array([str(j) for j in range(labels.shape[1])] if names is None else names)
+    if scipy.sparse.issparse(labels):
+        first, known = labels.indptr[:-1], ~np.isnan(np.append(labels.data, 0))  # a row has its class alone, or NaN
+        found, known = named[np.append(labels.indices, 0)[first]], known[first]
+    else:
+        known = ~np.isnan(labels).any(axis=1)
+        found = named[np.nan_to_num(labels).argmax(axis=1)]
     if not known.all():
         found = found.astype(object)
         found[~known] = None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, dense, rows
+from dmo.blocks import Rows, dense, packed, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
@@ -46,7 +46,7 @@ class Table:
         The rows.
     counts : dict of str to int
         Rows by split, in order.
-    Y : ndarray of shape (n, L) or None
+    Y : ndarray or csr_array of shape (n, L), or None
         The labels, if any.
     label_names : list of str or None
         L names.
@@ -70,7 +70,7 @@ class Table:
 
     X: Rows
     counts: dict[str, int]
-    Y: np.ndarray | None = None
+    Y: Block | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     gaps: bool | None = None
@@ -500,6 +500,6 @@ def _svmlight_table(name: str, files: Mapping[Any, str], with_labels: bool) -> T
     ids = label_ids(list(opened.values()))
     if not with_labels or not ids:
         return Table(X, counts, gaps=False)
-    Y = np.concatenate([file.indicator(ids) for file in opened.values()])
+    Y = packed(scipy.sparse.vstack([scipy.sparse.csr_array(file.indicator(ids)) for file in opened.values()], "csr"))
     classes = len(ids) > 1 and bool((Y.sum(axis=1) == 1).all())
     return Table(X, counts, Y, ids, None, False, classes)

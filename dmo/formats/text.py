@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import stacked
+from dmo.blocks import Block, packed, stacked
 from dmo.formats.files import DataError, csv_rows, decompressing, lines, open_binary, suffix, to_number
 
 DELIMITERS = (",", ";", "\t")
@@ -338,7 +338,7 @@ class Svmlight:
         for X, _ in _parse(self.path, self.skip, size):
             yield _fit(X, self.base, self.shape[1])
 
-    def indicator(self, ids: Sequence[str] | None = None) -> np.ndarray:
+    def indicator(self, ids: Sequence[str] | None = None) -> Block:
         """Build the matrix of the labels.
 
         Parameters
@@ -348,8 +348,8 @@ class Svmlight:
 
         Returns
         -------
-        ndarray of shape (n, L), uint8
-            1 where a row has the label.
+        ndarray or csr_array of shape (n, L), uint8
+            1 where a row has the label; CSR if that is smaller.
 
         Raises
         ------
@@ -358,13 +358,15 @@ class Svmlight:
         """
         ids = label_ids([self]) if ids is None else list(ids)
         column = {label: j for j, label in enumerate(ids)}
-        Y = np.zeros((self.shape[0], len(ids)), dtype=np.uint8)
+        found, ends = list[int](), [0]
         for i, row in enumerate(self.labels):
             for label in row:
                 if label not in column:
                     raise DataError(f"{self.path}: row {i} has label {label}, expected one of {len(ids)} known labels")
-                Y[i, column[label]] = 1
-        return Y
+            found += sorted({column[label] for label in row})
+            ends.append(len(found))
+        marks = np.ones(len(found), np.uint8), np.array(found, np.int32), np.array(ends, np.int64)
+        return packed(scipy.sparse.csr_array(marks, shape=(self.shape[0], len(ids))))
 
 
 def label_ids(files: Sequence[Svmlight]) -> list[str]:

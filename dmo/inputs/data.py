@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
-from dmo.blocks import Rows, Subset, presence
+from dmo.blocks import Rows, Subset, packed, presence
 from dmo.errors import TooFewSamples, UserError
 from dmo.inputs.containers import ClassWeight, RowWeights
 from dmo.inputs.outputs import (
@@ -262,6 +262,15 @@ def read_labels(
         return Data.of(views, many, given, passive=passive)
     often = None if given is None else given.labels
     Y, known = read_real(estimator, y, n, weights=often) or check_partial_labels(estimator, y, n)
+    if (
+        known is None
+        and given is None
+        and estimator.outputs_ is None
+        and estimator.multilabel_
+        and not any(asked.values())
+    ):
+        sparse = packed(Y)
+        Y = LabelRows(sparse) if scipy.sparse.issparse(sparse) else Y  # type: ignore[assignment]
     given = with_class_weights(given, estimator.class_weight, estimator, Y)
     if not passive:
         given = with_label_weights(given, estimator.class_weight, estimator, Y, known)

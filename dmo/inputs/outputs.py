@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse
@@ -19,7 +19,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from dmo.blocks import Block, RowsOf, Subset, iterate, row_blocks, rows
+from dmo.blocks import RowsOf, Subset, cell_blocks, dense, filled, iterate, rows
 from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
@@ -104,7 +104,11 @@ def check_partial_labels(
 
     y (n, L) -> labels, known (n, L)
     """
-    values, names, mask = _read_masked(y, n)
+    if scipy.sparse.issparse(y):
+        Y, mask = _without_gaps(y)
+        values, names = _read(Y, n)
+    else:
+        values, names, mask = _read_masked(y, n)
     values = values if isinstance(values, list) else _class_vector(values)
     if isinstance(values, list) or values.ndim == 1:
         if np.any(mask):
@@ -113,32 +117,37 @@ def check_partial_labels(
     # bytes stay the array that was given: of 10 million samples every copy of 100 labels is a gigabyte
     none = values.dtype.kind in "biu" and mask is False
     unknown = None if none else missing_entries(values) | mask
-    if unknown is None or not unknown.any():
-        labels = _from_matrix(estimator, values, names, reset, False)
-        return labels.view(np.uint8) if labels.itemsize == 1 else labels.astype(np.uint8), None
-    labels = _from_matrix(estimator, np.where(unknown, 0, values), names, reset, False).astype(np.uint8)
-    return labels, ~unknown | (labels > 0)  # an ancestor of a label that is there
+    unknown = None if unknown is None or not unknown.any() else unknown
+    labels = _from_matrix(estimator, values, names, reset, False, unknown=unknown)
+    labels = labels.view(np.uint8) if labels.itemsize == 1 else labels.astype(np.uint8)
+    if reset and scipy.sparse.issparse(y):
+        estimator.label_dtype_ = _type_name(cast(Any, y).dtype)
+    if unknown is None:
+        return labels, None
+    known = np.logical_not(unknown, out=unknown)
+    known |= labels > 0  # an ancestor of a label that is there
+    return labels, known
 
 
 @dataclass(frozen=True, eq=False)
 class LabelRows(RowsOf):
-    """Labels of 0 and 1 that a store holds: read block by block where an array would be held, and whole as an array.
+    """Labels of 0 and 1 that are sparse or in a store: passes read blocks of `source`, all others read arrays.
 
     source (n, L)
     """
 
-    def __getitem__(self, where: Any) -> Block:
+    def __getitem__(self, where: Any) -> np.ndarray:
         if isinstance(where, tuple):  # scikit-learn asks for [rows, ...]
             return self[where[0]][(slice(None), *where[1:])]
         if isinstance(where, slice):
-            return rows(self.source, where)
+            return dense(rows(self.source, where))
         index = np.asarray(where)
         if index.ndim == 0:
             return self[index[None]][0]
-        return rows(Subset(self.source, np.flatnonzero(index) if index.dtype == bool else index))
+        return dense(rows(Subset(self.source, np.flatnonzero(index) if index.dtype == bool else index)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(rows(self.source), dtype)
+        return np.asarray(dense(rows(self.source)), dtype)
 
     @cached_property
     def _sums(self) -> np.ndarray:
@@ -344,6 +353,18 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     return values, names
 
 
+def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, Any]:
+    """Sparse labels, as bytes if they are 0 and 1, and where they are NaN (n, L), or False."""
+    Y = scipy.sparse.csr_array(y, copy=True)
+    Y.sum_duplicates()
+    gaps: Any = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
+    mask = scipy.sparse.csr_array((gaps, Y.indices, Y.indptr), shape=Y.shape).toarray() if gaps.any() else False
+    Y = filled(Y)
+    if np.isin(Y.data, (0, 1)).all():  # an array of floats would take eight times as much
+        Y = Y.astype(np.uint8)
+    return Y, mask
+
+
 def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
     """Values and names of the columns, and where a masked array has nothing."""
     if not isinstance(y, np.ma.MaskedArray):
@@ -433,8 +454,9 @@ def _from_matrix(
     reset: bool,
     grow: bool,
     row_numbers: np.ndarray | None = None,
+    unknown: np.ndarray | None = None,
 ) -> np.ndarray:
-    given, Y = Y.dtype, _binary(estimator, Y, row_numbers)
+    given, Y = Y.dtype, _binary(estimator, Y, row_numbers, unknown)
     L = Y.shape[1]
     if reset:
         if not Y.any():
@@ -485,23 +507,33 @@ def _type_name(dtype: np.dtype) -> str:
     return dtype.name if dtype.itemsize <= 8 else "float64"  # a model names no wider type
 
 
-def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
-    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
-    if Y.dtype.kind not in "biu":
+def _binary(
+    estimator: BaseEstimator,
+    Y: np.ndarray,
+    row_numbers: np.ndarray | None = None,
+    unknown: np.ndarray | None = None,
+) -> np.ndarray:
+    """Y as bytes, 0 where it is `unknown`; `row_numbers` of a part of the rows, for messages."""
+    whole = unknown is None and Y.dtype.kind in "biu" and Y.dtype.itemsize == 1
+    found = Y if whole else np.empty(Y.shape, np.uint8)
+    for where in cell_blocks(Y.shape):
         try:
-            Y = Y.astype(np.float64, copy=False)
+            block = Y[where] if unknown is None else np.where(unknown[where], 0, Y[where])
+            block = block if Y.dtype.kind in "biu" else block.astype(np.float64, copy=False)
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
-    for where in row_blocks(len(Y), _BLOCK):
-        if Y.itemsize == 1 and Y[where].view(np.uint8).max(initial=0) <= 1:  # one look, and no array of comparisons
+        if whole and block.view(np.uint8).max(initial=0) <= 1:  # one look, and no array of comparisons
             continue
-        wrong = (Y[where] != 0) & (Y[where] != 1)
+        wrong = (block != 0) & (block != 1)
         if wrong.any():
-            i, j = np.argwhere(wrong)[0] + (where.start, 0)
-            raise _not_binary(estimator, Y[i, j], i if row_numbers is None else row_numbers[i], j)
-    return Y
+            i, j = np.argwhere(wrong)[0]
+            row = i + where.start
+            raise _not_binary(estimator, block[i, j], row if row_numbers is None else row_numbers[row], j)
+        if not whole:
+            found[where] = block
+    return found
 
 
 def _not_binary(estimator: BaseEstimator, value: Any, row: int, column: int) -> UserError:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dmo.blocks import known_sums
 from dmo.errors import UserError
 
 
@@ -51,7 +52,7 @@ def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
 
     Y (n, L), NaN where a label is not known; test (n,), bool
     """
-    counts, held = np.nansum(Y, axis=0), np.nansum(Y[test], axis=0)
+    counts, held = known_sums(Y)[0], known_sums(Y[test])[0]
     there = counts > 0
     counts, held = counts[there], held[there]
     far = np.abs(held / counts - share).max(initial=0.0)

@@ -253,6 +253,14 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: 
         )
 
 
+def csr_of(
+    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str
+) -> scipy.sparse.csr_array:
+    """Make a CSR matrix of arrays that were read, checked by `check_csr`."""
+    check_csr(indptr, indices, data, shape, where)
+    return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
+
+
 def _damage(array: DenseArray | SparseArray, index: Index, key: str, size: int | None, expected: int) -> StoreError:
     folder = array.folder
     if size is None and folder.get("zarr.json") is None:
@@ -342,8 +350,7 @@ class SparseArray:
         indices, data = (part.read((0,)) if part.shape[0] else np.empty(0, part.dtype) for part in rest)
         if checksum(as_bytes(indptr), as_bytes(indices), as_bytes(data)) != entry.checksum:
             raise _damage(self, index, f"{self.name}/{index[0]}", 0, 0)
-        check_csr(indptr, indices, data, self.extent(index), f"{self.folder.url}: {self.label(index)}")
-        return scipy.sparse.csr_array((data, indices, indptr), shape=self.extent(index))
+        return csr_of(indptr, indices, data, self.extent(index), f"{self.folder.url}: {self.label(index)}")
 
     def check(self, index: Index, entry: ManifestEntry) -> None:
         """Read a block; raise StoreError if it is damaged."""
@@ -357,6 +364,39 @@ class SparseArray:
             if file.endswith("c.0"):
                 found[(int(block),)] = found.get((int(block),), 0) + size
         return found
+
+
+@dataclass(frozen=True)
+class CsrArray:
+    """A CSR matrix in three Zarr arrays (indptr, indices, data), read by blocks of rows."""
+
+    folder: Folder
+    name: str
+    title: str
+    shape: tuple[int, int]
+    parts: tuple[tuple[DenseArray, np.ndarray], ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.parts[2][0].dtype
+
+    @property
+    def block(self) -> int:
+        """Rows with about as many entries as a chunk."""
+        indices = self.parts[1][0]
+        return max(1, min(self.shape[0], self.shape[0] * indices.chunk[0] // max(1, indices.shape[0])))
+
+    def read(self, index: Index, entry: ManifestEntry | None = None) -> scipy.sparse.csr_array:
+        """One block of rows. Raises StoreError for a missing or damaged chunk."""
+        start = index[0] * self.block
+        shape = min(self.block, self.shape[0] - start), self.shape[1]
+        indptr = read_rows(*self.parts[0], start, start + shape[0] + 1)
+        first, last = (int(edge) for edge in indptr[[0, -1]])
+        where = f"{self.folder.url}: rows {start} to {start + shape[0] - 1} of {self.title}"
+        if not 0 <= first <= last <= self.parts[1][0].shape[0]:
+            check_csr(indptr, np.empty(0), np.empty(0), shape, where)
+        indices, data = (read_rows(*part, first, last) for part in self.parts[1:])
+        return csr_of(indptr - first, indices, data, shape, where)
 
 
 @dataclass(frozen=True)
@@ -583,7 +623,7 @@ class SparseView(_StoredView):
 
     Attributes
     ----------
-    array : SparseArray
+    array : SparseArray or CsrArray
         Where the blocks are.
     entries : ndarray of shape (blocks, 2), int64
         Checksum and size of every block, from the manifest.
@@ -607,7 +647,7 @@ class SparseView(_StoredView):
     (2, 100)
     """
 
-    array: SparseArray
+    array: SparseArray | CsrArray
 
     def __getitem__(self, where: Any) -> scipy.sparse.csr_array:
         rows, columns = _split(where, self.shape[0])

@@ -79,9 +79,22 @@ def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]
     return (*SMALL[kind], *(f"{view}_{part}" for view in views for part in OF_VIEWS))
 
 
+def _csr(url: str, name: str, known: Mapping[str, Any]) -> None:
+    """What `WholeCsr.to_dict` wrote."""
+    shape = known.get("shape")
+    _need(url, isinstance(shape, list) and len(shape) == 2 and all(_count(m, 0) for m in shape), f"{name}.shape")
+    for part in ("indptr", "indices", "data"):
+        _whole(url, f"{name}.{part}", known.get(part))
+        _need(url, len(known[part]["shape"]) == 1, f"{name}.{part}.shape")
+        _need(url, part == "data" or _dtype(known[part]["dtype"], "i"), f"{name}.{part}.dtype")
+
+
 def _smalls(url: str, kind: str, configuration: Mapping[str, Any]) -> None:
     for name in small_arrays(kind, configuration):
-        if name in configuration:
+        known = configuration.get(name)
+        if name == "labels" and isinstance(known, Mapping) and known.get("format") == "csr":
+            _csr(url, name, known)
+        elif name in configuration:
             _whole(url, name, configuration[name])
             _need(url, len(configuration[name]["shape"]) == (2 if name == "labels" else 1), f"{name}.shape")
             if name.endswith("_present"):
@@ -128,14 +141,7 @@ def _model(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for name, array in known.items():
         _need(url, isinstance(array, dict) and isinstance(array.get("path"), str), name)
         if array.get("format") == "csr":
-            shape = array.get("shape")
-            _need(
-                url, isinstance(shape, list) and len(shape) == 2 and all(_count(m, 0) for m in shape), f"{name}.shape"
-            )
-            for part in ("indptr", "indices", "data"):
-                _whole(url, f"{name}.{part}", array.get(part))
-                _need(url, len(array[part]["shape"]) == 1, f"{name}.{part}.shape")
-                _need(url, part == "data" or _dtype(array[part]["dtype"], "i"), f"{name}.{part}.dtype")
+            _csr(url, name, array)
         else:
             _whole(url, name, array)
             needed = "strings" if array["dtype"] == "string" else "dense"
@@ -151,7 +157,7 @@ CHECKS: dict[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], None]] =
 
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "results": "result store", "model": "model"}
-VERSIONS = {"features": 1, "kernel": 2, "results": 2, "model": 2}
+VERSIONS = {"features": 2, "kernel": 2, "results": 2, "model": 2}
 OLDEST = {"features": 1, "kernel": 1, "results": 2, "model": 2}
 """The first version that is still read: names inside of older ones have changed."""
 FORMER = {"rows": "results"}

@@ -20,13 +20,16 @@ from dmo.progress import stage
 from dmo.stores._arrays import (
     CRC_BYTES,
     STEP,
+    CsrArray,
     DenseArray,
     Index,
     Ledger,
     ManifestEntry,
     SparseArray,
     array_json,
+    as_bytes,
     checksum,
+    csr_of,
     group_json,
     read_rows,
     unseen,
@@ -104,12 +107,12 @@ def check_values(
     stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
     wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
     if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
-        row, column, value = _first(values, wrong(stored))
+        row, column, value = first_bad(values, wrong(stored))
         raise UserError(
             f"{where}, row {first_row + row}, column {column} is {value}; replace or drop values that are not finite"
         )
     if positive and stored.dtype.kind in "if" and stored.size and stored.min() < 0:
-        row, column, value = _first(values, stored < 0)
+        row, column, value = first_bad(values, stored < 0)
         raise UserError(
             f"{where} is a histogram, but row {first_row + row}, column {column} is {value}; "
             "histograms are never negative, declare it with histogram=False"
@@ -124,7 +127,8 @@ def _all_finite(stored: np.ndarray) -> bool:
     return bool(np.isfinite(stored).all())
 
 
-def _first(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
+def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
+    """Row, column and value of the first bad entry; of a sparse matrix `bad` marks stored entries."""
     if scipy.sparse.issparse(values):
         position = int(np.flatnonzero(bad)[0])
         row = int(np.searchsorted(values.indptr, position, side="right")) - 1
@@ -147,6 +151,10 @@ class Whole:
     metadata: bytes
     source: tuple[DenseArray, np.ndarray] | bytes
     rows: int | None = None  # of a chunk, where it has not as many as `CHUNK_BYTES` hold
+
+    def members(self) -> dict[str, bytes]:
+        """zarr.json by path."""
+        return {self.name: self.metadata}
 
     def to_dict(self) -> dict[str, Any]:
         found = {"shape": list(self.shape), "dtype": self.dtype, "checksums": self.checksums}
@@ -172,6 +180,41 @@ def dense(
     array = _layout(folder, name, values.shape, values.dtype, dims, rows)
     sums = [array.encode(index, chunk)[1].checksum for index, chunk in _chunks(array, values)]
     return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values), rows)
+
+
+PARTS = ("indptr", "indices", "data")
+"""Arrays of a CSR matrix."""
+
+
+@dataclass(frozen=True, eq=False)
+class WholeCsr:
+    """A CSR matrix in memory, ready to be written as a group in the layout of AnnData's csr_matrix."""
+
+    name: str
+    shape: tuple[int, int]
+    dtype: str
+    parts: dict[str, Whole]
+
+    def members(self) -> dict[str, bytes]:
+        """zarr.json by path: of the group and of its arrays."""
+        attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(self.shape)}
+        return {self.name: group_json(attributes)} | {whole.name: whole.metadata for whole in self.parts.values()}
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {part: whole.to_dict() for part, whole in self.parts.items()}
+        return {"format": "csr", "shape": list(self.shape), **parts}
+
+    def write(self, folder: Folder) -> None:
+        with writing(folder.url, f"array '{self.name}'"):
+            folder.put(f"{self.name}/zarr.json", self.members()[self.name])
+        for whole in self.parts.values():
+            whole.write(folder)
+
+
+def csr(folder: Folder, name: str, matrix: scipy.sparse.csr_array, rows: int | None = None) -> WholeCsr:
+    """A CSR matrix, in chunks of at most 64 MiB, or of `rows` entries."""
+    parts = {part: dense(folder, f"{name}/{part}", getattr(matrix, part), rows=rows) for part in PARTS}
+    return WholeCsr(name, matrix.shape, matrix.dtype.name, parts)
 
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
@@ -211,6 +254,22 @@ def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[D
     for index, crc in zip(array.indices(), known["checksums"], strict=True):
         entries[index] = ManifestEntry(crc, 0)
     return array, entries
+
+
+def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
+    """The array, matrix or list that `known` (from `to_dict`) describes; StoreError if it is missing or damaged."""
+    if known.get("format") == "csr":
+        indptr, indices, data = (read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
+        return csr_of(indptr, indices, data, tuple(known["shape"]), f"{folder.url}: array '{name}'")
+    return (read_strings if known["dtype"] == "string" else read_dense)(folder, name, known)
+
+
+def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[CsrArray, np.ndarray]:
+    """The same CSR matrix unread, and entries that differ if its contents do."""
+    parts = [dense_chunks(folder, f"{name}/{part}", known[part]) for part in PARTS]
+    array = CsrArray(folder, name, f"array '{name}'", tuple(known["shape"]), tuple(parts))
+    crc = checksum(*(as_bytes(entries) for _, entries in parts))
+    return array, np.tile(np.array([crc, 0]), (-(-array.shape[0] // array.block), 1))
 
 
 def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[str]:
@@ -482,11 +541,17 @@ class Blocks:
 
 
 def begun(
-    folder: Folder, wanted: dict[str, Any], arrays: Mapping[str, Array], small: Mapping[str, Whole], overwrite: bool
+    folder: Folder,
+    wanted: dict[str, Any],
+    arrays: Mapping[str, Array],
+    small: Mapping[str, Whole | WholeCsr],
+    overwrite: bool,
 ) -> Blocks:
     """The blocks of a store that is begun with `new_attributes`, or of the one that was begun with the same."""
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
-    found = begin(folder, wanted, visible | {name: whole.metadata for name, whole in small.items()}, overwrite)
+    for whole in small.values():
+        visible |= whole.members()
+    found = begin(folder, wanted, visible, overwrite)
     blocks = Blocks(folder, arrays, found)
     if not blocks.complete:
         weakref.finalize(blocks, abandon, folder.url)  # the lock is kept for as long as they are used

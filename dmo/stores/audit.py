@@ -135,7 +135,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     elif outdated:
         problems.append(_outdated(folder, root))
     for name, known in _small(root["kind"], root["configuration"]).items():
-        _try(problems, _writer.read_strings if known["dtype"] == "string" else _writer.read_dense, folder, name, known)
+        _try(problems, _writer.read_whole, folder, name, known)
     for array in arrays.values():
         problems.extend(_verify_array(array, root["complete"]))
     for name in sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy
 
-from dmo.blocks import Subset, row_numbers, rows
+from dmo.blocks import Block, Subset, cell_blocks, dense, gathered, is_smaller_sparse, row_numbers, rows
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _LABEL_BYTES = 1 << 20  # of a chunk of labels
 _UNKNOWN = -1
 """Stands for a label that is not known, in labels of type int8."""
+_LABEL_ENTRIES = 1 << 18
+"""Entries of a chunk of sparse labels."""
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
 
 
@@ -117,7 +120,8 @@ def create_features(
     views : mapping of str to ViewSpec
         The views, by name.
     labels : array or sparse matrix of shape (n_samples, L), optional
-        0 and 1, or with `real_labels` numbers; NaN where a label is not known.
+        0 and 1, or with `real_labels` numbers; NaN where a label is not known. Labels of 0 and 1 are stored as CSR if
+        that is smaller.
     label_names : sequence of str, optional
         L names.
     sample_ids : sequence of str, optional
@@ -405,14 +409,15 @@ class FeatureStore(_writer.Stored):
         return ViewSpec(**self.configuration["views"][name])
 
     @cached_property
-    def labels(self) -> np.ndarray | None:
-        """n x L, uint8, or float64 where they are real targets or some are not known (NaN); or None."""
-        known = self.configuration.get("labels")
-        if known is None:
-            return None
-        return _known(_writer.read_dense(self.folder, "labels", known))
+    def labels(self) -> np.ndarray | scipy.sparse.csr_array | None:
+        """Labels of shape (n, L): uint8, or floats if they are real targets or some are unknown (NaN); or None.
 
-    def labels_of(self, index: np.ndarray) -> np.ndarray | None:
+        They are a CSR array if the store holds them so, otherwise a NumPy array.
+        """
+        known = self.configuration.get("labels")
+        return None if known is None else _known(_writer.read_whole(self.folder, "labels", known))
+
+    def labels_of(self, index: np.ndarray) -> np.ndarray | scipy.sparse.csr_array | None:
         """Read the labels of some samples.
 
         Parameters
@@ -422,26 +427,32 @@ class FeatureStore(_writer.Stored):
 
         Returns
         -------
-        ndarray of shape (m, L), or None
+        ndarray or csr_array of shape (m, L), or None
             As `labels` has them; None where the store has none.
         """
+        found = self._label_rows
+        return None if found is None else _known(rows(Subset(found, index)))
+
+    @property
+    def label_view(self) -> View | None:
+        """The labels as a row source, where all are known and are 0 or 1; else None."""
+        found = self._label_rows
+        return None if found is None or found.dtype != np.uint8 or self.class_labels else found
+
+    @property
+    def _label_rows(self) -> View | None:
         known = self.configuration.get("labels")
         if known is None:
             return None
-        return _known(rows(Subset(DenseView(*_writer.dense_chunks(self.folder, "labels", known)), index)))
-
-    @property
-    def label_view(self) -> DenseView | None:
-        """The labels as a row source, where all are known and are 0 or 1; else None."""
-        known = self.configuration.get("labels")
-        if known is None or known["dtype"] != "uint8" or self.class_labels:
-            return None
+        if "format" in known:
+            return SparseView(*_writer.csr_blocks(self.folder, "labels", known))
         return DenseView(*_writer.dense_chunks(self.folder, "labels", known))
 
     @property
     def real_labels(self) -> bool:
         """Whether labels are real targets."""
-        return "labels" in self.configuration and self.configuration["labels"]["dtype"].startswith("float")
+        found = self._label_rows
+        return found is not None and found.dtype.kind == "f"
 
     @property
     def class_labels(self) -> bool:
@@ -549,7 +560,7 @@ class FeatureStore(_writer.Stored):
             if not isinstance(self.views[name], SparseView)
         }
         if self.labels is not None:
-            arrays["labels"] = (("sample", "label"), self.labels)
+            arrays["labels"] = (("sample", "label"), dense(self.labels))
         known = {"sample": self.sample_ids, "label": self.label_names}
         known |= {f"{name}_feature": self.feature_names(name) for name in arrays if name != "labels"}
         coordinates: dict[str, Any] = {name: np.array(texts) for name, texts in known.items() if texts is not None}
@@ -562,7 +573,7 @@ class FeatureStore(_writer.Stored):
 
     def select(
         self, split: str | None, with_labels: bool = True
-    ) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
+    ) -> tuple[dict[str, Subset], np.ndarray | scipy.sparse.csr_array | None, np.ndarray]:
         """Select the samples of one split; only the rows that are asked for are read, later.
 
         Parameters
@@ -576,8 +587,8 @@ class FeatureStore(_writer.Stored):
         -------
         views : dict of str to Subset
             Row sources of the m samples.
-        labels : ndarray of shape (m, L), uint8, or None
-            Their labels, where the store has any and they are read.
+        labels : ndarray or csr_array of shape (m, L), or None
+            Their labels in the form of `labels`, where the store has any and they are read.
         index : ndarray of shape (m,)
             Their row numbers.
 
@@ -636,8 +647,13 @@ class SourceStore(FeatureStore):
         return None
 
 
-def _known(labels: Any) -> np.ndarray:
-    return labels if labels.dtype != np.int8 else np.where(labels == _UNKNOWN, np.nan, labels)
+def _known(labels: Any) -> Any:
+    if labels.dtype != np.int8:
+        return labels
+    if not scipy.sparse.issparse(labels):
+        return np.where(labels == _UNKNOWN, np.nan, labels)
+    values = np.where(labels.data == _UNKNOWN, np.float32("nan"), labels.data.astype(np.float32))
+    return scipy.sparse.csr_array((values, labels.indices, labels.indptr), shape=labels.shape)
 
 
 def _small_arrays(
@@ -648,10 +664,12 @@ def _small_arrays(
     sample_ids: Sequence[str] | None,
     split: Sequence[str] | None,
     block: int,
-) -> dict[str, _writer.Whole]:
+) -> dict[str, _writer.Whole | _writer.WholeCsr]:
     """The arrays that are written when the store is begun, by their names in it."""
-    small: dict[str, _writer.Whole] = {}
-    if labels is not None:
+    small: dict[str, _writer.Whole | _writer.WholeCsr] = {}
+    if scipy.sparse.issparse(labels):
+        small["labels"] = _writer.csr(folder, "labels", labels, _LABEL_ENTRIES)
+    elif labels is not None:
         # whole blocks, some for a chunk: a worker reads the labels of its rows
         rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
         small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
@@ -673,28 +691,49 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
             raise UserError(f"view name {name!r} is taken by the store itself; choose another name")
 
 
-def _check_one_class(labels: np.ndarray | None) -> None:
-    """`labels` as `_check_labels` gives them."""
+def _check_one_class(labels: Block | None) -> None:
+    """Reject labels, as `_check_labels` returns them, of which a sample has none or several."""
     if labels is None or not np.isin(labels.sum(axis=1, dtype=np.int64), (1, _UNKNOWN * labels.shape[1])).all():
         raise UserError(
             "class_labels needs labels of which every sample has one; pass class_labels=False for label sets"
         )
 
 
-def _check_labels(labels: Any, n: int, real: bool) -> np.ndarray:
-    values = labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)
+def _check_labels(labels: Any, n: int, real: bool) -> Block:
+    """Check labels of 0, 1 and NaN (-1 in the result), or finite real targets; sparse in the result if that is smaller."""
+    values: Any = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
     if real:
-        values = values.astype(np.float64)
-    unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
-    bad = np.isinf(values) if real else (values != 0) & (values != 1) & ~unknown
-    if bad.any():
-        row, column = (int(axis[0]) for axis in np.nonzero(bad))
-        needed = "targets are finite numbers" if real else "labels are 0 or 1"
-        raise UserError(f"labels, row {row}, column {column} is {values[row, column]}; {needed}, or NaN if not known")
-    if unknown.all():
+        values = values.astype(np.float64, copy=False)
+    if scipy.sparse.issparse(values) and not values.has_canonical_format:
+        values = values.copy()
+        values.sum_duplicates()
+    stored = unknown = 0
+    for where in cell_blocks(values.shape):
+        block = values[where]
+        cells: Any = block.data if scipy.sparse.issparse(block) else block
+        gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, bool)
+        bad = np.isinf(cells) if real else (cells != 0) & (cells != 1) & ~gaps
+        if bad.any():
+            row, column, value = _writer.first_bad(block, bad)
+            needed = "targets are finite numbers" if real else "labels are 0 or 1"
+            raise UserError(
+                f"labels, row {where.start + row}, column {column} is {value}; {needed}, or NaN if not known"
+            )
+        stored, unknown = stored + int(np.count_nonzero(cells)), unknown + int(np.count_nonzero(gaps))
+    if unknown == math.prod(values.shape):
         raise UserError("all labels are NaN, needs some that are known; leave the labels out")
     if real:
-        return values
-    return np.where(unknown, _UNKNOWN, values).astype(np.int8) if unknown.any() else values.astype(np.uint8)
+        return values.toarray() if scipy.sparse.issparse(values) else values
+    dtype = np.dtype(np.int8 if unknown else np.uint8)
+    if values.dtype == dtype and not is_smaller_sparse(values.shape, stored, dtype):
+        return values.toarray() if scipy.sparse.issparse(values) else values
+    return gathered((_coded(values[where], dtype) for where in cell_blocks(values.shape)), values.shape, stored, dtype)
+
+
+def _coded(block: Any, dtype: np.dtype) -> Any:
+    """Labels in the type of a store, where -1 means unknown."""
+    if scipy.sparse.issparse(block):
+        return scipy.sparse.csr_array((_coded(block.data, dtype), block.indices, block.indptr), shape=block.shape)
+    return np.where(np.isnan(block), _UNKNOWN, block).astype(dtype) if block.dtype.kind == "f" else block.astype(dtype)

@@ -24,13 +24,12 @@ from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.progress import stage
 from dmo.stores import _writer
-from dmo.stores._arrays import check_csr, group_json
+from dmo.stores._arrays import group_json
 from dmo.stores._folder import Folder, StoreError, writing
 from dmo.stores._lock import alone, reserve
 from dmo.stores._schema import ROOT, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
 
 T = TypeVar("T")
-PARTS = ("indptr", "indices", "data")
 GENERATION = re.compile("[0-9a-f]{32}")
 
 
@@ -224,13 +223,9 @@ def _digest(attributes: Mapping[str, Any]) -> str:
 def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
     """One array of a model from its generation folder, checked."""
     name = known["path"]
-    if known["format"] == "csr":
-        indptr, indices, data = (_writer.read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
-        check_csr(indptr, indices, data, tuple(known["shape"]), f"{folder.url}: array '{name}'")
-        return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(known["shape"]))
     if known["format"] == "strings":
         return np.array(_writer.read_strings(folder, name, known), dtype=str).reshape(known["shape"])
-    return _writer.read_dense(folder, name, known)
+    return _writer.read_whole(folder, name, known)
 
 
 def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
@@ -308,12 +303,9 @@ def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str,
 
 def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr_array) -> dict[str, Any]:
     if scipy.sparse.issparse(value):
-        attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(value.shape)}
-        folder.put(f"{name}/zarr.json", group_json(attributes))
-        parts = {part: _writer.dense(folder, f"{name}/{part}", getattr(value, part)) for part in PARTS}
-        for part in parts.values():
-            part.write(folder)
-        return {"format": "csr", "shape": list(value.shape), **{part: whole.to_dict() for part, whole in parts.items()}}
+        matrix = _writer.csr(folder, name, value)
+        matrix.write(folder)
+        return matrix.to_dict()
     if value.dtype.kind == "U":
         whole = _writer.strings(folder, name, value.reshape(-1).tolist(), "item")
     else:

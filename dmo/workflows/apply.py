@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import SINGLE, Rows, Subset, numbered, row_blocks
+from dmo.blocks import SINGLE, Rows, Subset, dense, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError, visible
 from dmo.formats.files import existing
@@ -57,7 +57,7 @@ class AppliedModel:
     def Y(self) -> np.ndarray | None:
         """Labels of the samples (m x L), where the store has any: read when they are asked for."""
         found = self.store.labels_of(self.index)
-        return found if found is None or self.columns is None else found[:, self.columns]
+        return None if found is None else dense(found if self.columns is None else found[:, self.columns])
 
     @property
     def sources(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import metrics, stores
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Block, Rows, Subset, known_sums
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
@@ -408,7 +408,7 @@ def _in_columns(decided: np.ndarray, columns: np.ndarray, L: int) -> np.ndarray:
     return np.hstack([found, chosen])
 
 
-def store_labels(applied: AppliedModel) -> np.ndarray | None:
+def store_labels(applied: AppliedModel) -> Block | None:
     """Labels of all samples of the store, in the columns of the model."""
     labels = applied.store.labels
     return labels if labels is None or applied.columns is None else labels[:, applied.columns]
@@ -419,10 +419,9 @@ def label_frequency(evidence: Evaluation) -> np.ndarray:
     store, labels = evidence.store, store_labels(evidence.first.applied)
     if labels is None:
         return evidence.Y.mean(axis=0)
-    training = store.split == "train" if store.split is not None else np.ones(len(labels), dtype=bool)
-    labels = labels[training] if training.any() else labels
-    shares: np.ndarray = np.nansum(labels, axis=0) / np.maximum((~np.isnan(labels)).sum(axis=0), 1)
-    return shares
+    training = store.split == "train" if store.split is not None else np.ones(labels.shape[0], dtype=bool)
+    sums, counts, _ = known_sums(labels[training] if training.any() else labels)
+    return np.asarray(sums / np.maximum(counts, 1))
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:

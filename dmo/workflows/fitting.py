@@ -15,7 +15,8 @@ from sklearn.base import clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 from dmo import stores
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Rows, Subset, filled
+from dmo.blocks import rows as read_rows
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor
 from dmo.fit.engine import reasoned_engine
@@ -82,7 +83,7 @@ class Training:
         """The samples without those whose class is not known."""
         if not self.store.class_labels or self.Y is None:
             return self
-        rows = np.flatnonzero(~np.isnan(self.Y).any(axis=1))
+        rows = np.flatnonzero(~np.isnan(self.Y.sum(axis=1)))
         if len(rows) == self.n:
             return self
         log.info("%d samples whose class is not known are left out", self.n - len(rows))
@@ -351,10 +352,10 @@ def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> l
 
     training = training.known()
     assert training.Y is not None
-    n, grid = len(training.Y), {key: [value] for key, value in result.best_params.items()}
+    n, grid = training.n, {key: [value] for key, value in result.best_params.items()}
     model, learned = result.best_estimator, _learned(result.best_estimator, training)
     random_state = getattr(model, "random_state", 0)
-    parts, curve = stratified_folds(np.nan_to_num(training.Y), 8, random_state), []
+    parts, curve = stratified_folds(filled(read_rows(training.Y)), 8, random_state), []
     for eighths in (1, 2, 4, 8):
         rows = np.flatnonzero(parts < eighths)
         if n > _CURVE:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmo import report
+from dmo.blocks import dense, filled
 from dmo.methods.annotator import Decision
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.report import PageFigure, Samples
@@ -178,7 +179,7 @@ def _confusion(evidence: Evaluation) -> list[PageFigure]:
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
     """Which labels come together; none where no sample has two."""
     stored = store_labels(evidence.first.applied)
-    Y = evidence.Y if stored is None else np.nan_to_num(stored)
+    Y = evidence.Y if stored is None else dense(filled(stored))
     if (Y.sum(axis=1) < 2).all():
         return []
     figure = report.label_cooccurrence(Y, evidence.names)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import presence
+from dmo.blocks import presence, stacked
 from dmo.errors import UserError, visible
 from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
@@ -525,7 +525,8 @@ def _grown(
         views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
     known, there = _finder(applied.ids), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
-    count, labels, attributes = len(index), np.asarray(old.labels, float), dict(old.attributes)
+    count, labels, attributes = len(index), old.labels, dict(old.attributes)
+    assert labels is not None  # answers are of labels
     if "folder" in attributes:
         attributes["folder"] = stores.relative_path(path, old.folder.absolute(attributes["folder"]))
     infos, sources, present = dict[str, stores.ViewSpec](), dict[str, Any](), dict[str, np.ndarray]()
@@ -537,7 +538,7 @@ def _grown(
             present[own] = np.append(known_rows, np.ones(count, bool))
     Samples(
         sources,
-        np.vstack([labels, np.full((count, labels.shape[1]), np.nan)]),
+        stacked([labels.astype(float), _unknown(labels, count)]),
         old.label_names,
         {own: names for own in sources if (names := old.feature_names(own)) is not None},
         [*applied.ids, *(ids[i] for i in index)],
@@ -556,6 +557,12 @@ def _grown(
         extractor.save(path)
     run.note(f"{path} holds the samples of {features} and {count} of {new}; pass it to the next dmo update")
     return path
+
+
+def _unknown(labels: Any, count: int) -> Any:
+    """Labels of samples of which none is known, in the form of other labels."""
+    found = np.full((count, labels.shape[1]), np.nan)
+    return scipy.sparse.csr_array(found) if scipy.sparse.issparse(labels) else found
 
 
 def _counted(

@@ -25,6 +25,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom, stores
+from dmo.blocks import dense
 from dmo.decoders import Scores
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
@@ -54,6 +55,7 @@ def run(path: Path, method: str, rank: int, clusters: int) -> dict[str, Any]:
     store = stores.open_features(path)
     old, Y, _ = store.select("train")
     new, Y2, _ = store.select("test")
+    Y, Y2 = dense(Y), dense(Y2)
     start, used = time.perf_counter(), time.process_time()
     with bars(disable=True) as stages:
         if method == "sklearn":

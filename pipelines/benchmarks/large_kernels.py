@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, MORP, Exact, MultiViewRidge, Nystrom, Solver, stores
+from dmo.blocks import dense
 from dmo.cluster import connect
 from dmo.datasets import Samples
 from dmo.decoders import Scores
@@ -93,6 +94,7 @@ def run(method: str, storage: str, path: str, folder: str, asked: argparse.Names
     """One fit."""
     store = stores.open_features(path)
     (views, Y, _), (new, truth, _) = (store.select(split) for split in ("train", "test"))
+    Y, truth = dense(Y), dense(truth)
     model, found = model_of(method, storage, store, folder, asked), dict[str, Any]()
     limits = {"workers": asked.workers, "memory_limit": asked.memory_limit}
     with connect(asked.scheduler, **limits) if asked.workers else nullcontext() as place:

@@ -27,6 +27,7 @@ from rich.table import Table
 from sklearn.decomposition import KernelPCA, TruncatedSVD
 
 from dmo import MLSI, MORP, Krylov, Meka, Nystrom
+from dmo.blocks import dense
 from dmo.kernels import RBF, normalize_rows
 from dmo.metrics import auc_macro
 from dmo.stores import ViewSpec, create_features, open_features
@@ -45,7 +46,7 @@ def auc_of(Z: np.ndarray, Y: np.ndarray, Z_new: np.ndarray, Y_new: np.ndarray) -
 def project(method: str, scale: float, view: str, components: int, rank: int, clusters: int) -> dict[str, Any]:
     """Fit one method on the training part of a generated store; coordinates of both parts; seconds and AUC."""
     source = generated("espgame", scale)
-    X, Y = source.views[view][:], np.asarray(source.labels[:], np.float64)
+    X, Y = source.views[view][:], dense(source.labels).astype(np.float64)
     n = round(0.9 * len(X))
     engines: dict[str, Callable[[], Any]] = {
         "MORP exact": lambda: MORP("rbf", n_components=components, ridge=1.0, approximation="exact"),
@@ -96,7 +97,7 @@ def write_text(path: str, documents: int, words: int, labels: int, block: int = 
 def text(method: str, path: str, components: int, rank: int) -> dict[str, Any]:
     """Fit one method on all documents of a store; AUC on the last 2000, which it has seen."""
     store = open_features(path)
-    X, Y = store.views["words"], np.asarray(store.labels)
+    X, Y = store.views["words"], dense(store.labels)
     start = time.process_time()
     if method.startswith("MLSI"):
         how = Krylov() if method == "MLSI Krylov" else Nystrom(rank=rank)

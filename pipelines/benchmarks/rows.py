@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import MultiViewRidge, Nystrom, stores
-from dmo.blocks import Subset
+from dmo.blocks import Subset, dense
 from dmo.decoders import Scores
 from dmo.metrics import auc_macro
 from dmo.progress import bars
@@ -61,7 +61,7 @@ def run(path: str, n: int, rank: int) -> dict[str, Any]:
     Y, X = store.labels, store.views["x"]
     assert Y is not None
     new = slice(store.n_samples - NEW, store.n_samples)
-    old, targets, truth = {"x": Subset(X, np.arange(n))}, Y[:n].copy(), Y[new].copy()
+    old, targets, truth = {"x": Subset(X, np.arange(n))}, dense(Y[:n]).copy(), dense(Y[new]).copy()
     del Y
     model = MultiViewRidge("rbf", ridge=0.1, approximation=Nystrom(rank=rank), decoder=Scores(label_sets=False))
     model.fit({"x": X[:1500]}, targets[:1500])  # compiled loops are loaded

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.kernel_ridge import KernelRidge
 
-from dmo.blocks import row_blocks
+from dmo.blocks import dense, row_blocks
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.cg import NystromPreconditioner, default_rank
 from dmo.linalg.operators import Dense
@@ -34,7 +34,7 @@ from dmo.linalg.solve import factorize
 def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any]:
     """CPU seconds of the three solves and the worst true residual of the first."""
     source = generated("espgame", max(0.1, samples / 20770))
-    X, Y = source.views["gist"][:][:samples], np.asarray(source.labels[:], np.float64)[:samples]
+    X, Y = source.views["gist"][:][:samples], dense(source.labels).astype(np.float64)[:samples]
     Y, Y2 = Y - Y.mean(axis=0), np.random.default_rng(seed).standard_normal(Y.shape)
     K, _ = gram_matrix(RBF(), X, np.float64 if method == "sklearn64" else np.float32, seed)
     if method.startswith("sklearn"):

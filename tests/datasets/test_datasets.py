@@ -1303,7 +1303,7 @@ def test_corel5k(dmo_data, tmp_path):
     assert store.labels.sum(axis=1).mean() == pytest.approx(3.396, abs=1e-3)
     assert (Y.sum(axis=1) == 0).sum() == 7
     for split, labels in (("train", Y), ("test", Y2)):
-        np.testing.assert_array_equal(labels, open_vecs(folder / f"corel5k_{split}_annot.hvecs")[:])
+        np.testing.assert_array_equal(labels.toarray(), open_vecs(folder / f"corel5k_{split}_annot.hvecs")[:])
     assert store.label_names == read_names(folder / "words260.txt")
     entries = read_names(folder / "corel_train_list.txt") + read_names(folder / "corel_test_list.txt")
     assert store.sample_ids == [entry.partition("/")[2] for entry in entries]
@@ -1313,7 +1313,7 @@ def test_corel5k(dmo_data, tmp_path):
     matrices = scipy.io.loadmat(folder / "lear_DenseHue__corel5k.mat")
     with np.load(folder / "recovered_order_corel5k.npz") as archive:
         order = archive["perm"]
-    np.testing.assert_array_equal(matrices["Y_all"][order], store.labels)
+    np.testing.assert_array_equal(matrices["Y_all"][order], store.labels.toarray())
     np.testing.assert_array_equal(matrices["X_all"][order], rows(store.views["lear_dense_hue"]))
     words = open_vecs(folder / "corel5k_test_DenseSift.hvecs")
     assert words.shape == (499, 1000)
@@ -1334,12 +1334,12 @@ def test_espgame_rows_are_in_the_official_order(dmo_data, tmp_path):
     place = {key: i for i, key in enumerate(keys)}
     counts = Counter(keys)
     X = rows(store.views["dense_hue"])
-    for i, key in enumerate(row.tobytes() for row in np.packbits(store.labels, axis=1)):
+    for i, key in enumerate(row.tobytes() for row in np.packbits(store.labels.toarray(), axis=1)):
         if counts[key] == 1:
             np.testing.assert_array_equal(X[i], matrices["X_all"][place[key]])
     assert Counter(row.tobytes() for row in X) == Counter(row.tobytes() for row in matrices["X_all"])
     with np.load(dmo_data / "espgame/derived_espgame_annot_official_order.npz") as archive:
-        np.testing.assert_array_equal(store.labels, np.concatenate([archive["train"], archive["test"]]))
+        np.testing.assert_array_equal(store.labels.toarray(), np.concatenate([archive["train"], archive["test"]]))
         assert store.sample_ids[0] == archive["train_ids"][0]
     assert store.labels.sum(axis=1).mean() == pytest.approx(4.686, abs=1e-3)
 

@@ -1,5 +1,6 @@
 """Files and tables as people have them, into samples and into stores."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from dmo.blocks import dense
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
 from dmo.features import list_images
+from dmo.formats.labels import checked_numbers
+from dmo.formats.schema import TableOptions
 from dmo.stores import describe, open_features, open_results, verify
 from dmo.workflows.suggest import read_answers
 from tests.shell import record, run
@@ -825,3 +828,74 @@ def test_files_that_declare_different_labels_are_refused_and_zero_says_that_ther
         with pytest.raises(DataError, match="views 'a' and 'b' have different labels in their files"):
             read(files, labels=-1)
     assert read_samples(files, labels=0).labels is None
+
+
+def traced_peak(work):
+    tracemalloc.start()
+    try:
+        found = work()
+        return found, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0, 0.02), (-1.0, 1.0, 0.02), (0.0, 1.0, 0.6)])
+def test_labels_of_an_array_need_two_bytes_per_cell(values):
+    low, high, share = values
+    given = np.where(np.random.default_rng(0).random((20000, 400)) < share, high, low)
+    (Y, real), peak = traced_peak(lambda: checked_numbers("y", given, None))
+    np.testing.assert_array_equal(dense(Y), given == 1)
+    assert not real
+    assert scipy.sparse.issparse(Y) == (share < 0.1)
+    assert peak < 2 * given.size + (60 << 20)  # some blocks of floats
+
+
+def test_labels_of_a_sparse_matrix_need_sixteen_bytes_per_entry():
+    given = scipy.sparse.random_array(
+        (200000, 5000), density=0.002, rng=0, format="csr", data_sampler=lambda size: np.ones(size)
+    )
+    (Y, real), peak = traced_peak(lambda: checked_numbers("y", given, None))
+    assert (given != Y).nnz == 0
+    assert (Y.dtype, real) == (np.uint8, False)
+    assert peak < 16 * given.nnz + 8 * given.shape[0]
+
+
+@pytest.mark.parametrize("form", [np.array, scipy.sparse.csr_array, scipy.sparse.coo_array])
+def test_labels_are_checked_alike_in_arrays_and_sparse_matrices(form):
+    Y = (np.random.default_rng(0).random((600, 300)) < 0.03).astype(float)
+    Y[5, 7], Y[9, 0] = np.nan, -1
+    with pytest.raises(DataError, match="row 9, column 0 is -1 among labels"):
+        checked_numbers("y", form(Y), None)
+    found, real = checked_numbers("y", form(Y), None, TableOptions(missing=("-1",)))
+    np.testing.assert_array_equal(dense(found), np.where(Y == -1, np.nan, Y))
+    assert not real
+    Y[2, 3] = np.inf
+    with pytest.raises(DataError, match="row 2, column 3 is inf"):
+        checked_numbers("y", form(Y), None)
+    Y[2, 3] = 2.5
+    targets, real = checked_numbers("y", form(Y), None)
+    np.testing.assert_array_equal(targets, Y)
+    assert real
+
+
+def test_a_sparse_archive_and_an_array_of_labels_make_one_store(tmp_path):
+    Y = (np.random.default_rng(0).random((600, 300)) < 0.03).astype(np.uint8)
+    np.save(tmp_path / "x.npy", np.ones((600, 2)))
+    np.save(tmp_path / "y.npy", Y)
+    scipy.sparse.save_npz(tmp_path / "y.npz", scipy.sparse.csc_array(Y))
+    stores = [
+        ingest_files({"x": str(tmp_path / "x.npy")}, tmp_path / f"{form}.zarr", labels=str(tmp_path / f"y.{form}"))
+        for form in ("npy", "npz")
+    ]
+    assert stores[0].configuration == stores[1].configuration
+    np.testing.assert_array_equal(stores[0].labels.toarray(), Y)
+
+
+def test_many_classes_of_a_column_are_sparse_and_named(tmp_path):
+    names = [f"class {i % 150}" for i in range(1500)]
+    put = pd.DataFrame({"x": np.arange(1500.0), "kind": names})
+    samples = read_samples(put, labels="kind")
+    assert scipy.sparse.issparse(samples.labels)
+    assert samples.y.tolist() == names
+    put.loc[7, "kind"] = None
+    assert np.isnan(read_samples(put, labels="kind").labels[[7]].toarray()).all()

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 import zarr
 from distributed import Future
+from sklearn.base import clone
 
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
@@ -295,6 +296,41 @@ def test_what_needs_labels_in_memory_takes_those_of_a_store_as_well(given: Any, 
     assert np.array_equal(found, same)
     for where in (5, slice(2, 9), np.arange(300) % 2 == 0, (np.array([7, 3]), ...), (slice(0, 20), 1)):
         assert np.array_equal(labels[where], data[1][:300][where])
+
+
+@pytest.mark.parametrize("estimator", [MultiViewRidge, KGHA])
+@pytest.mark.parametrize("on_workers", [False, True])
+def test_low_rank_fits_of_sparse_labels_equal_those_of_arrays(
+    estimator: Any, on_workers: bool, data: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = np.eye(40, dtype=np.uint8)[np.random.default_rng(0).integers(0, 40, N)]
+    rare[:, 0] |= data[1][:, 0]
+    model = estimator(approximation=LOW)
+    with connect(client if on_workers else "in-process"):
+        found = [clone(model).fit(data[0], y) for y in (rare, scipy.sparse.csr_array(rare, dtype=float))]
+    monkeypatch.setattr("dmo.blocks._PACKED", rare.size)
+    expected = model.fit(data[0], rare)
+    for same in found:
+        scores = expected.decision_function(data[0])
+        np.testing.assert_allclose(same.decision_function(data[0]), scores, atol=1e-3 * np.abs(scores).max())
+        assert (same.predict(data[0]) != expected.predict(data[0])).mean() < 1e-3
+    assert [same.label_dtype_ for same in found] == ["uint8", "float64"]
+
+
+def test_passes_read_sparse_labels_without_making_them_dense(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rare, most = np.eye(40, dtype=np.uint8)[np.arange(N) % 40], [0]
+    dense = LabelRows.__getitem__
+
+    def counted(self: Any, where: Any) -> Any:
+        found = dense(self, where)
+        most[0] = max(most[0], len(found))
+        return found
+
+    monkeypatch.setattr(LabelRows, "__getitem__", counted)
+    monkeypatch.setattr(LabelRows, "__array__", None)
+    KGHA(approximation=LOW, decoder=Scores(label_sets=False)).fit(data[0], rare)
+    MultiViewRidge(approximation=LOW, decoder=Scores(label_sets=False)).fit(data[0], rare)
+    assert most[0] == 0
 
 
 def test_stored_labels_that_do_not_fit_are_refused(store: Any, data: Any) -> None:

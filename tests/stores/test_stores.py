@@ -30,6 +30,7 @@ from dmo.stores import (
     Provenance,
     StoreError,
     ViewSpec,
+    _schema,
     _writer,
     create_features,
     create_kernel,
@@ -637,7 +638,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
     with pytest.raises(StoreError, match="is incomplete: its writer has not finished; run what made it again"):
         open_features(tmp_path / "half")
     edit_root(store, version=9)
-    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 1; upgrade dmo"):
+    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; upgrade dmo"):
         open_features(store)
     (kernel / "zarr.json").write_text('{"zarr_format": 3, "attr')
     with pytest.raises(StoreError, match=r"zarr.json is damaged, it is no JSON; restore it"):
@@ -995,3 +996,72 @@ def test_a_lost_chunk_is_an_error_here_and_fill_values_in_zarr(tmp_path):
     np.testing.assert_array_equal(zarr.open_array(path / "embedding", mode="r")[:], [[1, 1]] * 3 + [[0, 0]] * 3)
     with pytest.raises(StoreError, match=r"block 1 of .* is missing"):
         open_results(path)[:]
+
+
+def with_labels(path, Y, **options):
+    writer = create_features(
+        path, len(Y) if isinstance(Y, np.ndarray) else Y.shape[0], {"x": ViewSpec(1)}, Y, **options
+    )
+    for view, i in writer.missing():
+        where = writer.rows(i)
+        writer.write(view, i, np.ones((where.stop - where.start, 1)))
+    writer.finish()
+    return open_features(path)
+
+
+def rare_labels(n=500, L=300, unknown=False):
+    Y = (np.random.default_rng(0).random((n, L)) < 0.02).astype(float)
+    if unknown:
+        Y[np.random.default_rng(1).random((n, L)) < 0.01] = np.nan
+    return Y
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_sparse_labels_follow_the_csr_layout_of_anndata(tmp_path, monkeypatch, unknown):
+    monkeypatch.setattr("dmo.stores.features._LABEL_ENTRIES", 1000)
+    Y = rare_labels(unknown=unknown)
+    store = with_labels(tmp_path / "f", Y)
+    group = zarr.open_group(tmp_path / "f", mode="r")["labels"]
+    assert (group.attrs["encoding-type"], group.attrs["encoding-version"]) == ("csr_matrix", "0.1.0")
+    parts = tuple(group[name][:] for name in ("data", "indices", "indptr"))
+    plain = sp.csr_array(parts, shape=tuple(group.attrs["shape"])).toarray().astype(float)
+    assert_array_equal(np.where(plain == -1, np.nan, plain), Y)
+    assert group["indices"].chunks == (1000,)
+    assert sp.issparse(store.labels)
+    assert_array_equal(store.labels.toarray(), Y)
+    assert_array_equal(store.labels_of(np.array([7, 3, 499])).toarray(), Y[[7, 3, 499]])
+    assert (store.label_view is None) == unknown
+    assert unknown or np.array_equal(store.label_view[120:310].toarray(), Y[120:310])
+    assert not store.real_labels
+    assert verify(tmp_path / "f") == []
+    with open(tmp_path / "f" / "labels" / "indices" / "c.1", "r+b") as file:
+        file.write(b"other")
+    assert "indices" in "".join(verify(tmp_path / "f"))
+    with pytest.raises(StoreError, match="fails its checksum"):
+        _ = open_features(tmp_path / "f").labels
+
+
+def test_sparse_and_dense_labels_make_the_same_store(tmp_path):
+    Y = rare_labels()
+    one, other = with_labels(tmp_path / "a", Y), with_labels(tmp_path / "b", sp.csr_matrix(Y))
+    assert one.configuration == other.configuration
+
+
+def test_stores_with_dense_labels_of_version_1_are_read(tmp_path, monkeypatch):
+    Y = rare_labels()
+    with monkeypatch.context() as former:
+        former.setattr("dmo.blocks._PACKED", Y.size)
+        former.setitem(_schema.VERSIONS, "features", 1)
+        with_labels(tmp_path / "f", Y)
+    store = open_features(tmp_path / "f")
+    assert isinstance(store.labels, np.ndarray)
+    assert_array_equal(store.labels, Y)
+    assert_array_equal(store.label_view[10:20], Y[10:20])
+
+
+def test_one_class_per_sample_is_checked_in_sparse_labels(tmp_path):
+    Y = np.eye(200, dtype=np.uint8)[np.arange(1000) % 200]
+    assert with_labels(tmp_path / "f", Y, class_labels=True).class_labels
+    Y[3, :2] = 1
+    with pytest.raises(UserError, match="every sample has one"):
+        with_labels(tmp_path / "g", Y, class_labels=True)
