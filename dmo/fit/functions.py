@@ -307,7 +307,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
     rounding[~np.isfinite(limit)] = 0.0
     out = np.empty((source.shape[0], len(limit)), bool)
     for batch in row_blocks(source.shape[0], _BLOCK):
-        F = single.raw(rows(source, batch))
+        F: Any = single.raw(rows(source, batch))
         values = F @ B
         values -= t
         np.greater(values, 0, out=out[batch])

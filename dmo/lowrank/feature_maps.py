@@ -345,7 +345,7 @@ class LinearMap(FeatureMap):
         ndarray of shape (m, d)
             Factor rows, of the map's type.
         """
-        block = self._block(X, self.rank)
+        block: Any = self._block(X, self.rank)
         if self.dtype == np.float64:
             block = double(block)
         how = getattr(self.kernel, "normalize", None)
