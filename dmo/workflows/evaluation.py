@@ -24,6 +24,7 @@ from dmo.progress import stage
 from dmo.workflows.apply import (
     ALL,
     AppliedModel,
+    SampleIds,
     checked_top,
     chosen_split,
     class_columns,
@@ -230,8 +231,8 @@ def _opened_results(path: str, features: str, split: str | None) -> AppliedResul
     where = split or results.attributes.get("split")
     views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
     block = results[: len(index)]
-    ids = AppliedModel(None, "", store, {}, index, None).ids
-    if results.shape[0] != len(index) or (results.sample_ids is not None and list(results.sample_ids) != ids):
+    ids = results.sample_ids
+    if results.shape[0] != len(index) or (ids is not None and ids != list(SampleIds(store.sample_ids, index))):
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
         )

@@ -24,18 +24,16 @@ from dmo.workflows.apply import (
     ALL,
     AppliedModel,
     chosen_split,
-    csv_text,
-    guarded,
     known_labels,
     learned_values,
     open_applied,
     rows_of,
     sample_keys,
-    unguarded,
     views_for,
 )
 from dmo.workflows.images import is_image_folder, made_from_images
 from dmo.workflows.program import Session, say_unreadable
+from dmo.workflows.tables import csv_text, guarded, unguarded
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
@@ -170,7 +168,7 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     # The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the
     # labels. Labels with a mark in them that stands between labels are written as {"choices": labels}.
     #
-    # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay
+    # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.tables.csv_rows`; a path must stay
     # one, and gets "./" before it instead.
     lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:

@@ -676,9 +676,16 @@ BAD = {
         ("ingest", "files", "{rows}", "--view", "a={a}", "--overwrite"),
         "is a result store, it is not replaced by a feature store",
     ),
-    "rows in memory": (("transform", "{m}", "{f}", "memory://z"), "memory://z is memory of this process, lost when"),
+    "rows in memory": (
+        ("transform", "{m}", "{f}", "memory://z.zarr"),
+        "memory://z.zarr is memory of this process, lost when",
+    ),
     "model in memory": (("fit", "ridge", "{f}", "memory://m"), "memory://m is memory of this process, lost when"),
-    "rows named as text": (("transform", "{m}", "{f}", "{out}.json"), "looks like a JSON file; read the store with"),
+    "rows in an unknown format": (
+        ("transform", "{m}", "{f}", "{out}.json"),
+        "ends in '.json', which names no format; use .csv, .parquet or .zarr",
+    ),
+    "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which names no format"),
     "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, and a file is to be written"),
     "no such protocol": (("info", "s4://bucket/store"), "s4://bucket/store: Protocol not known: s4"),
     "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),
