@@ -14,17 +14,20 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import metrics, stores
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
+from dmo.metrics.checked_blocks import label_counts
 from dmo.persistence import load_sample_keys
 from dmo.progress import stage
+from dmo.stores.temporary import disk_array, rows_on_disk
 from dmo.workflows.apply import (
     ALL,
     AppliedModel,
     SampleIds,
+    blocks_of,
     checked_top,
     chosen_split,
     class_columns,
@@ -36,6 +39,8 @@ from dmo.workflows.apply import (
 from dmo.workflows.images import stored_image
 
 log = logging.getLogger("dmo")
+_ROWS = 1 << 14
+"""Samples whose labels are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,12 +185,14 @@ def _judge(
     made = found["provenance"]["parameters"]
     asked = checked_top(top, applied.model)
     if cv is None:
-        decided = rows_of(applied, lambda views: decided_rows(applied.model, views, asked))
-        rule = applied.model.rule_
-        trained = [Trained(rule.frequency, rule.n_train, np.arange(applied.n))]
+
+        def decided(where: slice) -> list[np.ndarray]:
+            return decided_rows(applied.model, applied.some(where), asked)
+
+        scores, sets = rows_on_disk(applied.n, blocks_of(applied, decided, "score samples"))
+        trained = [Trained(applied.model.rule_.frequency, applied.model.rule_.n_train)]
     else:
-        decided, trained = _cross_validated(applied, Y, cv, asked)
-    scores, sets = np.split(decided, [Y.shape[1]], axis=1)
+        scores, sets, trained = _cross_validated(applied, Y, cv, asked)
     if real:
         measures = regression_figures(Y, scores)
     else:
@@ -212,11 +219,11 @@ class AppliedResults(AppliedModel):
     """What `dmo annotate` wrote for samples, with these samples."""
 
     kind: str = "labels"
-    written: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
+    written: Rows = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
 
     def keep(self, rows: np.ndarray) -> AppliedResults:
         """The same with some of the samples."""
-        return replace(self, views=self.some(rows), index=self.index[rows], written=self.written[rows])
+        return replace(self, views=self.some(rows), index=self.index[rows], written=Subset(self.written, rows))
 
 
 def _opened_results(path: str, features: str, split: str | None) -> AppliedResults:
@@ -230,18 +237,17 @@ def _opened_results(path: str, features: str, split: str | None) -> AppliedResul
         raise stores.StoreError(f"{path} holds {results.kind}, {features} has {has}; pass what it was written for")
     where = split or results.attributes.get("split")
     views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
-    block = results[: len(index)]
     ids = results.sample_ids
     if results.shape[0] != len(index) or (ids is not None and ids != list(SampleIds(store.sample_ids, index))):
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
         )
-    written = len(names) if results.kind == "scores" else block.shape[1]
+    written = len(names) if results.kind == "scores" else results.shape[1]
     contents = results.provenance["parameters"].get("contents", {})
     used = {name: view for name, view in views.items() if name in contents} or views
     model = Annotations(list(names), written, not store.class_labels, _keys_behind(results.provenance, contents))
     columns = class_columns(model, store, path)
-    return AppliedResults(model, "", store, used, index, where, columns, kind=results.kind, written=block)
+    return AppliedResults(model, "", store, used, index, where, columns, kind=results.kind, written=results)
 
 
 def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> np.ndarray | None:
@@ -255,15 +261,22 @@ def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> 
 
 def _judge_results(path: str, applied: AppliedResults, features: str, top: int | None) -> EvaluatedModel:
     """Measure what `dmo annotate` wrote; only labels that it wrote have a score."""
-    block, names, kind, store = applied.written, applied.label_names(), applied.kind, applied.store
-    scores, written = np.asarray(block, np.float64), applied.model.n_seen_labels_
-    if kind == "labels":
+    names, kind, store, written = applied.label_names(), applied.kind, applied.store, applied.model.n_seen_labels_
+    nothing = np.zeros((applied.n, 0), np.uint8)
+
+    def given(where: slice) -> list[np.ndarray]:
+        block = rows(applied.written, where)
+        if kind != "labels":
+            return [block.astype(np.float64)]
         scores = np.zeros((len(block), len(names) + 1))  # -1, no label, is the last column
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
-        scores = scores[:, :-1]
+        return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
+
+    scores, *chosen = rows_on_disk(applied.n, ((where, given(where)) for where in row_blocks(applied.n, _ROWS)))
+    sets = chosen[0] if chosen else nothing
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
-    name, nothing = f"{kind} ({Path(path).stem})", np.zeros((len(block), 0))
+    name = f"{kind} ({Path(path).stem})"
     unseen = _learned_figures(applied.learned, applied.excluded) | {"cv": None}
     if store.real_labels:
         return EvaluatedModel(name, applied, scores, regression_figures(known, scores) | unseen, costs, nothing)
@@ -271,7 +284,6 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
     count = min(_suitable(applied.model, known), written) if top is None else top
     measures = figures(known, scores, count, area=kind == "scores")
-    sets = scores > 0 if kind == "labels" else nothing
     measures |= unseen | chosen_figures(known, sets)
     measures |= accuracy(store, sets, measures)
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
@@ -283,10 +295,11 @@ def trained_on(measures: Mapping[str, Any]) -> str:
     return known.get(str(measures.get("training_samples")), "")
 
 
-def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> np.ndarray:
-    """Scores of samples beside the labels given (m x 2 L); of real outputs their values (m x L)."""
+def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> list[np.ndarray]:
+    """Scores of samples, or values of real outputs (m x L), and the labels given (m x L, uint8; m x 0 of real outputs)."""
     found: Decision = model.decide(views, top)
-    return found.scores if found.sets is None else np.hstack([found.scores, found.sets])
+    sets = np.zeros((len(found.scores), 0), np.uint8) if found.sets is None else found.sets.astype(np.uint8)
+    return [np.asarray(found.scores), sets]
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
@@ -305,7 +318,7 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
 def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
     """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
-    one = store.class_labels and (sets.sum(axis=1) == 1).all()
+    one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in row_blocks(len(sets), _ROWS))
     return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
@@ -316,7 +329,7 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
     """
     if not sets.shape[1]:
         return {}
-    chosen = metrics.set_scores(Y, sets.astype(np.uint8))
+    chosen = metrics.set_scores(Y, sets)
     found = {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
     found |= {"precision_samples": chosen.precision_samples, "recall_samples": chosen.recall_samples}
     return found | {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
@@ -336,7 +349,8 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
     if not model.multilabel_:
         return 1
     if isinstance(model, Annotations):
-        return min(metrics.suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
+        carried = label_counts(Y)[0] / len(Y)
+        return min(metrics.suitable_top(float(carried.sum()), len(carried)), model.n_seen_labels_)
     carried = model.rule_.frequency
     return min(
         metrics.suitable_top(float(carried.sum()), len(carried)), getattr(model, "n_seen_labels_", None) or len(carried)
@@ -355,11 +369,11 @@ def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Trained:
-    """What a fit learned from: how often labels were carried there (L), by how many samples; and the rows it scored."""
+    """Frequency of labels (L) and number of the samples that a fit learned from, and the rows it scored; None: all."""
 
     frequency: np.ndarray
     n: float
-    scored: np.ndarray
+    scored: np.ndarray | None = None
 
 
 def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:
@@ -367,16 +381,20 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
 
     Y, scores (m, L)
     """
-    fits = [fit for fit in trained if np.nansum(Y[fit.scored]) > 0]
-    found = [metrics.top_scores(Y[fit.scored], scores[fit.scored], top, fit.frequency, fit.n).psp for fit in fits]
-    return float(np.average(found, weights=[len(fit.scored) for fit in fits]))
+    found, weights = [], []
+    for fit in trained:
+        some = (Y, scores) if fit.scored is None else (Subset(Y, fit.scored), Subset(scores, fit.scored))
+        if label_counts(some[0])[0].any():
+            found.append(metrics.top_scores(*some, top, fit.frequency, fit.n).psp)
+            weights.append(some[0].shape[0])
+    return float(np.average(found, weights=weights))
 
 
 def _cross_validated(
     applied: AppliedModel, Y: np.ndarray, cv: int, top: int | None
-) -> tuple[np.ndarray, list[Trained]]:
-    """Scores and label sets of every sample by a fit on the other folds, and what each was fitted on."""
-    fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0)), []
+) -> tuple[np.ndarray, np.ndarray, list[Trained]]:
+    """Scores and label sets of every sample by a fit on the other folds, on disk, and what each was fitted on."""
+    fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), list[np.ndarray](), []
     classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
     labeled = np.nansum(Y, axis=1) > 0
     with stage("cross-validated fits", cv) as advance:
@@ -385,28 +403,28 @@ def _cross_validated(
             test = np.flatnonzero(fold == number)
             model = clone(applied.model)
             known = Y[train] if classes is None else classes[Y[train].argmax(axis=1)]
-            part = decided_rows(model.fit(applied.some(train), known), applied.some(test), top)
+            model.fit(applied.some(train), known)
+            parts = decided_rows(model, applied.some(test), top)
             if classes is not None:
-                part = _in_columns(part, np.searchsorted(classes, model.classes_), len(classes))
-            if not len(found):
-                found = np.zeros((len(Y), part.shape[1]))
-            found[test] = part
+                parts = _in_columns(*parts, np.searchsorted(classes, model.classes_), len(classes))
+            found = found or [disk_array((len(Y), part.shape[1]), part.dtype) for part in parts]
+            for array, part in zip(found, parts, strict=True):
+                array[test] = part
             there = ~np.isnan(Y[train])
             frequency = np.nansum(Y[train], axis=0) / np.maximum(there.sum(axis=0), 1)
             trained.append(Trained(frequency, float(there.any(axis=1).sum()), test))
             advance(1)
-    return found, trained
+    return found[0], found[1], trained
 
 
-def _in_columns(decided: np.ndarray, columns: np.ndarray, L: int) -> np.ndarray:
+def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: int) -> list[np.ndarray]:
     """Scores and sets of some classes as those of all L, the others last and never chosen."""
-    scores, sets = np.split(decided, [len(columns)], axis=1)
-    found = np.full((len(decided), L), scores.min() - 1.0)
+    found = np.full((len(scores), L), scores.min() - 1.0)
     found[:, columns] = scores
-    chosen = np.zeros((len(decided), L if sets.shape[1] else 0))
+    chosen = np.zeros((len(sets), L if sets.shape[1] else 0), sets.dtype)
     if sets.shape[1]:
         chosen[:, columns] = sets
-    return np.hstack([found, chosen])
+    return [found, chosen]
 
 
 def store_labels(applied: AppliedModel) -> np.ndarray | None:
@@ -464,7 +482,8 @@ def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> d
     Y, scores (m, L)
     """
     annotated = metrics.annotation_scores(Y, scores, top)
-    mixed = area and ((Y == 1).any(axis=0) & (Y == 0).any(axis=0)).any()
+    positives, known = label_counts(Y)
+    mixed = area and ((positives > 0) & (positives < known)).any()
     auc = metrics.auc_scores(Y, scores) if mixed else None
     return {
         "top": annotated.top,

@@ -20,9 +20,11 @@ from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import SEPARATORS, label_sets, split_cells
 from dmo.hashing import joined_keys
+from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.apply import (
     ALL,
     AppliedModel,
+    blocks_of,
     chosen_split,
     known_labels,
     learned_values,
@@ -488,7 +490,8 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
     some = applied.keep(rows)
 
     def measured(model: Any) -> dict[str, Any]:
-        scores, sets = np.split(rows_of(some, lambda views: decided_rows(model, views)), 2, axis=1)
+        decided = blocks_of(some, lambda where: decided_rows(model, some.some(where)), "score samples")
+        scores, sets = rows_on_disk(some.n, decided)
         if scores.shape[1] != Y.shape[1]:  # no sample has some class any more
             return {}
         found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
