@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
 from dmo.metrics.checked_blocks import (
     added,
@@ -854,6 +854,16 @@ def precision_recall_curves(
     has &= each > 0
     found = zip(picked, truth, has, score, strict=True)
     return [_curve(int(l), t[k], s[k], each[k]) for l, t, k, s in found if (t & k).any()]
+
+
+def average_precisions(Y: Rows, S: Rows) -> np.ndarray:
+    """Average precision of every label, NaN for a label without a positive; labels are read in groups."""
+    n, n_labels = shapes(Y, S, "scores")
+    found = np.full(n_labels, np.nan)
+    for some in row_blocks(n_labels, max(1, _PAIRS // n)):
+        for curve in precision_recall_curves(Y, S, range(some.start, some.stop)):
+            found[curve.label] = curve.average_precision
+    return found
 
 
 def _curve(label: int, truth: np.ndarray, score: np.ndarray, counts: np.ndarray) -> PrecisionRecall:

@@ -35,7 +35,7 @@ def known_pairs(
             advance(where.stop - where.start)
 
 
-def label_counts(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
+def count_labels(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Count the positives and the known entries of every label.
 
     Y (n, L) -> (L,), (L,)

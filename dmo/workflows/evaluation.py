@@ -19,7 +19,8 @@ from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
-from dmo.metrics.checked_blocks import label_counts
+from dmo.metrics.annotation import average_precisions
+from dmo.metrics.checked_blocks import count_labels
 from dmo.persistence import load_sample_keys
 from dmo.progress import stage
 from dmo.stores.temporary import disk_array, rows_on_disk
@@ -56,8 +57,12 @@ class EvaluatedModel:
     sets: np.ndarray
 
     def given(self, top: int) -> np.ndarray:
-        """The labels given (m x L), bool: those chosen, else so many of the highest score."""
-        return (self.sets if self.sets.shape[1] else metrics.top_label_sets(self.scores, top)) > 0
+        """The labels given (m x L), uint8, on disk: those chosen, else `top` labels of the highest score."""
+        if self.sets.shape[1]:
+            return self.sets
+        places = row_blocks(len(self.scores), _ROWS)
+        blocks = ((where, [metrics.top_label_sets(self.scores[where], top)]) for where in places)
+        return rows_on_disk(len(self.scores), blocks)[0]
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
@@ -81,7 +86,10 @@ class Evaluation:
     @cached_property
     def Y(self) -> np.ndarray:
         """Labels, 0 also where a label is not known."""
-        return np.nan_to_num(self.known)
+        if self.known.dtype.kind != "f":
+            return self.known
+        places = row_blocks(len(self.known), _ROWS)
+        return rows_on_disk(len(self.known), ((where, [np.nan_to_num(self.known[where])]) for where in places))[0]
 
     @cached_property
     def comparable(self) -> tuple[np.ndarray, str]:
@@ -89,6 +97,11 @@ class Evaluation:
         sample only; without them scores."""
         found = self.first.probabilities
         return (self.first.scores, "score") if found is None else (found, "probability")
+
+    @cached_property
+    def average_precision(self) -> np.ndarray:
+        """Average precision of every label by the first model (L); NaN for a label without a positive."""
+        return average_precisions(self.known, self.first.scores)
 
     @property
     def first(self) -> EvaluatedModel:
@@ -349,7 +362,7 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
     if not model.multilabel_:
         return 1
     if isinstance(model, Annotations):
-        carried = label_counts(Y)[0] / len(Y)
+        carried = count_labels(Y)[0] / len(Y)
         return min(metrics.suitable_top(float(carried.sum()), len(carried)), model.n_seen_labels_)
     carried = model.rule_.frequency
     return min(
@@ -384,7 +397,7 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
     found, weights = [], []
     for fit in trained:
         some = (Y, scores) if fit.scored is None else (Subset(Y, fit.scored), Subset(scores, fit.scored))
-        if label_counts(some[0])[0].any():
+        if count_labels(some[0])[0].any():
             found.append(metrics.top_scores(*some, top, fit.frequency, fit.n).psp)
             weights.append(some[0].shape[0])
     return float(np.average(found, weights=weights))
@@ -427,21 +440,18 @@ def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: in
     return [found, chosen]
 
 
-def store_labels(applied: AppliedModel) -> np.ndarray | None:
-    """Labels of all samples of the store, in the columns of the model."""
-    labels = applied.store.labels
-    return labels if labels is None or applied.columns is None else labels[:, applied.columns]
+def store_labels(applied: AppliedModel, split: str | None = None) -> np.ndarray | None:
+    """Labels of all samples of the store, or of a split, in the columns of the model, on disk."""
+    index = applied.store.split_rows(split)
+    return AppliedModel(applied.model, "", applied.store, {}, index, None, applied.columns).Y
 
 
 def label_frequency(evidence: Evaluation) -> np.ndarray:
     """Share of the training samples (all, where there is no such split) that carry each label."""
-    store, labels = evidence.store, store_labels(evidence.first.applied)
-    if labels is None:
-        return evidence.Y.mean(axis=0)
-    training = store.split == "train" if store.split is not None else np.ones(len(labels), dtype=bool)
-    labels = labels[training] if training.any() else labels
-    shares: np.ndarray = np.nansum(labels, axis=0) / np.maximum((~np.isnan(labels)).sum(axis=0), 1)
-    return shares
+    split = "train" if "train" in evidence.store.splits else None
+    labels = store_labels(evidence.first.applied, split)
+    positives, known = count_labels(evidence.Y if labels is None else labels)
+    return np.asarray(positives / np.maximum(known, 1))
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:
@@ -471,9 +481,12 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
 
     Y, scores, given (m, L) -> (m,)
     """
-    counts = Y.sum(axis=1)
-    f1 = 2 * (Y * given).sum(axis=1) / np.maximum(counts + given.sum(axis=1), 1)
-    return np.lexsort((-sample_precision(Y, scores), -f1, counts == 0))
+    keys = np.empty((3, len(Y)))
+    for where in row_blocks(len(Y), _ROWS):
+        counts = Y[where].sum(axis=1)
+        f1 = 2 * (Y[where] * given[where]).sum(axis=1) / np.maximum(counts + given[where].sum(axis=1), 1)
+        keys[:, where] = -sample_precision(Y[where], scores[where]), -f1, counts == 0
+    return np.lexsort(keys)
 
 
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
@@ -482,7 +495,7 @@ def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> d
     Y, scores (m, L)
     """
     annotated = metrics.annotation_scores(Y, scores, top)
-    positives, known = label_counts(Y)
+    positives, known = count_labels(Y)
     mixed = area and ((positives > 0) & (positives < known)).any()
     auc = metrics.auc_scores(Y, scores) if mixed else None
     return {

@@ -21,7 +21,7 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 from dmo import report
 from dmo.metrics import top_scores
 from dmo.report import page as pages
-from dmo.report.figures import cooccurrence, pooled_measures, reliability
+from dmo.report.figures import cooccurrence, pooled_measures, reliability, together
 
 HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
 
@@ -278,7 +278,7 @@ def test_cooccurrence_is_what_counting_gives():
     rng = np.random.default_rng(0)
     Y = (rng.random((40, 5)) < 0.4).astype(np.uint8)
     Y[:, 4] = 0
-    found = cooccurrence(Y)
+    found = cooccurrence(together(Y, Y))
     for a, b in np.ndindex(5, 5):
         with_a = [row for row in Y if row[a]]
         assert found[a, b] == pytest.approx(np.mean([row[b] for row in with_a]) if with_a else 0)
