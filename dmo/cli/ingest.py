@@ -190,7 +190,7 @@ def _run(make: Callable[..., stores.FeatureStore], path: str, block: int | None,
 
 def _report(run: Session, store: stores.FeatureStore, path: str) -> None:
     views = {name: store.view_info(name) for name in store.views}
-    unknown = 0 if store.labels is None else int(np.isnan(store.labels).sum())
+    unknown = 0 if store.labels is None or store.labels.dtype.kind != "f" else int(np.isnan(store.labels).sum())
     record, rows = written(store, path, "sample")
     record |= {"unknown_labels": unknown, "real_labels": store.real_labels, "class_labels": store.class_labels}
     record["views"] = {

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, dense, row_blocks, rows
+from dmo.blocks import InOrder, Rows, dense, row_blocks, rows
 from dmo.errors import UserError
 from dmo.formats.files import Block, DataError
 from dmo.formats.labels import class_vector
@@ -373,11 +373,11 @@ def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
     """Write the missing blocks of one view; returns the sum of what was read (`whole`: of every block)."""
-    total, blocks = 0.0, row_blocks(writer.n_samples, writer.block)
+    total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
     with stage(f"write {view}", len(blocks)) as advance:
         for i, where in enumerate(blocks):
             if whole or (view, i) in missing:
-                values = rows(X, where)
+                values = ordered[where]
                 total += float(values.sum(dtype=np.float64))
                 if (view, i) in missing:
                     title = f"view {view!r}, rows {where.start} to {where.stop - 1}"
@@ -423,10 +423,10 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
     n, d = source.shape
     if np.dtype(source.dtype).kind != "f":
         return None
-    cells, present, blocks = np.zeros(d, np.intp), np.ones(n, bool), row_blocks(n, _BLOCK)
+    cells, present, blocks, ordered = np.zeros(d, np.intp), np.ones(n, bool), row_blocks(n, _BLOCK), InOrder(source)
     with stage(f"look for gaps in {view}", len(blocks)) as advance:
         for where in blocks:
-            gap = _missing(rows(source, where))
+            gap = _missing(ordered[where])
             if gap is not None:
                 has = ~gap.all(axis=1)
                 present[where], cells = has, cells + gap[has].sum(axis=0)

@@ -31,7 +31,8 @@ ALL = "all"
 """The name that stands for all samples where a split is asked for."""
 BLOCK, MANY = 1024, 1 << 17
 """Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
-_LABELS = 1 << 14  # samples whose labels are read at a time
+ROWS = 1 << 14
+"""Samples whose labels and scores are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class AppliedModel:
             found = dense(self.store.labels_of(self.index[where]))
             return found if self.columns is None else found[:, self.columns]
 
-        (found,) = rows_on_disk(self.n, ((where, [block(where)]) for where in row_blocks(self.n, _LABELS)))
+        (found,) = rows_on_disk(self.n, ((where, [block(where)]) for where in row_blocks(self.n, ROWS)))
         return found
 
     @property
@@ -302,7 +303,7 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     if pairs is None:
         return Y
     (found,) = rows_on_disk(
-        applied.n, ((where, [with_ancestors(Y[where], pairs)]) for where in row_blocks(len(Y), _LABELS))
+        applied.n, ((where, [with_ancestors(Y[where], pairs)]) for where in row_blocks(len(Y), ROWS))
     )
     return found
 

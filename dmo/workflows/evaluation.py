@@ -26,6 +26,7 @@ from dmo.progress import stage
 from dmo.stores.temporary import disk_array, rows_on_disk
 from dmo.workflows.apply import (
     ALL,
+    ROWS,
     AppliedModel,
     SampleIds,
     blocks_of,
@@ -40,8 +41,6 @@ from dmo.workflows.apply import (
 from dmo.workflows.images import stored_image
 
 log = logging.getLogger("dmo")
-_ROWS = 1 << 14
-"""Samples whose labels are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +59,7 @@ class EvaluatedModel:
         """The labels given (m x L), uint8, on disk: those chosen, else `top` labels of the highest score."""
         if self.sets.shape[1]:
             return self.sets
-        places = row_blocks(len(self.scores), _ROWS)
+        places = row_blocks(len(self.scores), ROWS)
         blocks = ((where, [metrics.top_label_sets(self.scores[where], top)]) for where in places)
         return rows_on_disk(len(self.scores), blocks)[0]
 
@@ -88,7 +87,7 @@ class Evaluation:
         """Labels, 0 also where a label is not known."""
         if self.known.dtype.kind != "f":
             return self.known
-        places = row_blocks(len(self.known), _ROWS)
+        places = row_blocks(len(self.known), ROWS)
         return rows_on_disk(len(self.known), ((where, [np.nan_to_num(self.known[where])]) for where in places))[0]
 
     @cached_property
@@ -285,7 +284,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
 
-    scores, *chosen = rows_on_disk(applied.n, ((where, given(where)) for where in row_blocks(applied.n, _ROWS)))
+    scores, *chosen = rows_on_disk(applied.n, ((where, given(where)) for where in row_blocks(applied.n, ROWS)))
     sets = chosen[0] if chosen else nothing
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
@@ -331,7 +330,7 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
 def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
     """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
-    one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in row_blocks(len(sets), _ROWS))
+    one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in row_blocks(len(sets), ROWS))
     return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
@@ -482,7 +481,7 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
     Y, scores, given (m, L) -> (m,)
     """
     keys = np.empty((3, len(Y)))
-    for where in row_blocks(len(Y), _ROWS):
+    for where in row_blocks(len(Y), ROWS):
         counts = Y[where].sum(axis=1)
         f1 = 2 * (Y[where] * given[where]).sum(axis=1) / np.maximum(counts + given[where].sum(axis=1), 1)
         keys[:, where] = -sample_precision(Y[where], scores[where]), -f1, counts == 0

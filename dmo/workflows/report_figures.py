@@ -15,14 +15,13 @@ from dmo.report import PageFigure, Samples
 from dmo.report.canvas import shown
 from dmo.report.figures import pooled_measures, reliability, together
 from dmo.stores.temporary import rows_on_disk
+from dmo.workflows.apply import ROWS
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
 AXES = ("first direction of the label scores", "second direction")
 """What the axes of every picture of the learned space are."""
 _CLASSES = 20
 """Classes of a table of confusions at most, the commonest."""
-_ROWS = 1 << 14
-"""Samples that are looked at together."""
 _SPREAD = 1e-6
 """Share of the longest direction below which there is no second one to draw."""
 
@@ -32,7 +31,7 @@ def samples(evidence: Evaluation) -> Samples:
     scores, name = evidence.comparable
     given = {each.name: each.given(evidence.top) for each in evidence.models}
     width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
-    places = row_blocks(len(evidence.Y), _ROWS)
+    places = row_blocks(len(evidence.Y), ROWS)
     rows = {}
     for each in evidence.models:
         sets = given[each.name]
@@ -56,7 +55,7 @@ def samples(evidence: Evaluation) -> Samples:
 
 def plane_of(scores: np.ndarray) -> np.ndarray | None:
     """Samples (m x 2) on the plane of the learned space in which the label scores differ most; None for a line."""
-    places, mean = row_blocks(len(scores), _ROWS), scores.mean(axis=0)
+    places, mean = row_blocks(len(scores), ROWS), scores.mean(axis=0)
     products = np.zeros((scores.shape[1], scores.shape[1]))
     for where in places:
         centered = scores[where] - mean

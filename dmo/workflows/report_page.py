@@ -23,14 +23,14 @@ from dmo.progress import stage
 from dmo.report import Table
 from dmo.report.canvas import shown
 from dmo.report.page import Part
-from dmo.workflows.apply import known_labels
+from dmo.workflows.apply import ROWS, known_labels
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
 from dmo.workflows.program import Session
 from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
 
 _RESAMPLES = 2000
-_ENTRIES, _ROWS = 2**21, 1 << 14
-"""Resamples of an interval, and counts of samples and samples that are held at a time."""
+_ENTRIES = 2**21
+"""Resamples of an interval, and counts of samples that are held at a time."""
 Measures = Callable[[np.ndarray], np.ndarray]
 
 
@@ -77,7 +77,7 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
     Y, scores (n, L)
     """
     parts: list[list[Any]] = [[], [], [], [], []]
-    for where in row_blocks(len(Y), _ROWS):
+    for where in row_blocks(len(Y), ROWS):
         true = Y[where] == 1
         given = (top_label_sets(scores[where], top) == 1) & ~np.isnan(np.asarray(Y[where], np.float64))
         for kept, each in zip(parts, (given & true, given, true)):
