@@ -512,7 +512,7 @@ def _durable() -> bool:
     return found
 
 
-def beside(target: str | Path) -> str:
+def beside(target: str | os.PathLike[str]) -> str:
     """A name of its own for a file that will be `target`."""
     folder, name = os.path.split(target)
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex}{PARTIAL}")
