@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,13 +40,13 @@ class SampleIds(Sequence[str]):
     """Ids of some samples of a store, or their row numbers, as text that is made when it is read."""
 
     known: Sequence[str] | None  # of all samples of the store
-    index: np.ndarray  # (m,)
+    numbers: np.ndarray  # (m,): row numbers
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.numbers)
 
     def __getitem__(self, where: Any) -> Any:
-        rows = self.index[where].tolist()
+        rows = self.numbers[where].tolist()
         name = str if self.known is None else self.known.__getitem__
         return [name(row) for row in rows] if isinstance(where, slice) else name(rows)
 
@@ -428,7 +428,7 @@ class AskedRows:
     applied: AppliedModel
     top: int | None  # labels of a sample; None: the sets that the model learned
     columns: TableColumns
-    numbers: Literal["scores", "probabilities"] | None = None
+    numbers: str | None = None  # "scores" or "probabilities"
     written: stores.ResultStore | None = None  # rows that were written already and need no model
 
     def of(self, where: slice) -> list[np.ndarray]:

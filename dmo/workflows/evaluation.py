@@ -395,9 +395,11 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
     """
     found, weights = [], []
     for fit in trained:
-        some = (Y, scores) if fit.scored is None else (Subset(Y, fit.scored), Subset(scores, fit.scored))
+        some: tuple[Rows, Rows] = Y, scores
+        if fit.scored is not None:
+            some = Subset(Y, fit.scored), Subset(scores, fit.scored)
         if count_labels(some[0])[0].any():
-            found.append(metrics.top_scores(*some, top, fit.frequency, fit.n).psp)
+            found.append(metrics.top_scores(some[0], some[1], top, fit.frequency, fit.n).psp)
             weights.append(some[0].shape[0])
     return float(np.average(found, weights=weights))
 
@@ -418,7 +420,7 @@ def _cross_validated(
             model.fit(applied.some(train), known)
             parts = decided_rows(model, applied.some(test), top)
             if classes is not None:
-                parts = _in_columns(*parts, np.searchsorted(classes, model.classes_), len(classes))
+                parts = _in_columns(parts[0], parts[1], np.searchsorted(classes, model.classes_), len(classes))
             found = found or [disk_array((len(Y), part.shape[1]), part.dtype) for part in parts]
             for array, part in zip(found, parts, strict=True):
                 array[test] = part
