@@ -236,6 +236,12 @@ BLOCKS = {
     "lowrank.nystrom._PANEL": lambda: ridge(approximation=Nystrom(rank=20)),
     "decide.probabilities._ENTRIES": lambda: decided(MultiViewRidge(ridge=0.5, decoder="calibrated")),
     "methods.jec._QUERIES": lambda: dmo.JEC(n_neighbors=3).fit(X, Y).decision_function(NEW),
+    "metrics.annotation._PAIRS": lambda: np.array(
+        [
+            dmo.metrics.metric_of(name)(Y, ridge(kernel="linear").repeat(6, axis=0))
+            for name in ("auc-macro", "auc-micro")
+        ]
+    ),
     "metrics.ranking._ENTRIES": lambda: np.array(
         [dmo.metrics.metric_of("ranking")(Y, ridge(kernel="linear").repeat(6, axis=0))]
     ),
@@ -272,6 +278,7 @@ OTHERS = {
         cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
         report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
+        report.figures._POINTS report.figures._CORNERS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
@@ -367,10 +374,12 @@ OTHERS = {
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.ranking._BLOCK workflows.apply.BLOCK
-        workflows.apply.MANY
+        workflows.apply.MANY workflows.apply.ROWS workflows.tables._BLOCK workflows.tables._GROUP report.figures._ROWS
+        stores.temporary._ZEROS
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,
     "random samples of so many rows, whose statistics and landmarks are estimates": """
+        report.figures._SORTED
         decide.out_of_fold.SOLVED_SOME decide.out_of_fold._RUN
         decide.decoders._POOLED fit.one_view._SOME features.extraction.SAMPLE_DESCRIPTORS
         features.extraction.SAMPLE_IMAGES fit.functions._SAMPLE labels.label_kernels._DIRECTIONS lowrank.approximations._HELD

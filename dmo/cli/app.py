@@ -38,11 +38,11 @@ COMMANDS = {
     ),
     "annotate": Lazy(
         "dmo.cli.apply:annotate",
-        "Write the labels that a model gives to samples (default: the test split, else all) as CSV or a result store.",
+        "Write the labels that a model gives to samples (default: the test split, else all) as a table or a result store.",
     ),
     "transform": Lazy(
         "dmo.cli.apply:transform",
-        "Write the learned representation of samples (default: all) as a result store.",
+        "Write the learned representation of samples (default: all) as a result store or a table.",
     ),
     "search": Lazy(
         "dmo.cli.apply:search",

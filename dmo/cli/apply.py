@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,23 +38,21 @@ from dmo.errors import UserError, amount
 from dmo.formats.sources import is_image_folder, is_rows
 from dmo.workflows.apply import (
     ALL,
-    OTHER_CSV,
-    as_csv,
-    chances,
+    AskedRows,
     check_chances,
     check_rows_output,
     checked_top,
+    embedded,
     finished_rows,
-    label_words,
     learned_values,
     open_applied,
-    rows_of,
-    write_csv,
     write_rows,
+    written_table,
 )
 from dmo.workflows.program import run_options, session
+from dmo.workflows.tables import OTHER_CSV, TableColumns, chances, write_table
 
-Out = Annotated[str, typer.Argument(help="Result store to write.")]
+Out = Annotated[str, typer.Argument(help="File to write: a result store (.zarr), or a table (.csv, .parquet).")]
 _SHOWN = 5
 
 
@@ -75,29 +72,34 @@ def transform(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write the learned representation of samples (default: all) as a result store.
+    """Write the learned representation of samples (default: all) as a result store or a table.
 
-    Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
+    Run again, a store resumes where it was interrupted, and a complete one is kept. A table is written anew.
     """
     with session() as run, ExitStack() as place:
-        check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
+        ending = check_rows_output(out, overwrite or dry_run)
         options = table_options(
             types=types, missing=missing, decimal=decimal, delimiter=delimiter, header=header, row_names=row_names
         )
         applied = open_applied(model, features, split, ALL, transforms=True, options=options)
         place.enter_context(connect(scheduler))
+        width = int(applied.model.n_components_)
         record = write_rows(
             run,
             applied,
             lambda views: applied.model.transform(views),
             out,
-            int(applied.model.n_components_),
+            width,
             "embedding",
             parents=(model, features),
             block=block,
             overwrite=overwrite,
-            dry_run=dry_run,
+            dry_run=dry_run or ending != ".zarr",
         )
+        if ending != ".zarr" and not dry_run:
+            columns = TableColumns(None, [f"component {i + 1}" for i in range(width)], vector="embedding")
+            write_table(out, columns, applied.n, embedded(applied), overwrite)
+            record = written_table(run, record)
     _show_rows(record, "embedding")
 
 
@@ -106,7 +108,12 @@ def annotate(
     features: Annotated[
         str, typer.Argument(help="Feature store, or new samples: a table, a folder of images, or a folder of texts.")
     ],
-    out: Annotated[str, typer.Argument(help="CSV file, or result store, to write; of images also a JSON file.")],
+    out: Annotated[
+        str,
+        typer.Argument(
+            help="File to write: a result store (.zarr), or a table (.csv, .parquet); of images .zarr, .csv or .json."
+        ),
+    ],
     top: Top = None,
     split: Split = None,
     scores: Annotated[
@@ -114,7 +121,7 @@ def annotate(
     ] = False,
     csv: Annotated[str | None, typer.Option(help="Also write the labels as text, one sample a line.")] = None,
     proba: Annotated[
-        bool, typer.Option("--proba", help="Write a column of probabilities for every label into the CSV.")
+        bool, typer.Option("--proba", help="Write a column of probabilities for every label into the table.")
     ] = False,
     unreadable: Unreadable = "skip",
     types: Types = None,
@@ -129,7 +136,7 @@ def annotate(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write the labels that a model gives to samples (default: the test split, else all) as CSV or a result store.
+    """Write the labels that a model gives to samples (default: the test split, else all) as a table or a result store.
 
     They are those of `predict`; of a model of real targets its numbers are written.
     """
@@ -146,13 +153,13 @@ def annotate(
         annotate_folder(folder, scheduler)
         return
     with session() as run, ExitStack() as place:
-        text = Path(out).suffix.lower() == ".csv" and csv is None
-        csv = out if text else csv
-        if not text:
-            check_rows_output(out, "annotate", "pass a store, or a CSV file")
-        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or (not text and finished_rows(out))):
-            raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
+        ending = check_rows_output(out, overwrite or dry_run)
+        if ending != ".zarr" and csv is not None:
+            raise UserError(f"--csv {csv}: {out} is a table already; pass an output that ends in .zarr with --csv")
+        table = csv if ending == ".zarr" else out
         if csv is not None:
+            if os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
+                raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
             stores.check_output_file(csv)
         options = table_options(
             types=types, missing=missing, decimal=decimal, delimiter=delimiter, header=header, row_names=row_names
@@ -161,15 +168,13 @@ def annotate(
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
         if proba:
-            check_chances(applied.model, csv is not None)
+            check_chances(applied.model, table is not None)
         place.enter_context(connect(scheduler))
         values, width = real or scores, 0 if real else applied.model.most_labels(asked)
 
-        def numbers(views: Mapping[str, Rows]) -> np.ndarray:
-            return np.asarray(applied.model.decide(views, asked).numbers(width))
-
         def row(views: Mapping[str, Rows]) -> np.ndarray:
-            return np.asarray(applied.model.decide(views, asked).scores) if values else numbers(views)
+            found = applied.model.decide(views, asked)
+            return np.asarray(found.scores if values else found.numbers(width))
 
         record = write_rows(
             run,
@@ -183,28 +188,21 @@ def annotate(
             attributes={"split": applied.split, "top": asked, "label_names": names},
             block=block,
             overwrite=overwrite,
-            dry_run=dry_run or text,
+            dry_run=dry_run or ending != ".zarr",
         )
         if not dry_run:
-            if text:
-                del record["plan"]
-                found = rows_of(applied, row)
-            else:
-                found = stores.open_results(out)[: applied.n if csv is not None else _SHOWN]
-            columns = (names, found) if real or (scores and text) else None
-            if real:
-                words: list[list[str]] = [[] for _ in found]
-            elif scores and csv is None:
-                words = label_words(numbers(applied.some(slice(0, _SHOWN))), names)
-            else:
-                words = label_words(rows_of(applied, numbers) if scores else found, names)
-            if proba:
-                chance = rows_of(applied, lambda views: np.asarray(applied.model.predict_proba(views)), "probabilities")
-                columns = chances(names), chance
-            record["examples"] = dict(zip(applied.ids[:_SHOWN], words[:_SHOWN]))
-            if csv is not None:
-                write_csv(Path(csv), as_csv(applied.ids, words, "\r\n", columns), overwrite)
-                record |= {"bytes": os.path.getsize(csv)} | run.costs() if text else {"csv": csv}
+            kind = "probabilities" if proba else "scores" if real or (scores and ending != ".zarr") else None
+            columns = TableColumns(
+                None if real else names,
+                chances(names) if proba else names if kind else (),
+                dtype="float64" if real else "float32",
+            )
+            stored = stores.open_results(out) if ending == ".zarr" and not (proba or (scores and not real)) else None
+            rows = AskedRows(applied, asked, columns, kind, stored)
+            record["examples"] = rows.words(_SHOWN)
+            if table is not None:
+                write_table(table, columns, applied.n, rows.blocks(), overwrite)
+                record = record | {"csv": csv} if csv is not None else written_table(run, record)
     _show_rows(record, "annotation")
 
 

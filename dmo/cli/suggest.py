@@ -12,9 +12,10 @@ from dmo.cli.commands import Features, Model, Overwrite, Separator, Split
 from dmo.cli.evaluate import percent
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, open_applied, write_csv
+from dmo.workflows.apply import ALL, open_applied
 from dmo.workflows.program import free, session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, open_suggested, suggestions
+from dmo.workflows.tables import write_text
 
 
 def suggest(
@@ -41,7 +42,7 @@ def suggest(
         found = suggestions(applied, count, kinds, workflows.suggest.kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.endswith(".csv") else as_label_studio(found, prefix, model)
-            write_csv(Path(out), text, overwrite)
+            write_text(Path(out), [text], overwrite)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         record |= {"suggested": found} | ({} if out is None else {"out": out}) | run.costs()
     show(record)

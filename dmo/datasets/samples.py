@@ -19,7 +19,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, ByRows, Rows, dense, row_blocks, rows
+from dmo.blocks import SINGLE, ByRows, InOrder, Rows, dense, row_blocks, rows
 from dmo.errors import UserError, amount
 from dmo.formats.files import Block, DataError, Stacked, row_of_shard
 from dmo.formats.labels import class_vector
@@ -489,11 +489,11 @@ def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
     """Write the missing blocks of one view; returns the sum of what was read (`whole`: of every block)."""
-    total, blocks = 0.0, row_blocks(writer.n_samples, writer.block)
+    total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
     with stage(f"write {view}", len(blocks)) as advance:
         for i, where in enumerate(blocks):
             if whole or (view, i) in missing:
-                values = rows(X, where)
+                values = ordered[where]
                 total += float(values.sum(dtype=np.float64))
                 if (view, i) in missing:
                     title = f"view {view!r}, rows {where.start} to {where.stop - 1}"
@@ -540,10 +540,11 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
     if np.dtype(source.dtype).kind != "f":
         return None
     cells, present, blocks = np.zeros(d, np.intp), np.ones(n, bool), row_blocks(n, _BLOCK)
+    ordered = InOrder(source)
     shards, counted = getattr(source, "shards", []), dict[str, int]()
     with stage(f"look for gaps in {view}", len(blocks)) as advance:
         for where in blocks:
-            block = rows(source, where)
+            block = ordered[where]
             gap = _missing(block)
             if not _is_finite(block) and (infinite := np.isinf(dense(block))).any():
                 i, j = np.argwhere(infinite)[0].tolist()

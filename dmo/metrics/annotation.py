@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
 from dmo.metrics.checked_blocks import (
     added,
@@ -214,6 +214,10 @@ class SetScores:
     cardinality: float
     precision_samples: float
     recall_samples: float
+
+
+_PAIRS = 1 << 20
+"""Positive pairs whose scores are held at a time."""
 
 
 class _Positives:
@@ -494,8 +498,9 @@ def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> floa
 def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCScores:
     """Exact area under the ROC curve: mean over labels (macro), and of all pairs (sample, label) pooled (micro).
 
-    Both averages take the labels that have positives and negatives. Reads the rows twice; holds the scores of the positive
-    pairs only, at most 8 bytes each. AUC = P(positive above negative) + P(tie) / 2 (Mann-Whitney).
+    Both averages take the labels that have positives and negatives. Labels are taken in groups whose positive pairs number
+    at most 2^20, or one at a time; each group reads the rows twice and holds the scores of its positive pairs.
+    AUC = P(positive above negative) + P(tie) / 2 (Mann-Whitney).
 
     Parameters
     ----------
@@ -532,43 +537,66 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
     """`auc_scores`; NaN for the pooled pairs, which take as long as all labels, where they are not asked for."""
     n, n_labels = shapes(Y, S, "scores")
     weights = counts_of(sample_weight, n)
-    labels, values, counts, total = [], [], [], np.zeros(n_labels, np.int64 if weights is None else np.float64)
-    for where, y, s, known in known_pairs("AUC, positives", Y, S, "scores"):
+    kind = np.int64 if weights is None else np.float64
+    total, positives, pairs = np.zeros(n_labels, kind), np.zeros(n_labels, kind), np.zeros(n_labels, np.int64)
+    for where, y, _, known in known_pairs("AUC, counts", Y, S, "scores"):
         total += added(np.ones(y.shape, bool) if known is None else known, weights, where)
-        sample, label = np.nonzero(y)
-        labels.append(label)
-        values.append(s[sample, label])
-        counts.append(np.ones(len(label), np.int64) if weights is None else weights[where][sample])
-    label, value, count = np.concatenate(labels), np.concatenate(values), np.concatenate(counts)
-    order = np.lexsort((value, label))
-    edges = np.cumsum(np.bincount(label, minlength=n_labels))[:-1]
-    found = [
-        _Positives(v, c) for v, c in zip(np.split(value[order], edges), np.split(count[order], edges), strict=True)
-    ]
-    positives = np.array([part.counts.sum() for part in found], total.dtype)
+        positives += added(y, weights, where)
+        pairs += added(y, None, where)
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    place = np.flatnonzero(both[label] & micro)
-    place = place[np.argsort(value[place], kind="stable")]
-    pooled = _Positives(value[place], count[place])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
     lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
-    for where, y, s, known in known_pairs("AUC, negatives", Y, S, "scores"):
-        columns, negative = np.ascontiguousarray(s.T), np.ascontiguousarray((~y if known is None else ~y & known).T)
-        own = None if weights is None else np.broadcast_to(weights[where][:, None], s.shape)
-        for l in np.flatnonzero(both):
-            some = negative[l]
-            lost[l] += found[l].twice_below(columns[l, some], None if own is None else own[some, l])
-        if not micro:
-            continue
-        some = negative[both].T
-        pooled_lost += pooled.twice_below(s[:, both][some], None if own is None else own[:, both][some])
+    for group in _groups(np.flatnonzero(both), pairs):
+        found, pooled = _positives(Y, S, weights, group, micro)
+        for where, y, s, known in known_pairs("AUC, negatives", Y, S, "scores"):
+            negative = ~y if known is None else ~y & known
+            own = None if weights is None else np.broadcast_to(weights[where][:, None], s.shape)
+            columns, absent = np.ascontiguousarray(s[:, group].T), np.ascontiguousarray(negative[:, group].T)
+            for k, l in enumerate(group):
+                some = absent[k]
+                lost[l] += found[k].twice_below(columns[k, some], None if own is None else own[some, l])
+            if pooled is not None:
+                some = negative & both
+                pooled_lost += pooled.twice_below(s[some], None if own is None else own[some])
     area = np.full(n_labels, np.nan)
     area[both] = 1.0 - lost[both] / (2.0 * positives[both] * (total - positives)[both])
     wins = 2.0 * float(positives[both].sum()) * float((total - positives)[both].sum())
     pooled_area = float(1.0 - pooled_lost / wins) if micro else np.nan
     return AUCScores(float(area[both].mean()), pooled_area, area, int((~both).sum()))
+
+
+def _groups(labels: np.ndarray, pairs: np.ndarray) -> list[np.ndarray]:
+    """Cut labels into groups with at most `_PAIRS` positive pairs each, or of one label."""
+    place = np.cumsum(pairs[labels])
+    groups, first = [], 0
+    while first < len(labels):
+        before = place[first - 1] if first else 0
+        last = max(int(np.searchsorted(place, before + _PAIRS, "right")), first + 1)
+        groups.append(labels[first:last])
+        first = last
+    return groups
+
+
+def _positives(
+    Y: Rows, S: Rows, weights: np.ndarray | None, group: np.ndarray, micro: bool
+) -> tuple[list[_Positives], _Positives | None]:
+    """The scores of the positives of every label of a group, and of all these labels pooled."""
+    labels, values, counts = [], [], []
+    for where, y, s, _ in known_pairs("AUC, positives", Y, S, "scores"):
+        sample, label = np.nonzero(y[:, group])
+        labels.append(label.astype(np.int32))
+        values.append(s[sample, group[label]])
+        counts.append(np.broadcast_to(np.int64(1), len(label)) if weights is None else weights[where][sample])
+    label, value, count = np.concatenate(labels), np.concatenate(values), np.concatenate(counts)
+    order = np.lexsort((value, label))
+    edges = np.cumsum(np.bincount(label, minlength=len(group)))[:-1]
+    found = [_Positives(v, c) for v, c in zip(np.split(value[order], edges), np.split(count[order], edges))]
+    if not micro:
+        return found, None
+    order = np.argsort(value, kind="stable")
+    return found, _Positives(value[order], count[order])
 
 
 def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
@@ -717,21 +745,22 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
     n, L = shapes(Y, P, "predictions")
     weights = counts_of(sample_weight, n)
     hits, given, positives = np.zeros((3, L), np.int64 if weights is None else np.float64)
-    by_sample, judged, wrong, right, compared = np.empty((3, n)), np.empty(n), 0.0, 0.0, 0.0
+    by_sample, size, wrong, right, compared = np.zeros(3), 0.0, 0.0, 0.0, 0.0
     for where, y, p, known in known_pairs("label sets", Y, P, "predictions"):
         p, told = (p, np.full(len(p), L)) if known is None else (p & known, known.sum(axis=1))
         both, different = y & p, (y != p).sum(axis=1)
         hits, given = hits + added(both, weights, where), given + added(p, weights, where)
         positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
         found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
-        by_sample[:, where] = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
+        judged = told > 0  # a sample without a known label is neither right nor wrong
+        size += float(added(judged, weights, where))
+        shares = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
+        by_sample += added(np.stack(shares, axis=1) * judged[:, None], weights, where)
         wrong += float(added(different, weights, where))
-        judged[where] = told > 0  # of whose labels none is known, nothing is right or wrong
         right += float(added((different == 0) & (told > 0), weights, where))
     per_label, total = ratio(2 * hits, given + positives, 0.0), given.sum() + positives.sum()
-    often = judged if weights is None else judged * weights
-    micro, size = float(2 * hits.sum() / total) if total else 0.0, float(often.sum()) or 1.0
-    f1, precision, recall = (by_sample @ often / size).tolist()
+    micro, size = float(2 * hits.sum() / total) if total else 0.0, size or 1.0
+    f1, precision, recall = (by_sample / size).tolist()
     hamming = wrong / compared if compared else 0.0
     cardinality = float(given.sum() / size)
     return SetScores(micro, float(per_label.mean()), f1, hamming, right / size, cardinality, precision, recall)
@@ -825,6 +854,16 @@ def precision_recall_curves(
     has &= each > 0
     found = zip(picked, truth, has, score, strict=True)
     return [_curve(int(l), t[k], s[k], each[k]) for l, t, k, s in found if (t & k).any()]
+
+
+def average_precisions(Y: Rows, S: Rows) -> np.ndarray:
+    """Average precision of every label, NaN for a label without a positive; labels are read in groups."""
+    n, n_labels = shapes(Y, S, "scores")
+    found = np.full(n_labels, np.nan)
+    for some in row_blocks(n_labels, max(1, _PAIRS // n)):
+        for curve in precision_recall_curves(Y, S, range(some.start, some.stop)):
+            found[curve.label] = curve.average_precision
+    return found
 
 
 def _curve(label: int, truth: np.ndarray, score: np.ndarray, counts: np.ndarray) -> PrecisionRecall:

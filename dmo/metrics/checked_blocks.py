@@ -35,6 +35,20 @@ def known_pairs(
             advance(where.stop - where.start)
 
 
+def count_labels(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Count the positives and the known entries of every label.
+
+    Y (n, L) -> (L,), (L,)
+    """
+    n, L = Y.shape
+    positives, known = np.zeros((2, L), np.int64)
+    for where in row_blocks(n, block_rows(L)):
+        values = dense(rows(Y, where), "labels")
+        positives += added(values == 1, None, where)
+        known += added(~np.isnan(values), None, where) if values.dtype.kind == "f" else len(values)
+    return positives, known
+
+
 def shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
     """The common shape of labels and scores, both of at least one row and one label."""
     matrix(Y, "labels")

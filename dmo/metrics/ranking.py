@@ -117,7 +117,8 @@ def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> 
     RankingScores(lrap=0.9166666666666666, coverage=2.0, ranking_loss=0.25)
     """
     n, L = shapes(Y, S, "scores")
-    precision, coverage, loss = np.ones(n), np.zeros(n), np.zeros(n)
+    weights = counts_of(sample_weight, n)
+    sums = np.zeros(3)
     for where, y, s, known in known_pairs("label ranking", Y, S, "scores"):
         count, total = y.sum(axis=1), L if known is None else known.sum(axis=1)
         sample, rank, above, _ = _places(y, _known_first(s, known), False)
@@ -125,12 +126,12 @@ def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> 
         mixed = (count > 0) & (count < total)
         found = np.bincount(sample, above / rank, m) / np.maximum(count, 1)
         wrong = np.bincount(sample, rank - above, m) / np.maximum(count * (total - count), 1)
-        precision[where], loss[where] = np.where(mixed, found, 1.0), np.where(mixed, wrong, 0.0)
         deepest = np.zeros(m)
         np.maximum.at(deepest, sample, rank)
-        coverage[where] = deepest
-    weights = counts_of(sample_weight, n)
-    return RankingScores(*(float(np.average(figure, weights=weights)) for figure in (precision, coverage, loss)))
+        sums += [
+            added(own, weights, where) for own in (np.where(mixed, found, 1.0), deepest, np.where(mixed, wrong, 0.0))
+        ]
+    return RankingScores(*(sums / (n if weights is None else weights.sum())).tolist())
 
 
 def top_scores(

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.metrics import PrecisionRecall, precision_recall_curves, regression_scores, top_scores
+from dmo.metrics.checked_blocks import count_labels
 from dmo.report.canvas import (
     BLUE,
     COLORS,
@@ -77,14 +79,14 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     """
     Y = label_matrix("precision_recall_per_label", Y, label_names)
     models = S if isinstance(S, Mapping) else {"": S}
-    positives = np.nansum(Y, axis=0).astype(np.int64)
+    positives, known = count_labels(Y)
     picked = np.argsort(-positives, kind="stable")[:most].tolist()
-    first, *others = (precision_recall_curves(Y, scores, picked) for scores in models.values())
+    first, *others = (_thin_curves(Y, scores, picked) for scores in models.values())
     if not first:
         raise UserError("precision_recall_per_label: no label occurs in Y; pass samples with labels")
     first.sort(key=lambda curve: -curve.average_precision)
     figure, axes = panel_grid([label_names[curve.label] for curve in first], "recall", "precision")
-    chances = positives / np.maximum((~np.isnan(np.asarray(Y, np.float64))).sum(axis=0), 1)
+    chances = positives / np.maximum(known, 1)
     for ax, curve in zip(axes, first):
         chance = chances[curve.label]
         _curve_panel(ax, curve, chance, filled=not others)
@@ -96,6 +98,17 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
             axes[0].plot([], [], color=color, linestyle=dashes, label=shorten(figure, name, 4.0, 10))
         figure.legend(loc="outside upper left", ncols=1, frameon=False, fontsize=10)
     return figure
+
+
+def _thin_curves(Y: np.ndarray, S: Any, labels: Sequence[int]) -> list[PrecisionRecall]:
+    """Precision-recall curves, one label at a time, each with at most `_CORNERS` points, evenly chosen."""
+    found = []
+    for label in labels:
+        for curve in precision_recall_curves(Y, S, [label]):
+            some = np.unique(np.linspace(0, len(curve.recall) - 1, min(len(curve.recall), _CORNERS)).astype(int))
+            parts = curve.precision[some], curve.recall[some], curve.thresholds[some]
+            found.append(PrecisionRecall(label, *parts, curve.average_precision))
+    return found
 
 
 def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
@@ -238,6 +251,8 @@ def embedding_per_label(
 ) -> Figure:
     """The first two components, one panel a label: its samples in blue over all the others in gray.
 
+    Of more than 50 000 samples as many are drawn, evenly chosen.
+
     Parameters
     ----------
     Z : ndarray of shape (n, k)
@@ -277,6 +292,9 @@ def embedding_per_label(
         )
     picked = np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:most]
     figure, panels = panel_grid([label_names[l] for l in picked], plain(axes[0]), plain(axes[1]))
+    if len(Z) > _POINTS:
+        some = np.linspace(0, len(Z) - 1, _POINTS).astype(int)
+        Z, Y = Z[some], Y[some]
     size = float(np.clip(1200 / len(Z), 3, 14))
     for ax, l in zip(panels, picked):
         has = Y[:, l] == 1  # pixels where there are many dots: gray ones that are seen on dark paper too, yet not first
@@ -399,12 +417,12 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     ['boat', 'fir', 'sea']
     """
     Y = label_matrix("label_cooccurrence", Y, label_names)
-    counts = Y.sum(axis=0, dtype=np.int64)
+    counts, _ = count_labels(Y)
     picked = np.argsort(-counts, kind="stable")[:most]
     picked = picked[counts[picked] > 0]
     if not len(picked):
         raise UserError("label_cooccurrence: no label occurs in Y; pass samples with labels")
-    shares = cooccurrence(Y[:, picked])
+    shares = cooccurrence(together(Y, Y)[np.ix_(picked, picked)])
     order = _seriate(shares)
     shares, picked = shares[np.ix_(order, order)], picked[order]
     np.fill_diagonal(shares, np.nan)
@@ -414,11 +432,23 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     return figure
 
 
-def cooccurrence(Y: np.ndarray) -> np.ndarray:
-    """Entry (a, b): of the samples with label a, the share that has b too; 0 where none has a. Y n x L, 0/1."""
-    together = Y.T.astype(np.float64) @ Y
-    counts = np.diag(together).copy()
-    return together / np.maximum(counts, 1)[:, None]
+def together(Y: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Count the samples with label a in Y and label b in P; a label that is not known counts as absent.
+
+    Y, P (n, L) -> (L, L)
+    """
+    found = np.zeros((Y.shape[1], P.shape[1]))
+    for where in row_blocks(len(Y), _ROWS):
+        found += (Y[where] == 1).T.astype(np.float32) @ (P[where] == 1).astype(np.float32)
+    return found
+
+
+def cooccurrence(counts: np.ndarray) -> np.ndarray:
+    """Entry (a, b): of the samples with label a, the share that has b too; 0 where none has a.
+
+    counts (L, L)
+    """
+    return counts / np.maximum(np.diag(counts), 1)[:, None]
 
 
 def _seriate(shares: np.ndarray) -> np.ndarray:
@@ -517,6 +547,10 @@ def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
 
 _STEPS = 300
 _BINS = 10
+_ROWS, _POINTS, _CORNERS = 1 << 14, 50_000, 2000
+"""Samples that are looked at together, samples of a scatter plot, and points of a precision-recall curve."""
+_SORTED = 1 << 22
+"""Pairs of a sample and a label up to which every score may be a threshold; of more, thresholds are found among as many."""
 
 
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -525,12 +559,14 @@ def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, f
     Y, P (n, L) -> expected, observed (b,)
     """
     # Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning", section 2.
-    known = ~np.isnan(np.asarray(Y, np.float64))
-    y, p = np.asarray(Y, np.float64)[known], np.asarray(P, np.float64)[known]
-    bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
-    count = np.bincount(bins, minlength=_BINS)
-    filled = count > 0
-    expected, observed = (np.bincount(bins, v, _BINS)[filled] / count[filled] for v in (p, y))
+    sums = np.zeros((3, _BINS))
+    for where in row_blocks(len(Y), _ROWS):
+        known = ~np.isnan(np.asarray(Y[where], np.float64))
+        y, p = np.asarray(Y[where], np.float64)[known], np.asarray(P[where], np.float64)[known]
+        bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
+        sums += [np.bincount(bins, v, _BINS) for v in (np.ones(len(p)), p, y)]
+    count, filled = sums[0], sums[0] > 0
+    expected, observed = (part[filled] / count[filled] for part in sums[1:])
     return expected, observed, float((np.abs(expected - observed) * count[filled]).sum() / max(count.sum(), 1))
 
 
@@ -563,7 +599,7 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     'probability'
     """
     for name, p in P.items():
-        if not ((p >= 0) & (p <= 1)).all():
+        if not (p.min() >= 0 and p.max() <= 1):
             raise UserError(f"calibration_curves: {name} gives values outside 0..1; pass what predict_proba returns")
     figure, ax = new_plot(3.4)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
@@ -640,6 +676,8 @@ def pooled_measures(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str,
 
     Y, S (n, L) -> thresholds, measures (t,)
     """
+    if Y.shape[0] * Y.shape[1] > _SORTED:
+        return _measures_at(Y, S)
     from sklearn.metrics import precision_recall_curve
 
     known = ~np.isnan(np.asarray(Y, np.float64))
@@ -648,8 +686,30 @@ def pooled_measures(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str,
         raise UserError("no label occurs in Y; pass samples with labels")
     precision, recall, thresholds = precision_recall_curve(y, s)
     some = np.unique(np.linspace(0, len(thresholds) - 1, min(len(thresholds), _STEPS)).astype(int))
-    p, r = precision[some], recall[some]
-    return thresholds[some], {"precision": p, "recall": r, "F1": 2 * p * r / np.maximum(p + r, 1e-300)}
+    return thresholds[some], _with_f1(precision[some], recall[some])
+
+
+def _with_f1(p: np.ndarray, r: np.ndarray) -> dict[str, np.ndarray]:
+    return {"precision": p, "recall": r, "F1": 2 * p * r / np.maximum(p + r, 1e-300)}
+
+
+def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """`pooled_measures` of many pairs: thresholds are quantiles of the scores of evenly chosen samples, counts are exact."""
+    some = np.linspace(0, len(Y) - 1, min(len(Y), max(1, _SORTED // Y.shape[1]))).astype(int)
+    scores = np.unique(np.asarray(S[some])[~np.isnan(np.asarray(Y[some], np.float64))])
+    thresholds = scores[np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _STEPS)).astype(int))]
+    counts = np.zeros(
+        (2, len(thresholds) + 1)
+    )  # pairs, and positive pairs, by the number of thresholds that they reach
+    for where in row_blocks(len(Y), _ROWS):
+        known = ~np.isnan(np.asarray(Y[where], np.float64))
+        reached = np.searchsorted(thresholds, np.asarray(S[where])[known], "right")
+        counts += [np.bincount(reached, v, counts.shape[1]) for v in (None, np.asarray(Y[where])[known])]
+    given, hits = np.cumsum(counts[:, :0:-1], axis=1)[:, ::-1]
+    positives = counts[1].sum()
+    if not positives:
+        raise UserError("no label occurs in Y; pass samples with labels")
+    return thresholds, _with_f1(hits / np.maximum(given, 1), hits / positives)
 
 
 def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:

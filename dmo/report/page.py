@@ -163,7 +163,7 @@ class Samples:
                 raise UserError(f"Samples: {name} has shape {shape}, need {wanted.get(name, (n,))} like the labels")
         if not self.given:
             raise UserError("Samples: no model gives labels; pass those of one at least")
-        if len(self.names) != L or not np.isfinite(self.scores).all():
+        if len(self.names) != L or not np.isfinite([self.scores.min(), self.scores.max()]).all():
             raise UserError(f"Samples: {len(self.names)} names for {L} labels, or scores that are not finite")
 
     def payload(self) -> dict[str, Any]:

@@ -292,7 +292,7 @@ class Folder:
             self._put_remote(key, b"".join(bytes(part) for part in parts))
             return
         target, durable = os.path.join(self.url, key), sync and _durable()
-        partial = _beside(target)
+        partial = beside(target)
         try:
             try:
                 _write(partial, parts, durable)
@@ -343,7 +343,7 @@ class Folder:
             return self.get(key) == data
         target = Path(self.url, key)
         for _ in range(5):
-            partial = Path(_beside(target))
+            partial = Path(beside(target))
             _make_folder(target.parent, _durable())
             try:
                 _write(partial, [data])
@@ -361,7 +361,7 @@ class Folder:
                 self.delete(key)
             return
         target = Path(self.url, key)
-        aside = Path(_beside(target))
+        aside = Path(beside(target))
         with suppress(FileNotFoundError):
             os.rename(target, aside)
             if aside.read_bytes() != data:
@@ -512,7 +512,7 @@ def _durable() -> bool:
     return found
 
 
-def _beside(target: str | Path) -> str:
+def beside(target: str | os.PathLike[str]) -> str:
     """A name of its own for a file that will be `target`."""
     folder, name = os.path.split(target)
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex}{PARTIAL}")

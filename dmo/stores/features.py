@@ -485,6 +485,22 @@ class FeatureStore(_writer.Stored):
         names, codes = self._parts
         return np.array(names, dtype=str)[codes] if names else None
 
+    def split_of(self, index: np.ndarray) -> list[str] | None:
+        """Look up the parts of some samples.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,)
+            Their row numbers.
+
+        Returns
+        -------
+        list of str or None
+            m names, or None if the store has no splits.
+        """
+        names, codes = self._parts
+        return [names[code] for code in codes[index].tolist()] if names else None
+
     @property
     def splits(self) -> list[str]:
         """Names of the parts, in alphabetical order."""

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import StringIO
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmo import stores
 from dmo.blocks import SINGLE, Rows, Subset, dense, numbered, row_blocks
 from dmo.cluster.workers import each
-from dmo.errors import UserError, visible
-from dmo.formats.files import existing
+from dmo.errors import UserError
 from dmo.formats.schema import Schema, TableOptions
 from dmo.formats.sources import is_rows
 from dmo.hashing import fingerprint, id_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.features import SourceStore
 from dmo.stores.models import read_with_contents
+from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.program import Session
+from dmo.workflows.tables import OTHER_CSV, TableColumns, TableRows, label_words, output_format
+
+if TYPE_CHECKING:
+    from dmo.methods.annotator import Decision
 
 ALL = "all"
 """The name that stands for all samples where a split is asked for."""
-OTHER_CSV = "pass --overwrite to replace it, or choose another path"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 BLOCK, MANY = 1024, 1 << 17
 """Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
+ROWS = 1 << 14
+"""Samples whose labels and scores are looked at together."""
+
+
+@dataclass(frozen=True)
+class SampleIds(Sequence[str]):
+    """Ids of some samples of a store, or their row numbers, as text that is made when it is read."""
+
+    known: Sequence[str] | None  # of all samples of the store
+    numbers: np.ndarray  # (m,): row numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, where: Any) -> Any:
+        rows = self.numbers[where].tolist()
+        name = str if self.known is None else self.known.__getitem__
+        return [name(row) for row in rows] if isinstance(where, slice) else name(rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for where in row_blocks(len(self), BLOCK) for name in self[where])
 
 
 @dataclass(frozen=True)
@@ -55,9 +75,16 @@ class AppliedModel:
 
     @cached_property
     def Y(self) -> np.ndarray | None:
-        """Labels of the samples (m x L), where the store has any: read when they are asked for."""
-        found = self.store.labels_of(self.index)
-        return None if found is None else dense(found if self.columns is None else found[:, self.columns])
+        """Labels of the samples (m x L), on disk, or None if the store has no labels; read at the first use."""
+        if "labels" not in self.store.configuration:
+            return None
+
+        def block(where: slice) -> np.ndarray:
+            found = dense(self.store.labels_of(self.index[where]))
+            return found if self.columns is None else found[:, self.columns]
+
+        (found,) = rows_on_disk(self.n, ((where, [block(where)]) for where in row_blocks(self.n, ROWS)))
+        return found
 
     @property
     def sources(self) -> dict[str, str]:
@@ -77,10 +104,9 @@ class AppliedModel:
         return np.asarray(self.model.decide(views).scores)
 
     @cached_property
-    def ids(self) -> list[str]:
+    def ids(self) -> SampleIds:
         """The samples' ids, their row numbers where the store has none."""
-        known = self.store.sample_ids
-        return [str(i) if known is None else known[i] for i in self.index.tolist()]
+        return SampleIds(self.store.sample_ids, self.index)
 
     @cached_property
     def learned(self) -> np.ndarray | None:
@@ -109,19 +135,24 @@ def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.nda
     return id_keys(ids if index is None else [ids[i] for i in index.tolist()])
 
 
+def blocks_of(
+    applied: AppliedModel, compute: Callable[[slice], Sequence[np.ndarray]], what: str
+) -> Iterator[tuple[slice, Sequence[np.ndarray]]]:
+    """Compute arrays of all samples of a model in blocks, in order, here or on workers."""
+    places = row_blocks(applied.n, 4 * BLOCK)
+    for i, parts in each(what, lambda i: compute(places[i]), range(len(places))):
+        yield places[i], parts
+
+
 def rows_of(
     applied: AppliedModel, compute: Callable[[Mapping[str, Rows]], np.ndarray], what: str = "score samples"
 ) -> np.ndarray:
-    """Compute rows of all samples of a model in blocks, here or on workers.
+    """Compute rows of all samples of a model in blocks, here or on workers, and collect them on disk.
 
     -> (m, k)
     """
-    places = row_blocks(applied.n, 4 * BLOCK)
-
-    def block(i: int) -> np.ndarray:
-        return compute(applied.some(places[i]))
-
-    return np.concatenate([part for _, part in each(what, block, range(len(places)))])
+    (found,) = rows_on_disk(applied.n, blocks_of(applied, lambda where: [compute(applied.some(where))], what))
+    return found
 
 
 def open_applied(
@@ -238,10 +269,10 @@ def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
 
 
 def check_chances(fitted: Any, text: bool) -> None:
-    """Refuse probabilities where there is no `text` for them, and those of a model of real targets."""
+    """Refuse probabilities if no table is written for them, and those of a model of real targets."""
     if learned_values(fitted) or not text:
         cure = "leave it out: there are numbers, no labels" if learned_values(fitted) else "pass --csv too"
-        raise UserError(f"--proba: probabilities of labels go into the CSV; {cure}")
+        raise UserError(f"--proba: probabilities of labels go into a CSV or Parquet table; {cure}")
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
@@ -261,8 +292,13 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
             f"{features}: label {first} is {names[first]!r}, the model has {known[first]!r} there; "
             f"pass a store with the same labels in the same order"
         )
-    pairs = getattr(applied.model, "ancestors_", None)
-    return applied.Y if pairs is None else with_ancestors(applied.Y, pairs)
+    Y, pairs = applied.Y, getattr(applied.model, "ancestors_", None)
+    if pairs is None:
+        return Y
+    (found,) = rows_on_disk(
+        applied.n, ((where, [with_ancestors(Y[where], pairs)]) for where in row_blocks(len(Y), ROWS))
+    )
+    return found
 
 
 def label_names(model: Any) -> list[str]:
@@ -294,42 +330,6 @@ def checked_top(top: int | None, model: Any) -> int | None:
     if top > labels:
         raise UserError(f"--top {top}: {labels} labels have a training sample; pass a number from 1 to {labels}")
     return top
-
-
-def unguarded(cell: str) -> str:
-    """What was in a cell of a table for people before it was guarded: see `as_csv`."""
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
-
-
-Columns = tuple[Sequence[str], np.ndarray]
-"""Columns of numbers of a table for people: their names and the rows (m x L)."""
-
-
-def as_csv(samples: Sequence[str], words: Sequence[Sequence[str]], end: str, numbers: Columns | None = None) -> str:
-    r"""Write samples with their labels, and columns of numbers, as a table in text."""
-    # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
-    # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
-    # reads the table takes one apostrophe off the start of a cell and has the name.
-    count = max(map(len, words), default=0)
-    names, rows = numbers or ((), np.zeros((len(samples), 0)))
-    lines = [["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, names)]]
-    for sample, row, values in zip(samples, words, rows, strict=True):
-        blank = [""] * (count - len(row))
-        lines.append([*map(guarded, [sample, *row, *blank]), *(f"{value:.6g}" for value in values)])
-    return csv_text(lines, end, quoting=csv.QUOTE_ALL)
-
-
-def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = csv.QUOTE_MINIMAL) -> str:
-    """Lines of cells as the text of a CSV file."""
-    text = StringIO()
-    csv.writer(text, lineterminator=end, quoting=quoting).writerows(lines)
-    return text.getvalue()
-
-
-def guarded(cell: str) -> str:
-    """A cell of a table for people, which no spreadsheet runs as a formula and no terminal obeys: see `as_csv`."""
-    cell = visible(cell)
-    return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
 def write_rows(
@@ -366,7 +366,7 @@ def write_rows(
         attributes={"split": applied.split} if attributes is None else attributes,
         block=block,
         sample_ids=applied.ids,
-        split=None if applied.store.split is None else applied.store.split[applied.index].tolist(),
+        split=applied.store.split_of(applied.index),
         overwrite=overwrite,
         provenance=origin(parents, applied.store, applied.split, contents=applied.sources),
     )
@@ -385,26 +385,72 @@ def write_rows(
     return record | run.costs()
 
 
-def label_words(numbers: np.ndarray, names: Sequence[str]) -> list[list[str]]:
-    """Say the labels of samples in words; -1 is none.
+def check_rows_output(path: str, overwrite: bool) -> str:
+    """Refuse an output of rows that cannot be written; return its ending, which names its format."""
+    ending = output_format(path)
+    if ending == ".zarr":
+        stores.existing_store(path, "results")
+        stores.check_output(path)
+    else:
+        if os.path.exists(path) and not overwrite:
+            raise stores.StoreError(f"{path} exists; {OTHER_CSV}")
+        stores.check_output_file(path)
+    return ending
 
-    numbers (m, k)
-    """
-    return [[names[label] for label in row if label >= 0] for row in numbers]
+
+def embedded(applied: AppliedModel) -> Iterator[tuple[slice, TableRows]]:
+    """The learned representation of samples as rows of a table, block by block."""
+
+    def block(where: slice) -> list[np.ndarray]:
+        return [np.asarray(applied.model.transform(applied.some(where)))]
+
+    for where, (Z,) in blocks_of(applied, block, "blocks of samples"):
+        yield where, TableRows(applied.ids[where], np.zeros((len(Z), 0), np.int32), Z)
 
 
-def chances(names: Sequence[str]) -> list[str]:
-    """Names of columns of probabilities."""
-    return [f"probability of {name}" for name in names]
+def written_table(run: Session, record: dict[str, Any]) -> dict[str, Any]:
+    """The record of a table in place of its plan."""
+    record = {key: value for key, value in record.items() if key != "plan"}
+    return record | {"bytes": os.path.getsize(record["out"])} | run.costs()
 
 
-def check_rows_output(path: str, command: str, cure: str) -> None:
-    """Refuse an output of rows that cannot be written, holds a store of another kind, or is named as if it were text."""
-    ending = Path(path).suffix.lower()
-    if ending in (".csv", ".json"):
-        raise UserError(f"{command}: a result store is a folder, {path} looks like a {ending[1:].upper()} file; {cure}")
-    stores.existing_store(path, "results")
-    stores.check_output(path)
+@dataclass(frozen=True)
+class AskedRows:
+    """What a table of samples holds: the labels given, and scores, probabilities or real values."""
+
+    applied: AppliedModel
+    top: int | None  # labels of a sample; None: the sets that the model learned
+    columns: TableColumns
+    numbers: str | None = None  # "scores" or "probabilities"
+    written: stores.ResultStore | None = None  # rows that were written already and need no model
+
+    def of(self, where: slice) -> list[np.ndarray]:
+        """Labels (m x k) and numbers (m x c) of some samples."""
+        labels, numbers = np.zeros((where.stop - where.start, 0), np.int32), None
+        model, views = self.applied.model, self.applied.some(where)
+        if self.written is not None:
+            rows = self.written[where]
+            labels, numbers = (labels, rows) if self.columns.labels is None else (rows, numbers)
+        else:
+            found: Decision = model.decide(views, self.top)
+            if self.columns.labels is not None:
+                labels = found.numbers(model.most_labels(self.top))
+            if self.numbers == "scores":
+                numbers = found.scores
+            elif self.numbers == "probabilities":
+                # `predict_proba` says why there are none.
+                numbers = model.predict_proba(views) if found.probabilities is None else found.probabilities
+        return [labels, np.zeros((len(labels), 0)) if numbers is None else np.asarray(numbers)]
+
+    def blocks(self) -> Iterator[tuple[slice, TableRows]]:
+        """The rows of all samples, block by block, computed here or on workers."""
+        for where, (labels, numbers) in blocks_of(self.applied, self.of, "score samples"):
+            yield where, TableRows(self.applied.ids[where], labels, numbers)
+
+    def words(self, count: int) -> dict[str, list[str]]:
+        """Labels of the first samples by id."""
+        first = slice(0, min(count, self.applied.n))
+        return dict(zip(self.applied.ids[first], label_words(self.of(first)[0], self.columns.labels or ())))
 
 
 def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
@@ -413,15 +459,6 @@ def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
         return stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
         return None
-
-
-def write_csv(path: Path, text: str, overwrite: bool) -> None:
-    """Write labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
-    if not overwrite and path.exists():
-        if existing(path).read_bytes() == text.encode():
-            return
-        raise stores.StoreError(f"{path} exists and has different content; {OTHER_CSV}")
-    stores.replace_file(path, text.encode())
 
 
 def origin(

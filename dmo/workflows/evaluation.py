@@ -14,16 +14,22 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import metrics, stores
-from dmo.blocks import Block, Rows, Subset, known_sums
+from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
+from dmo.metrics.annotation import average_precisions
+from dmo.metrics.checked_blocks import count_labels
 from dmo.persistence import load_sample_keys
 from dmo.progress import stage
+from dmo.stores.temporary import disk_array, rows_on_disk
 from dmo.workflows.apply import (
     ALL,
+    ROWS,
     AppliedModel,
+    SampleIds,
+    blocks_of,
     checked_top,
     chosen_split,
     class_columns,
@@ -50,8 +56,12 @@ class EvaluatedModel:
     sets: np.ndarray
 
     def given(self, top: int) -> np.ndarray:
-        """The labels given (m x L), bool: those chosen, else so many of the highest score."""
-        return (self.sets if self.sets.shape[1] else metrics.top_label_sets(self.scores, top)) > 0
+        """The labels given (m x L), uint8, on disk: those chosen, else `top` labels of the highest score."""
+        if self.sets.shape[1]:
+            return self.sets
+        places = row_blocks(len(self.scores), ROWS)
+        blocks = ((where, [metrics.top_label_sets(self.scores[where], top)]) for where in places)
+        return rows_on_disk(len(self.scores), blocks)[0]
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
@@ -75,7 +85,10 @@ class Evaluation:
     @cached_property
     def Y(self) -> np.ndarray:
         """Labels, 0 also where a label is not known."""
-        return np.nan_to_num(self.known)
+        if self.known.dtype.kind != "f":
+            return self.known
+        places = row_blocks(len(self.known), ROWS)
+        return rows_on_disk(len(self.known), ((where, [np.nan_to_num(self.known[where])]) for where in places))[0]
 
     @cached_property
     def comparable(self) -> tuple[np.ndarray, str]:
@@ -83,6 +96,11 @@ class Evaluation:
         sample only; without them scores."""
         found = self.first.probabilities
         return (self.first.scores, "score") if found is None else (found, "probability")
+
+    @cached_property
+    def average_precision(self) -> np.ndarray:
+        """Average precision of every label by the first model (L); NaN for a label without a positive."""
+        return average_precisions(self.known, self.first.scores)
 
     @property
     def first(self) -> EvaluatedModel:
@@ -179,12 +197,14 @@ def _judge(
     made = found["provenance"]["parameters"]
     asked = checked_top(top, applied.model)
     if cv is None:
-        decided = rows_of(applied, lambda views: decided_rows(applied.model, views, asked))
-        rule = applied.model.rule_
-        trained = [Trained(rule.frequency, rule.n_train, np.arange(applied.n))]
+
+        def decided(where: slice) -> list[np.ndarray]:
+            return decided_rows(applied.model, applied.some(where), asked)
+
+        scores, sets = rows_on_disk(applied.n, blocks_of(applied, decided, "score samples"))
+        trained = [Trained(applied.model.rule_.frequency, applied.model.rule_.n_train)]
     else:
-        decided, trained = _cross_validated(applied, Y, cv, asked)
-    scores, sets = np.split(decided, [Y.shape[1]], axis=1)
+        scores, sets, trained = _cross_validated(applied, Y, cv, asked)
     if real:
         measures = regression_figures(Y, scores)
     else:
@@ -211,11 +231,11 @@ class AppliedResults(AppliedModel):
     """What `dmo annotate` wrote for samples, with these samples."""
 
     kind: str = "labels"
-    written: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
+    written: Rows = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
 
     def keep(self, rows: np.ndarray) -> AppliedResults:
         """The same with some of the samples."""
-        return replace(self, views=self.some(rows), index=self.index[rows], written=self.written[rows])
+        return replace(self, views=self.some(rows), index=self.index[rows], written=Subset(self.written, rows))
 
 
 def _opened_results(path: str, features: str, split: str | None) -> AppliedResults:
@@ -229,18 +249,17 @@ def _opened_results(path: str, features: str, split: str | None) -> AppliedResul
         raise stores.StoreError(f"{path} holds {results.kind}, {features} has {has}; pass what it was written for")
     where = split or results.attributes.get("split")
     views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
-    block = results[: len(index)]
-    ids = AppliedModel(None, "", store, {}, index, None).ids
-    if results.shape[0] != len(index) or (results.sample_ids is not None and list(results.sample_ids) != ids):
+    ids = results.sample_ids
+    if results.shape[0] != len(index) or (ids is not None and ids != list(SampleIds(store.sample_ids, index))):
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
         )
-    written = len(names) if results.kind == "scores" else block.shape[1]
+    written = len(names) if results.kind == "scores" else results.shape[1]
     contents = results.provenance["parameters"].get("contents", {})
     used = {name: view for name, view in views.items() if name in contents} or views
     model = Annotations(list(names), written, not store.class_labels, _keys_behind(results.provenance, contents))
     columns = class_columns(model, store, path)
-    return AppliedResults(model, "", store, used, index, where, columns, kind=results.kind, written=block)
+    return AppliedResults(model, "", store, used, index, where, columns, kind=results.kind, written=results)
 
 
 def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> np.ndarray | None:
@@ -254,15 +273,22 @@ def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> 
 
 def _judge_results(path: str, applied: AppliedResults, features: str, top: int | None) -> EvaluatedModel:
     """Measure what `dmo annotate` wrote; only labels that it wrote have a score."""
-    block, names, kind, store = applied.written, applied.label_names(), applied.kind, applied.store
-    scores, written = np.asarray(block, np.float64), applied.model.n_seen_labels_
-    if kind == "labels":
+    names, kind, store, written = applied.label_names(), applied.kind, applied.store, applied.model.n_seen_labels_
+    nothing = np.zeros((applied.n, 0), np.uint8)
+
+    def given(where: slice) -> list[np.ndarray]:
+        block = rows(applied.written, where)
+        if kind != "labels":
+            return [block.astype(np.float64)]
         scores = np.zeros((len(block), len(names) + 1))  # -1, no label, is the last column
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
-        scores = scores[:, :-1]
+        return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
+
+    scores, *chosen = rows_on_disk(applied.n, ((where, given(where)) for where in row_blocks(applied.n, ROWS)))
+    sets = chosen[0] if chosen else nothing
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
-    name, nothing = f"{kind} ({Path(path).stem})", np.zeros((len(block), 0))
+    name = f"{kind} ({Path(path).stem})"
     unseen = _learned_figures(applied.learned, applied.excluded) | {"cv": None}
     if store.real_labels:
         return EvaluatedModel(name, applied, scores, regression_figures(known, scores) | unseen, costs, nothing)
@@ -270,7 +296,6 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
     count = min(_suitable(applied.model, known), written) if top is None else top
     measures = figures(known, scores, count, area=kind == "scores")
-    sets = scores > 0 if kind == "labels" else nothing
     measures |= unseen | chosen_figures(known, sets)
     measures |= accuracy(store, sets, measures)
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
@@ -282,10 +307,11 @@ def trained_on(measures: Mapping[str, Any]) -> str:
     return known.get(str(measures.get("training_samples")), "")
 
 
-def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> np.ndarray:
-    """Scores of samples beside the labels given (m x 2 L); of real outputs their values (m x L)."""
+def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> list[np.ndarray]:
+    """Scores of samples, or values of real outputs (m x L), and the labels given (m x L, uint8; m x 0 of real outputs)."""
     found: Decision = model.decide(views, top)
-    return found.scores if found.sets is None else np.hstack([found.scores, found.sets])
+    sets = np.zeros((len(found.scores), 0), np.uint8) if found.sets is None else found.sets.astype(np.uint8)
+    return [np.asarray(found.scores), sets]
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
@@ -304,7 +330,7 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
 def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
     """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
-    one = store.class_labels and (sets.sum(axis=1) == 1).all()
+    one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in row_blocks(len(sets), ROWS))
     return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
@@ -315,7 +341,7 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
     """
     if not sets.shape[1]:
         return {}
-    chosen = metrics.set_scores(Y, sets.astype(np.uint8))
+    chosen = metrics.set_scores(Y, sets)
     found = {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
     found |= {"precision_samples": chosen.precision_samples, "recall_samples": chosen.recall_samples}
     return found | {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
@@ -335,7 +361,8 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
     if not model.multilabel_:
         return 1
     if isinstance(model, Annotations):
-        return min(metrics.suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), model.n_seen_labels_)
+        carried = count_labels(Y)[0] / len(Y)
+        return min(metrics.suitable_top(float(carried.sum()), len(carried)), model.n_seen_labels_)
     carried = model.rule_.frequency
     return min(
         metrics.suitable_top(float(carried.sum()), len(carried)), getattr(model, "n_seen_labels_", None) or len(carried)
@@ -354,11 +381,11 @@ def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Trained:
-    """What a fit learned from: how often labels were carried there (L), by how many samples; and the rows it scored."""
+    """Frequency of labels (L) and number of the samples that a fit learned from, and the rows it scored; None: all."""
 
     frequency: np.ndarray
     n: float
-    scored: np.ndarray
+    scored: np.ndarray | None = None
 
 
 def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:
@@ -366,16 +393,22 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
 
     Y, scores (m, L)
     """
-    fits = [fit for fit in trained if np.nansum(Y[fit.scored]) > 0]
-    found = [metrics.top_scores(Y[fit.scored], scores[fit.scored], top, fit.frequency, fit.n).psp for fit in fits]
-    return float(np.average(found, weights=[len(fit.scored) for fit in fits]))
+    found, weights = [], []
+    for fit in trained:
+        some: tuple[Rows, Rows] = Y, scores
+        if fit.scored is not None:
+            some = Subset(Y, fit.scored), Subset(scores, fit.scored)
+        if count_labels(some[0])[0].any():
+            found.append(metrics.top_scores(some[0], some[1], top, fit.frequency, fit.n).psp)
+            weights.append(some[0].shape[0])
+    return float(np.average(found, weights=weights))
 
 
 def _cross_validated(
     applied: AppliedModel, Y: np.ndarray, cv: int, top: int | None
-) -> tuple[np.ndarray, list[Trained]]:
-    """Scores and label sets of every sample by a fit on the other folds, and what each was fitted on."""
-    fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0)), []
+) -> tuple[np.ndarray, np.ndarray, list[Trained]]:
+    """Scores and label sets of every sample by a fit on the other folds, on disk, and what each was fitted on."""
+    fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), list[np.ndarray](), []
     classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
     labeled = np.nansum(Y, axis=1) > 0
     with stage("cross-validated fits", cv) as advance:
@@ -384,44 +417,42 @@ def _cross_validated(
             test = np.flatnonzero(fold == number)
             model = clone(applied.model)
             known = Y[train] if classes is None else classes[Y[train].argmax(axis=1)]
-            part = decided_rows(model.fit(applied.some(train), known), applied.some(test), top)
+            model.fit(applied.some(train), known)
+            parts = decided_rows(model, applied.some(test), top)
             if classes is not None:
-                part = _in_columns(part, np.searchsorted(classes, model.classes_), len(classes))
-            if not len(found):
-                found = np.zeros((len(Y), part.shape[1]))
-            found[test] = part
+                parts = _in_columns(parts[0], parts[1], np.searchsorted(classes, model.classes_), len(classes))
+            found = found or [disk_array((len(Y), part.shape[1]), part.dtype) for part in parts]
+            for array, part in zip(found, parts, strict=True):
+                array[test] = part
             there = ~np.isnan(Y[train])
             frequency = np.nansum(Y[train], axis=0) / np.maximum(there.sum(axis=0), 1)
             trained.append(Trained(frequency, float(there.any(axis=1).sum()), test))
             advance(1)
-    return found, trained
+    return found[0], found[1], trained
 
 
-def _in_columns(decided: np.ndarray, columns: np.ndarray, L: int) -> np.ndarray:
+def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: int) -> list[np.ndarray]:
     """Scores and sets of some classes as those of all L, the others last and never chosen."""
-    scores, sets = np.split(decided, [len(columns)], axis=1)
-    found = np.full((len(decided), L), scores.min() - 1.0)
+    found = np.full((len(scores), L), scores.min() - 1.0)
     found[:, columns] = scores
-    chosen = np.zeros((len(decided), L if sets.shape[1] else 0))
+    chosen = np.zeros((len(sets), L if sets.shape[1] else 0), sets.dtype)
     if sets.shape[1]:
         chosen[:, columns] = sets
-    return np.hstack([found, chosen])
+    return [found, chosen]
 
 
-def store_labels(applied: AppliedModel) -> Block | None:
-    """Labels of all samples of the store, in the columns of the model."""
-    labels = applied.store.labels
-    return labels if labels is None or applied.columns is None else labels[:, applied.columns]
+def store_labels(applied: AppliedModel, split: str | None = None) -> np.ndarray | None:
+    """Labels of all samples of the store, or of a split, in the columns of the model, on disk."""
+    index = applied.store.split_rows(split)
+    return AppliedModel(applied.model, "", applied.store, {}, index, None, applied.columns).Y
 
 
 def label_frequency(evidence: Evaluation) -> np.ndarray:
     """Share of the training samples (all, where there is no such split) that carry each label."""
-    store, labels = evidence.store, store_labels(evidence.first.applied)
-    if labels is None:
-        return evidence.Y.mean(axis=0)
-    training = store.split == "train" if store.split is not None else np.ones(labels.shape[0], dtype=bool)
-    sums, counts, _ = known_sums(labels[training] if training.any() else labels)
-    return np.asarray(sums / np.maximum(counts, 1))
+    split = "train" if "train" in evidence.store.splits else None
+    labels = store_labels(evidence.first.applied, split)
+    positives, known = count_labels(evidence.Y if labels is None else labels)
+    return np.asarray(positives / np.maximum(known, 1))
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:
@@ -451,9 +482,12 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
 
     Y, scores, given (m, L) -> (m,)
     """
-    counts = Y.sum(axis=1)
-    f1 = 2 * (Y * given).sum(axis=1) / np.maximum(counts + given.sum(axis=1), 1)
-    return np.lexsort((-sample_precision(Y, scores), -f1, counts == 0))
+    keys = np.empty((3, len(Y)))
+    for where in row_blocks(len(Y), ROWS):
+        counts = Y[where].sum(axis=1)
+        f1 = 2 * (Y[where] * given[where]).sum(axis=1) / np.maximum(counts + given[where].sum(axis=1), 1)
+        keys[:, where] = -sample_precision(Y[where], scores[where]), -f1, counts == 0
+    return np.lexsort(keys)
 
 
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
@@ -462,7 +496,8 @@ def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> d
     Y, scores (m, L)
     """
     annotated = metrics.annotation_scores(Y, scores, top)
-    mixed = area and ((Y == 1).any(axis=0) & (Y == 0).any(axis=0)).any()
+    positives, known = count_labels(Y)
+    mixed = area and ((positives > 0) & (positives < known)).any()
     auc = metrics.auc_scores(Y, scores) if mixed else None
     return {
         "top": annotated.top,

@@ -20,17 +20,9 @@ from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
 from dmo.features.images import Listing, UnreadableImage, find_images, read_image
 from dmo.hashing import digest
 from dmo.stores.models import read_with_contents
-from dmo.workflows.apply import (
-    OTHER_CSV,
-    as_csv,
-    chances,
-    check_chances,
-    check_use,
-    checked_top,
-    label_names,
-    learned_values,
-)
+from dmo.workflows.apply import check_chances, check_use, checked_top, label_names, learned_values
 from dmo.workflows.program import Session, say_unreadable
+from dmo.workflows.tables import OTHER_CSV, as_csv, chances, output_format
 
 BATCH = 256
 JOURNAL = ".journal"
@@ -119,6 +111,7 @@ def _check_out(request: ImageFolder) -> None:
         raise stores.StoreError(
             f"{request.out} is a URL, and the journal of an annotation is a file; pass a local path"
         )
+    output_format(request.out, (".csv", ".json", ".zarr"))
     (stores.check_output_file if _is_text(request.out) else stores.check_output)(request.out)
     if request.csv is not None:
         stores.check_output_file(request.csv)
@@ -206,10 +199,10 @@ def _write(
     """The output in the format of its ending, and the CSV file that is asked for beside it."""
     ending = Path(request.out).suffix.lower()
     words = [[names[label] for label in entry["labels"]] for entry in entries]
-    columns, real, top = None, learned_values(model), request.top
-    if "numbers" in entries[0]:
-        columns = (names if real else chances(names)), np.array([entry["numbers"] for entry in entries])
-    table = as_csv([entry["file"] for entry in entries], words, "\n", columns)
+    real, top = learned_values(model), request.top
+    columns: Sequence[str] = () if "numbers" not in entries[0] else names if real else chances(names)
+    numbers = np.array([entry.get("numbers", []) for entry in entries])
+    table = as_csv([entry["file"] for entry in entries], words, "\n", columns, numbers)
     if request.csv is not None:
         stores.replace_file(Path(request.csv), table.encode())
     if ending == ".csv":
@@ -217,7 +210,7 @@ def _write(
     elif ending == ".json":
         document = {
             entry["file"]: ({} if real else {"labels": row, "scores": entry["scores"]})
-            | ({} if columns is None else {"values" if real else "probabilities": dict(zip(names, entry["numbers"]))})
+            | ({"values" if real else "probabilities": dict(zip(names, entry["numbers"]))} if columns else {})
             for entry, row in zip(entries, words, strict=True)
         }
         stores.replace_file(Path(request.out), (json.dumps(document, indent=1) + "\n").encode())
@@ -235,7 +228,7 @@ def _write(
             overwrite=True,
             provenance=stores.Provenance([request.model], parameters),
         )
-        found = np.full(writer.array.shape, -1, np.int32) if columns is None or not real else columns[1]
+        found = numbers if real else np.full(writer.array.shape, -1, np.int32)
         for row, entry in zip(found, entries, strict=True):
             row[: len(entry["labels"])] = entry["labels"]
         for block in writer.missing():

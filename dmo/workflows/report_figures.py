@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from dmo import report
-from dmo.blocks import dense, filled
+from dmo.blocks import row_blocks
 from dmo.methods.annotator import Decision
-from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
+from dmo.metrics import annotation_scores, regression_scores
 from dmo.report import PageFigure, Samples
 from dmo.report.canvas import shown
-from dmo.report.figures import pooled_measures, reliability
+from dmo.report.figures import pooled_measures, reliability, together
+from dmo.stores.temporary import rows_on_disk
+from dmo.workflows.apply import ROWS
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
 AXES = ("first direction of the label scores", "second direction")
@@ -29,7 +31,12 @@ def samples(evidence: Evaluation) -> Samples:
     scores, name = evidence.comparable
     given = {each.name: each.given(evidence.top) for each in evidence.models}
     width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
-    rows = {each.name: Decision(each.scores, given[each.name]).numbers(width) for each in evidence.models}
+    places = row_blocks(len(evidence.Y), ROWS)
+    rows = {}
+    for each in evidence.models:
+        sets = given[each.name]
+        blocks = ((where, [Decision(each.scores[where], sets[where] > 0).numbers(width)]) for where in places)
+        (rows[each.name],) = rows_on_disk(len(sets), blocks)
     has_images = any(evidence.image(i) is not None for i in range(min(3, len(evidence.Y))))
     return Samples(
         evidence.first.applied.ids,
@@ -48,10 +55,15 @@ def samples(evidence: Evaluation) -> Samples:
 
 def plane_of(scores: np.ndarray) -> np.ndarray | None:
     """Samples (m x 2) on the plane of the learned space in which the label scores differ most; None for a line."""
-    left, lengths, _ = np.linalg.svd(scores - scores.mean(axis=0), full_matrices=False)
-    if len(lengths) < 2 or lengths[1] <= _SPREAD * lengths[0]:
+    places, mean = row_blocks(len(scores), ROWS), scores.mean(axis=0)
+    products = np.zeros((scores.shape[1], scores.shape[1]))
+    for where in places:
+        centered = scores[where] - mean
+        products += centered.T @ centered
+    squares, directions = np.linalg.eigh(products)
+    if len(squares) < 2 or squares[-2] <= _SPREAD**2 * squares[-1]:
         return None
-    return left[:, :2] * lengths[:2]
+    return np.concatenate([(scores[where] - mean) @ directions[:, :-3:-1] for where in places])
 
 
 def draw(evidence: Evaluation) -> list[PageFigure]:
@@ -71,13 +83,13 @@ def draw(evidence: Evaluation) -> list[PageFigure]:
 def _precision_recall(evidence: Evaluation) -> PageFigure:
     scores = {each.name: each.scores for each in evidence.models}
     figure = report.precision_recall_per_label(evidence.known, scores, evidence.names)
-    curves = precision_recall_curves(evidence.known, evidence.first.scores)
-    ranked = sorted(curves, key=lambda curve: -curve.average_precision)
-    best, worst = ranked[0], ranked[-1]
+    average = evidence.average_precision
+    ranked = np.argsort(-average, kind="stable")[: np.isfinite(average).sum()]
+    best, worst = int(ranked[0]), int(ranked[-1])
     alt = (
-        f"Average precision of {evidence.first.name} on {len(ranked)} labels: highest {best.average_precision:.2f} "
-        f"({evidence.names[best.label]}), lowest {worst.average_precision:.2f} ({evidence.names[worst.label]}), "
-        f"mean {np.mean([curve.average_precision for curve in ranked]):.2f}."
+        f"Average precision of {evidence.first.name} on {len(ranked)} labels: highest {average[best]:.2f} "
+        f"({evidence.names[best]}), lowest {average[worst]:.2f} ({evidence.names[worst]}), "
+        f"mean {np.nanmean(average):.2f}."
     )
     who = evidence.first.name if len(evidence.models) == 1 else "the models"
     caption = f"Precision and recall of the labels with most samples ({who}); AP: average precision; dashed: "
@@ -158,10 +170,13 @@ def _differences(evidence: Evaluation) -> list[PageFigure]:
 
 def _confusion(evidence: Evaluation) -> list[PageFigure]:
     """Which class is taken for which; none where a sample has several labels or none."""
-    names, Y, given = evidence.names, evidence.Y, evidence.first.given(1)
-    if len(names) < 2 or not ((Y.sum(axis=1) == 1).all() and (given.sum(axis=1) == 1).all()):
+    names, Y = evidence.names, evidence.Y
+    if len(names) < 2 or not (Y.sum(axis=1) == 1).all():
         return []
-    counts = np.asarray(Y.T.astype(np.float64) @ given)
+    given = evidence.first.given(1)
+    if not (given.sum(axis=1) == 1).all():
+        return []
+    counts = together(Y, given)
     shown_ = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:_CLASSES])
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     table = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
@@ -179,15 +194,15 @@ def _confusion(evidence: Evaluation) -> list[PageFigure]:
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
     """Which labels come together; none where no sample has two."""
     stored = store_labels(evidence.first.applied)
-    Y = evidence.Y if stored is None else dense(filled(stored))
-    if (Y.sum(axis=1) < 2).all():
+    Y = evidence.Y if stored is None else stored
+    counts = together(Y, Y)
+    np.fill_diagonal(counts, 0)
+    if not counts.any():
         return []
     figure = report.label_cooccurrence(Y, evidence.names)
-    together = Y.T.astype(np.float64) @ Y  # bytes would overflow
-    together[np.diag_indices_from(together)] = 0
-    a, b = np.unravel_index(int(np.argmax(together)), together.shape)
+    a, b = np.unravel_index(int(np.argmax(counts)), counts.shape)
     caption = "Labels that come together: the share of the samples of the row's label that carry the column's."
-    alt = f"Most often together: {evidence.names[a]} and {evidence.names[b]}, in {int(together[a, b])} samples."
+    alt = f"Most often together: {evidence.names[a]} and {evidence.names[b]}, in {int(counts[a, b])} samples."
     return [PageFigure("co-occurrence", figure, caption, alt)]
 
 

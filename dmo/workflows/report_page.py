@@ -14,15 +14,16 @@ from scipy.stats import bootstrap
 
 import dmo
 from dmo import report
+from dmo.blocks import row_blocks
 from dmo.errors import UserError, amount
 from dmo.formats.files import existing
 from dmo.methods.base import SweepResult
-from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores, top_label_sets
+from dmo.metrics import annotation_scores, regression_scores, top_label_sets
 from dmo.progress import stage
 from dmo.report import Table
 from dmo.report.canvas import shown
 from dmo.report.page import Part
-from dmo.workflows.apply import known_labels
+from dmo.workflows.apply import ROWS, known_labels
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
 from dmo.workflows.program import Session
 from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
@@ -75,13 +76,17 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
 
     Y, scores (n, L)
     """
-    known = ~np.isnan(np.asarray(Y, np.float64))
-    true = np.nan_to_num(Y) == 1
-    given = (top_label_sets(scores, top) == 1) & known
-    hits, gave, has = (scipy.sparse.csc_array((each).astype(np.float64)) for each in (given & true, given, true))
-    labeled = true.any(axis=1)
-    counts = np.maximum(given.sum(axis=1) + true.sum(axis=1), 1)
-    of_sample = np.where(labeled, 2 * (given & true).sum(axis=1) / counts, 0)
+    parts: list[list[Any]] = [[], [], [], [], []]
+    for where in row_blocks(len(Y), ROWS):
+        true = Y[where] == 1
+        given = (top_label_sets(scores[where], top) == 1) & ~np.isnan(np.asarray(Y[where], np.float64))
+        for kept, each in zip(parts, (given & true, given, true)):
+            kept.append(scipy.sparse.csr_array(each.astype(np.float64)))
+        counts = np.maximum(given.sum(axis=1) + true.sum(axis=1), 1)
+        parts[3].append(true.any(axis=1))
+        parts[4].append(np.where(true.any(axis=1), 2 * (given & true).sum(axis=1) / counts, 0))
+    hits, gave, has = (scipy.sparse.vstack(kept, format="csc") for kept in parts[:3])
+    labeled, of_sample = (np.concatenate(kept) for kept in parts[3:])
 
     def measures(taken: np.ndarray) -> np.ndarray:
         found, named, positives = (taken @ each for each in (hits, gave, has))
@@ -150,7 +155,8 @@ def write_page(
     if evidence.image(0) is None:
         run.note("the samples have no images to show (the store was not made from images, or their folder is gone)")
     with stage("draw the report", 1) as advance:
-        measures = [annotation_measures(Y, each.scores, evidence.top) for each in judged]
+        compared = judged if len(judged) > 1 else ()
+        measures = [annotation_measures(Y, each.scores, evidence.top) for each in compared]
         parts: list[Part] = [
             _scores(evidence, others),
             *_differences(judged, measures, ANNOTATION, 100, len(Y)),
@@ -331,14 +337,14 @@ def _costs(evidence: Evaluation) -> Table:
 def _per_label(evidence: Evaluation) -> Table:
     first, Y = evidence.first, evidence.Y
     found = annotation_scores(evidence.known, first.scores, evidence.top)
-    average = {curve.label: curve.average_precision for curve in precision_recall_curves(evidence.known, first.scores)}
+    average = evidence.average_precision
     frequency, f1 = label_frequency(evidence), label_f1(evidence, first)
     others = [label_f1(evidence, each) - f1 for each in evidence.models[1:]]
     rows: list[list[object]] = []
     for j in np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable").tolist():
         values = [100 * found.per_label_precision[j], 100 * found.per_label_recall[j], f1[j]]
         shares: Sequence[float | None] = [None] * (4 + len(others))
-        if j in average:
+        if np.isfinite(average[j]):
             shares = [float(v) for v in (*values, 100 * average[j], *(other[j] for other in others))]
         rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
     columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]

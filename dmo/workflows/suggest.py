@@ -21,22 +21,22 @@ from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import SEPARATORS, label_sets, split_cells
 from dmo.formats.sources import is_image_folder
 from dmo.hashing import joined_keys
+from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.apply import (
     ALL,
     AppliedModel,
+    blocks_of,
     chosen_split,
-    csv_text,
-    guarded,
     known_labels,
     learned_values,
     open_applied,
     rows_of,
     sample_keys,
-    unguarded,
     views_for,
 )
 from dmo.workflows.images import made_from_images
 from dmo.workflows.program import Session, say_unreadable
+from dmo.workflows.tables import csv_text, guarded, unguarded
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
@@ -171,7 +171,7 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     # The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the
     # labels. Labels with a mark in them that stands between labels are written as {"choices": labels}.
     #
-    # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay
+    # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.tables.csv_rows`; a path must stay
     # one, and gets "./" before it instead.
     lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:
@@ -491,7 +491,8 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
     some = applied.keep(rows)
 
     def measured(model: Any) -> dict[str, Any]:
-        scores, sets = np.split(rows_of(some, lambda views: decided_rows(model, views)), 2, axis=1)
+        decided = blocks_of(some, lambda where: decided_rows(model, some.some(where)), "score samples")
+        scores, sets = rows_on_disk(some.n, decided)
         if scores.shape[1] != Y.shape[1]:  # no sample has some class any more
             return {}
         found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)

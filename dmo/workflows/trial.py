@@ -40,8 +40,6 @@ from dmo.workflows.apply import (
     check_use,
     checked_top,
     columns_of,
-    csv_text,
-    guarded,
     label_names,
     learned_values,
     named_store,
@@ -51,6 +49,7 @@ from dmo.workflows.apply import (
 )
 from dmo.workflows.images import made_from_images, stored_image
 from dmo.workflows.search import Places, found_rows, space
+from dmo.workflows.tables import csv_text, guarded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -508,7 +507,7 @@ def _samples(model: str, features: str | None, note: Callable[[str], None]) -> A
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
     r"""Write samples with the labels that someone gave them, as text of a CSV file."""
     # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run
-    # as a formula are guarded as in `as_csv`.
+    # as a formula are guarded as in `dmo.workflows.tables.csv_rows`.
     lines = [["sample", "labels"]]
     for name, labels in samples:
         for label in labels:

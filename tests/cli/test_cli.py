@@ -217,6 +217,62 @@ def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
     )
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_of_annotate_hold_what_predict_says(work, data, tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(dmo.workflows.apply, "BLOCK", 2)
+    monkeypatch.setattr(dmo.workflows.tables, "_BLOCK", 3)
+    monkeypatch.setattr(dmo.workflows.tables, "_GROUP", 100)
+    model, (views, _) = by_hand(data), held_out(data)
+    run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / f"a.{ending}", "--proba")
+    sets, chances = model.predict(views), model.predict_proba(views)
+    ids, columns = [str(N_TRAIN + i) for i in range(N_TEST)], [f"probability of {name}" for name in NAMES]
+    if ending == "parquet":
+        table = pd.read_parquet(tmp_path / "a.parquet")
+        given = [set(row) for row in table["labels"]]
+    else:
+        table = pd.read_csv(tmp_path / "a.csv", dtype={"sample": str}, keep_default_na=False)
+        words = [name for name in table.columns if name.startswith("label ")]
+        assert len(words) == sets.sum(axis=1).max()
+        given = [set(row) - {""} for row in table[words].to_numpy().tolist()]
+    assert table["sample"].tolist() == ids
+    assert given == [{NAMES[j] for j in np.flatnonzero(row)} for row in sets]
+    np.testing.assert_allclose(table[columns].to_numpy(), chances, rtol=1e-5, atol=1e-7)
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.{ending}"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_of_transform_hold_the_embedding(work, data, tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(dmo.workflows.apply, "BLOCK", 2)
+    run("transform", work / "m.zarr", work / "f.zarr", tmp_path / f"z.{ending}")
+    if ending == "parquet":
+        found = np.stack(pd.read_parquet(tmp_path / "z.parquet")["embedding"])
+    else:
+        found = pd.read_csv(tmp_path / "z.csv").filter(like="component ").to_numpy()
+    np.testing.assert_allclose(found, by_hand(data).transform(data[0]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_stopped_tables_do_not_appear(work, tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(dmo.workflows.apply, "BLOCK", 2)
+    score, calls = KGHA.decide, []
+
+    def dies(self, X, top=None):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return score(self, X, top)
+
+    out = tmp_path / f"a.{ending}"
+    with monkeypatch.context() as patch:
+        patch.setattr(KGHA, "decide", dies)
+        run("annotate", work / "m.zarr", work / "f.zarr", out, code=130)
+    with disk_full(100):
+        assert "File too large" in run("annotate", work / "m.zarr", work / "f.zarr", out, code=3).stderr
+    assert list(tmp_path.iterdir()) == []
+    run("annotate", work / "m.zarr", work / "f.zarr", out)
+    assert "exists; pass --overwrite" in run("annotate", work / "m.zarr", work / "f.zarr", out, code=2).stderr
+
+
 def test_annotate_reads_no_labels(work, tmp_path):
     shutil.copytree(work / "f.zarr", tmp_path / "f.zarr")
     for chunk in (tmp_path / "f.zarr" / "labels").glob("c.*"):
@@ -676,9 +732,16 @@ BAD = {
         ("ingest", "files", "{rows}", "--view", "a={a}", "--overwrite"),
         "is a result store, it is not replaced by a feature store",
     ),
-    "rows in memory": (("transform", "{m}", "{f}", "memory://z"), "memory://z is memory of this process, lost when"),
+    "rows in memory": (
+        ("transform", "{m}", "{f}", "memory://z.zarr"),
+        "memory://z.zarr is memory of this process, lost when",
+    ),
     "model in memory": (("fit", "ridge", "{f}", "memory://m"), "memory://m is memory of this process, lost when"),
-    "rows named as text": (("transform", "{m}", "{f}", "{out}.json"), "looks like a JSON file; read the store with"),
+    "rows in an unknown format": (
+        ("transform", "{m}", "{f}", "{out}.json"),
+        "ends in '.json', which names no format; use .csv, .parquet or .zarr",
+    ),
+    "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which names no format"),
     "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, and a file is to be written"),
     "no such protocol": (("info", "s4://bucket/store"), "s4://bucket/store: Protocol not known: s4"),
     "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),

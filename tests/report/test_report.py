@@ -21,7 +21,7 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 from dmo import report
 from dmo.metrics import top_scores
 from dmo.report import page as pages
-from dmo.report.figures import cooccurrence, pooled_measures, reliability
+from dmo.report.figures import cooccurrence, pooled_measures, reliability, together
 
 HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
 
@@ -278,7 +278,7 @@ def test_cooccurrence_is_what_counting_gives():
     rng = np.random.default_rng(0)
     Y = (rng.random((40, 5)) < 0.4).astype(np.uint8)
     Y[:, 4] = 0
-    found = cooccurrence(Y)
+    found = cooccurrence(together(Y, Y))
     for a, b in np.ndindex(5, 5):
         with_a = [row for row in Y if row[a]]
         assert found[a, b] == pytest.approx(np.mean([row[b] for row in with_a]) if with_a else 0)
@@ -373,11 +373,14 @@ def test_calibration_is_that_of_scikit_learn():
         report.calibration_curves(Y, {"a": P - 1})
 
 
-def test_thresholds_are_those_of_counting():
+@pytest.mark.parametrize("most", [1000, 100])
+def test_thresholds_are_those_of_counting(monkeypatch, most):
+    monkeypatch.setattr("dmo.report.figures._SORTED", most)
     rng = np.random.default_rng(0)
     Y, S = (rng.random((60, 5)) < 0.3).astype(float), rng.normal(size=(60, 5))
     thresholds, found = pooled_measures(Y, S)
-    for place in (0, 100, -1):
+    assert len(thresholds) == min(most, 300)
+    for place in (0, 50, -1):
         given = thresholds[place] <= S
         scores = precision_recall_fscore_support(Y.ravel(), given.ravel(), average="binary")[:3]
         assert [found[name][place] for name in ("precision", "recall", "F1")] == pytest.approx(list(scores))
