@@ -225,7 +225,6 @@ BLOCKS = {
     "linalg.cg._STRIP": lambda: ridge(approximation=TILES),
     "linalg.tiles._RUNS": lambda: ridge(approximation=TILES),
     "lowrank.feature_maps.BLOCK": lambda: ridge(approximation=Nystrom(rank=20)),
-    "inputs.outputs._BLOCK": lambda: sparse_labels(),
     "inputs.preparation._BLOCK": lambda: ridge(prepare="standard"),
     "inputs.preparation._STRIP": lambda: ridge(prepare="standard"),
     "methods.shared_fits._STRIP": lambda: _swept(),

@@ -19,7 +19,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from dmo.blocks import RowsOf, Subset, cell_blocks, dense, filled, iterate, rows
+from dmo.blocks import RowsOf, Subset, cell_blocks, dense, filled, rows
 from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
@@ -30,7 +30,6 @@ from dmo.labels.label_kernels import LabelKernel, label_factor
 from dmo.metrics import with_ancestors
 from dmo.parameters import flat
 
-_BLOCK = 8192
 _MANY, _DENSE = 4096, 5e7
 """Labels, and entries of their matrix, up to which sparse labels become dense."""
 
@@ -151,7 +150,9 @@ class LabelRows(RowsOf):
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        return np.sum([block.sum(axis=0, dtype=np.int64) for _, block in iterate(self.source, _BLOCK)], axis=0)
+        return np.sum(
+            [rows(self.source, where).sum(axis=0, dtype=np.int64) for where in cell_blocks(self.shape)], axis=0
+        )
 
     def sum(self, axis: int, dtype: Any) -> np.ndarray:
         """Count the samples of every label.

@@ -446,7 +446,7 @@ def test_a_command_says_in_one_line_what_was_chosen_and_more_when_asked(work, tm
 
 def test_every_command_that_writes_ends_with_one_line_of_what_it_made(work, tmp_path):
     """Off a terminal: no bars, no tables, no costs; the first labels in words."""
-    m, f, out = work / "m.zarr", work / "f.zarr", tmp_path / "out"
+    m, f, out = work / "m.zarr", work / "f.zarr", tmp_path / "out.zarr"
     lines = {
         (
             "ingest",

@@ -224,7 +224,7 @@ def test_a_plan_says_how_many_workers_are_of_use(monkeypatch):
             model = dmo.MultiViewRidge("rbf", approximation=engine)
             told[threads, type(engine).__name__] = plan_fit(model, X, 100).reason
     assert told[2, "Exact"] == told[2, "Nystrom"] == ""
-    assert told[64, "Nystrom"] == "20 worker threads are of use"  # a task of 2048 rows each
+    assert told[64, "Nystrom"] == "10 worker threads are of use"  # a task of 4096 rows each
     assert 8 < int(told[64, "Exact"].split()[0]) < 64
 
 

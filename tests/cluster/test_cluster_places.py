@@ -788,9 +788,9 @@ def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:
-    """Tasks of 1 to 4 blocks of 2048 rows, or of .1 s, in segments of 1 to 16, four or more, with sums of binary trees."""
-    for n, size in ((1, 1), (8192, 1), (8193, 1), (65_535, 1), (65_536, 2), (200_000, 4), (10**7, 24)):
-        parts, tasks = -(-n // (size * 2048)), 0
+    """Tasks of 1 or 2 blocks of 4096 rows, or of .1 s, in segments of 1 to 16, four or more, with sums of binary trees."""
+    for n, size in ((1, 1), (8192, 1), (8193, 1), (131_071, 1), (131_072, 2), (200_000, 2), (10**7, 12)):
+        parts, tasks = -(-n // (size * 4096)), 0
         segment = min(16, max(1, parts // 4))
         while parts:
             now = min(segment, parts)

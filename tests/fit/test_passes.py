@@ -274,7 +274,7 @@ def test_labels_of_a_store_are_read_by_blocks_and_give_the_same_model(
 
     monkeypatch.setattr(Subset, "__getitem__", counted)
     monkeypatch.setattr(row_sums, "BLOCK", 256)
-    monkeypatch.setattr(outputs, "_BLOCK", 500)
+    monkeypatch.setattr(blocks, "_CELLS", 500)
     monkeypatch.setattr("dmo.inputs.needs._ROWS", 500)
     index = np.flatnonzero(np.arange(N) % 7)
     views = {name: Subset(view, index) for name, view in store.views.items()}

@@ -298,7 +298,7 @@ def test_a_finished_fit_by_alternating_directions_is_taken_as_it_was(tmp_path: P
 
 def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = samples()
-    monkeypatch.setattr(row_sums, "BLOCK", 3)  # 17 tasks of 3 blocks, in segments of 4
+    monkeypatch.setattr(row_sums, "BLOCK", 3)  # 25 tasks of 2 blocks, in segments of 6
     raw = FeatureRows({"x": X}, {"x": ShiftedRows(None)})
     tree, begun = row_sums._tree, list[int]()
 
@@ -316,13 +316,13 @@ def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monk
     monkeypatch.setattr(row_sums, "_tree", dies)
     dying = False
     expected = collect()
-    assert begun == [4, 4, 4, 4, 1]
+    assert begun == [6, 6, 6, 6, 1]
     dying = True
     with pytest.raises(KeyboardInterrupt):
         collect()
     dying = False
     found = collect()
-    assert begun == [4, 4, 1]
+    assert begun == [6, 6, 1]
     same({"gram": found.gram, "sums": found.sums}, {"gram": expected.gram, "sums": expected.sums})
     assert stores_in(tmp_path) == []
 

@@ -533,7 +533,11 @@ def test_commands_refuse_a_pipe_in_the_place_of_each_of_their_paths(tmp_path: Pa
         "fit ridge f.zarr new.zarr --scheduler p.json",
         "fit ridge f.zarr new.zarr --checkpoint p.csv",
         *(f"{name} p.zarr" for name in ("info", "verify", "serve", "plan ridge", "report")),
-        *(f"{name} {paths}" for name in ("transform", "annotate") for paths in ("p.zarr f.zarr r", "m.zarr p.zarr r")),
+        *(
+            f"{name} {paths}"
+            for name in ("transform", "annotate")
+            for paths in ("p.zarr f.zarr r.zarr", "m.zarr p.zarr r.zarr")
+        ),
         *(f"{name} m.zarr f.zarr p.zarr" for name in ("transform", "annotate")),
         *(
             f"{name} {paths}"
