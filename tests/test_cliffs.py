@@ -546,6 +546,7 @@ UNFACTORED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", UNFACTORED)
 def test_held_out_scores_of_kernels_without_a_factor_are_left_out_or_those_of_folds(name, monkeypatch):

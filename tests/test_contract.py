@@ -687,7 +687,11 @@ def promised() -> dict[tuple[str, str], tuple[list[str], list[str]]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "words", "engine"), CELLS, ids=[" | ".join(cell) for cell in CELLS])
+@pytest.mark.parametrize(
+    ("name", "words", "engine"),
+    [pytest.param(*cell, marks=() if cell[2] == "memory" else pytest.mark.slow) for cell in CELLS],
+    ids=[" | ".join(cell) for cell in CELLS],
+)
 def test_a_cell_of_the_page_is_a_promise_kept_or_the_sentence_that_is_said(name: str, words: str, engine: str) -> None:
     kept, sentences = promised()[name, words]
     said = outcome(name, words, engine)

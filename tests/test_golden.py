@@ -30,6 +30,8 @@ N, NEW, L = 90, 11, 5
 CLOSE, SINGLE = 2e-4, 5e-3
 """Shares of an array's largest entry: of float64 routes, and of routes through float32 rows or kernels. Between two
 kernels of OpenBLAS the same code differs by up to a tenth of either."""
+FAST = ("| default", "| Nystrom", "| weights")
+"""Ends of the names of cases that are not slow tests."""
 LOOSE = ("Nystrom", "Meka", "cg", "moments", "resident", "recomputed", "stored", "many", "partial", "tune", "sweep")
 
 
@@ -259,7 +261,9 @@ def golden() -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case.endswith(FAST) else pytest.mark.slow) for case in CASES]
+)
 def test_a_route_gives_what_it_gave(case: str) -> None:
     old, new = golden()[case], CASES[case]()
     assert sorted(new) == sorted(old)

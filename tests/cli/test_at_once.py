@@ -44,6 +44,7 @@ def work(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_two_extracts_onto_one_store_leave_one_of_them_whole(work, tmp_path):
     """One does the work; the other ends with a sentence, or finds the same store complete."""
     command = ["extract", work / "pics", "--set", "moments", "--block", 4]
@@ -66,6 +67,7 @@ def test_two_extracts_onto_one_store_leave_one_of_them_whole(work, tmp_path):
         assert store.provenance["parameters"]["recipe"]["views"] == list(store.views)
 
 
+@pytest.mark.slow
 def test_two_reports_on_one_page_leave_one_of_them_whole(work, tmp_path):
     page = tmp_path / "out" / "page.html"
     commands = [["report", work / f"{name}.zarr", work / "f.zarr", page, "--title", f"page {name}"] for name in "ab"]
@@ -80,6 +82,7 @@ def test_two_reports_on_one_page_leave_one_of_them_whole(work, tmp_path):
     assert pictures
 
 
+@pytest.mark.slow
 def test_annotations_while_the_model_is_replaced_are_each_of_one_model(work, tmp_path):
     expected = {}
     for name in "ab":

@@ -168,6 +168,7 @@ def test_cross_validated_propensities_are_those_of_every_folds_training_samples(
     assert found["psp"] == pytest.approx(np.average(each, weights=np.bincount(fold)), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_evaluate_and_report_say_where_they_judge_training_samples_and_how_to_judge_others(work, tmp_path):
     """Figures of training samples say nothing; they came without a word."""
     found = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
@@ -817,6 +818,7 @@ def test_an_output_that_cannot_be_written_is_told_before_the_work(work, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_names_the_file_and_leaves_no_part(annotated, tmp_path):
     page = tmp_path / "page" / "report.html"
     with disk_full(20_000):
@@ -931,6 +933,7 @@ def interrupted(seconds, *command):
     return stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["model", "features"])
 def test_what_ctrl_c_stops_in_its_first_seconds_goes_on_to_the_same_bits(work, tmp_path, made):
     for i in range(12):
@@ -1012,6 +1015,7 @@ def dmo_process(*arguments):
     return f"import runpy; sys.argv[1:] = {list(arguments)}; runpy.run_module('dmo', run_name='__main__')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "left_out"),
     [
@@ -1052,6 +1056,7 @@ LEFT_OUT = [  # a command may import what one above it may not
 ]
 
 
+@pytest.mark.slow
 def test_help_and_what_is_refused_import_nothing_that_computes(monkeypatch, tmp_path):
     """One process runs all of them: what is not there after the last of them, none of them has imported."""
     estimator_options.surfaces()  # kept beside the bytecode from here on
@@ -1154,6 +1159,7 @@ def nameless(tmp_path_factory):
     return folder, X, (X[:, :5] > 2).astype(np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SCORERS)
 def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp_path, method):
     folder, X, Y = nameless
@@ -1224,6 +1230,7 @@ def demo(tmp_path_factory):
     return folder, record("demo", "--out", folder)
 
 
+@pytest.mark.slow
 def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     folder, found = demo
     scores = found["methods"]

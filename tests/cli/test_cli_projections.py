@@ -60,6 +60,7 @@ def test_an_embedding_by_name_is_the_librarys(store, tmp_path):
     np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6 * np.abs(theirs).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", TraceEmbedding.methods(), ids=lambda method: method["name"])
 def test_every_method_by_name(method, store, tmp_path):
     model = str(tmp_path / "m.zarr")

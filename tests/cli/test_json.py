@@ -163,6 +163,7 @@ def tables(found):
     return "\n".join(parts)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_every_command_prints_as_json_and_every_exit_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text, found = PAGE.read_text(encoding="utf-8"), results()

@@ -31,6 +31,7 @@ def cells(page, caption):
     return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in rows if row]
 
 
+@pytest.mark.slow
 def test_the_page_says_what_evaluate_says(annotated, tmp_path):
     out = tmp_path / "page" / "report.html"
     with figures_emptied():
@@ -82,6 +83,7 @@ def page(annotated, tmp_path_factory):
     return out.read_text()
 
 
+@pytest.mark.slow
 def test_plan_and_fact_stand_side_by_side(annotated, page):
     costs = stores.describe(annotated / "m.zarr")["provenance"]["parameters"]["costs"]
     row = cells(page, "Plan and fact")[0]
@@ -154,6 +156,7 @@ def test_a_page_of_classes_shows_which_is_taken_for_which(tmp_path):
     assert (tmp_path / "confusion.png").exists()
 
 
+@pytest.mark.slow
 def test_sweeps_become_heat_maps(annotated, tmp_path):
     options = [
         "--ridge",

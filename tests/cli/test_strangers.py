@@ -128,6 +128,7 @@ REPEATED = [texts, npz_with_a_vector, embeddings]
 """Classes, as those with gaps are: their pages have the same figures."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.__name__)
 def test_a_strangers_file_becomes_predictions_and_a_report_by_four_commands(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -147,6 +148,7 @@ def test_a_strangers_file_becomes_predictions_and_a_report_by_four_commands(file
     assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.__name__)
 def test_a_strangers_file_becomes_a_model_and_labels_of_new_rows_by_two_commands(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

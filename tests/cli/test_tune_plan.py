@@ -153,6 +153,7 @@ def test_a_product_of_distances_is_planned_as_one_exact_kernel_and_fitted(store,
     assert sum(weights.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
     base, votes = str(tmp_path / "base.zarr"), str(tmp_path / "votes.zarr")
     assert RUN.invoke(app, ["fit", "ridge", store, base, "--ridge", "0.1"]).exit_code == 0
@@ -183,6 +184,7 @@ def _peak(model, answers):
     answers.send((held, planned, 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is read from /proc")
 @pytest.mark.parametrize(
     "model",
@@ -258,6 +260,7 @@ def test_a_plan_of_too_many_tasks_is_refused_with_a_cure(n, engine, threads, cur
     assert plan_fit(dmo.MultiViewRidge("rbf", approximation=engine), X, 10).graph.tasks <= 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "approximation"),
     [
@@ -409,6 +412,7 @@ def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
     assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.7  # of 22 test samples; chance is 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TUNED)
 def test_every_estimator_that_predicts_is_tuned_on_few_rows(name, tmp_path):
     rng = np.random.default_rng(0)

@@ -181,6 +181,7 @@ X, Y = np.random.default_rng(1).standard_normal((90, 4)), np.arange(90) % 3
 RIDGE = MultiViewRidge("rbf", approximation=Exact(storage="recomputed", block=32))
 
 
+@pytest.mark.slow
 def test_a_fit_uses_the_programs_own_client_and_says_so_once(
     local_cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -243,6 +243,7 @@ def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+@pytest.mark.slow
 def test_jobs_of_a_queue_that_end_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificates: dict[str, str]
 ) -> None:
@@ -269,6 +270,7 @@ def test_jobs_of_a_queue_that_end_are_replaced(
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1083,6 +1083,7 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
         ingest_files(views, tmp_path / "parts.zarr", block=4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
 def test_files_that_do_not_fit_into_memory_are_refused_before_they_are_read(tmp_path):
     setup = """
@@ -1266,6 +1267,7 @@ def test_the_files_have_the_checksums_of_their_cards(dmo_data):
             assert sha256(dmo_data / folder / file.name) == file.sha256, file.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*CARDS} - {"corel5k"}))
 def test_public_sets_pass_their_cards(dmo_data, tmp_path, name):
     card = read_card(name)
@@ -1472,6 +1474,7 @@ class HostileHandler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["endless", "slow", "long", "short", "empty", "none", "away", "round", "elsewhere"])
 def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)

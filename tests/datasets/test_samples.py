@@ -279,6 +279,7 @@ def test_missing_labels_are_not_known_and_the_first_is_named(made, seen):
         )
 
 
+@pytest.mark.slow
 def test_a_view_that_lacks_samples_goes_through_every_command():
     """As in memory, where rows of NaN are samples that the view lacks."""
     pixels = RNG.random((N, 4)) + Y[:, [0, 1, 2, 0]]

@@ -65,6 +65,7 @@ def test_a_scene_is_the_same_every_time_and_another_for_every_number():
         assert np.abs(other.astype(int) - first).mean() > 5
 
 
+@pytest.mark.slow
 def test_scenes_carry_every_label_and_nights_are_dark():
     scenes = [draw_scene(i) for i in range(110)]
     labels = [set(found) for _, found in scenes]
@@ -214,6 +215,7 @@ def files(store):
     return {name: path.read_bytes() for name, path in found.items() if name.parts[0] != "images"}
 
 
+@pytest.mark.slow
 def test_workers_extract_and_annotate_the_same_bytes(work, tmp_path, local_cluster):
     where = ["--scheduler", local_cluster.scheduler_address]
     labels = ["--labels", work / "pics/labels.csv"]
@@ -341,6 +343,7 @@ def test_extract_like_a_model_takes_its_vocabularies(work, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_from_labeled_images_to_the_annotator_and_its_report_is_a_command_each(work, tmp_path):
     """After `extract` with a column "split": fit, report; then images are described from what is in the model alone."""
     run("fit", "neighborvotes", work / "f.zarr", tmp_path / "elsewhere/m.zarr")
@@ -393,6 +396,7 @@ def test_onnx_file_is_opened_only_if_the_user_names_it(work, tmp_path, monkeypat
     assert set(opened) == {str(model)}  # threads may open it at the same time
 
 
+@pytest.mark.slow
 def test_a_file_called_an_image_starts_no_other_program(work, tmp_path, monkeypatch):
     """Of PostScript: whoever decodes it starts `gs`, which would leave a mark here."""
     (tmp_path / "bin").mkdir()

@@ -24,7 +24,7 @@ from dmo.fit import row_sums
 from dmo.fit.krylov import ShiftedRows
 from dmo.fit.moments import Moments
 from dmo.fit.passes import FeatureRows, collect_moments
-from dmo.inputs import LabelRows, outputs
+from dmo.inputs import LabelRows
 from dmo.stores import _arrays, features
 from dmo.stores.checkpoints import checkpoints
 
@@ -133,6 +133,7 @@ FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: Any, data: Any, readings: Any) -> None:
     fit, views = FITS[name]
@@ -274,7 +275,7 @@ def test_labels_of_a_store_are_read_by_blocks_and_give_the_same_model(
 
     monkeypatch.setattr(Subset, "__getitem__", counted)
     monkeypatch.setattr(row_sums, "BLOCK", 256)
-    monkeypatch.setattr(blocks, "_CELLS", 500)
+    monkeypatch.setattr("dmo.blocks._CELLS", 1500)
     monkeypatch.setattr("dmo.inputs.needs._ROWS", 500)
     index = np.flatnonzero(np.arange(N) % 7)
     views = {name: Subset(view, index) for name, view in store.views.items()}

@@ -132,6 +132,7 @@ def check(A: Tiles) -> None:
         assert_allclose(found, wanted, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "recomputed"])
 @pytest.mark.parametrize("make", [in_memory, sparse, from_zarr, kernel_store])
 @pytest.mark.parametrize("where", ["in-process", "cluster"])
@@ -393,6 +394,7 @@ def test_every_worker_has_its_share_of_resident_tiles(client: Any) -> None:
         assert min(sum(held.values()) for held in resident_bytes(client, A)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 def test_a_scattered_source_that_is_lost_is_sent_again(client: Any, resident: bool) -> None:
     A = Tiles(feature_tiles(), client, resident)
@@ -403,6 +405,7 @@ def test_a_scattered_source_that_is_lost_is_sent_again(client: Any, resident: bo
     assert_allclose(A.dense(np.float32) @ B, first, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 def test_a_worker_killed_during_a_product_changes_nothing(client: Any, resident: bool, tmp_path: Path) -> None:
     mark = tmp_path / "killed"
@@ -440,6 +443,7 @@ def test_a_search_on_workers_finds_what_one_in_this_process_does(
     assert_array_equal(again.value, here.value)
 
 
+@pytest.mark.slow
 def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     brought: list[int] = []
@@ -459,6 +463,7 @@ def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch:
     assert max(brought[:-2]) < N // 2 <= max(brought[-2:])
 
 
+@pytest.mark.slow
 def test_a_step_of_a_search_takes_a_dozen_tasks_a_worker(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     spy, calls = Spy(client), []
@@ -471,6 +476,7 @@ def test_a_step_of_a_search_takes_a_dozen_tasks_a_worker(client: Any, monkeypatc
     assert calls[1] - calls[0] <= 5 * 2 * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [100, 320], ids=["early", "late"])
 def test_a_worker_killed_during_a_search_changes_nothing(
     client: Any, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -526,6 +532,7 @@ class SlowTiles(ArrayTiles):
         return super().tile(i, j)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [False, True], ids=["recomputed", "resident"])
 def test_workers_that_come_between_two_products_get_their_share(resident: bool) -> None:
     def made(dask_worker: Any) -> int:

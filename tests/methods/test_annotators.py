@@ -144,6 +144,7 @@ def test_models_annotate_give_probabilities_and_come_back_from_disk(name, halves
     assert loaded.get_params(deep=False).keys() == model.get_params(deep=False).keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_label_that_is_drawn_by_lot_stays_unknown(name, halves):
     old, Y, new, truth = halves
@@ -155,6 +156,7 @@ def test_a_label_that_is_drawn_by_lot_stays_unknown(name, halves):
     assert abs(np.corrcoef(rank, lot)[0, 1]) < 0.12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "votes", "TagProp"])
 def test_a_label_without_a_training_sample_is_never_given(name, halves):
     old, Y, new, _ = halves

@@ -361,6 +361,7 @@ def test_every_unsupervised_method_mixes():
         assert angle(found.expansion_.coefficients, vectors) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_any_supervised_method_is_offered_with_any_unsupervised_one():
     """Every one with two of the others: their equations are added by one function, whatever they are."""
     for i, supervised in enumerate(SUPERVISED):
@@ -537,6 +538,7 @@ UNWEIGHTED = dict.fromkeys(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
 @checked_by_scikit_learn(
     [TraceEmbedding("lpp"), TraceEmbedding("lfda"), TraceEmbedding("ssmmc"), TraceEmbedding("fda")],

@@ -255,6 +255,7 @@ ONE_VIEW = [KGHA(n_components=3), MultiViewRidge(), LabelPropagation(), MORP(), 
 ONE_VIEW += [TraceEmbedding("cca"), TraceEmbedding("fda")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ONE_VIEW, ids=repr)
 @pytest.mark.parametrize("kind", ["lists", "sets", "series of lists"])
 def test_lists_of_labels_are_multilabelbinarizer_s_matrix(model, kind):
@@ -330,6 +331,7 @@ SCALARS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "name"), SCALARS, ids=lambda part: part if isinstance(part, str) else repr(part))
 @pytest.mark.parametrize("value", ["many", -1.5, np.nan])
 def test_a_parameter_that_is_not_what_it_must_be_is_named(model, name, value):
@@ -999,6 +1001,7 @@ def test_a_search_with_weights_per_target_searches_kernels_first(approximation, 
     assert by_target[0] > max(row["mean"] for row in model.tuning_.table if "weights" not in row)
 
 
+@pytest.mark.slow
 def test_a_ridge_holds_the_tiles_of_one_view_at_a_time(client, monkeypatch):
     made, under = [], Groups.under
 

@@ -316,6 +316,7 @@ def test_decoders_and_standardized_scores_learn_from_known_labels_alone() -> Non
     assert abs(blind.predict_proba(VIEWS).mean() - seeing.predict_proba(VIEWS).mean()) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unknown",
     [

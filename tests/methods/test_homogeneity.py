@@ -732,6 +732,7 @@ def test_als_resumes_from_its_last_step_after_worker_loss(lost, monkeypatch):
 ONE_TILED = {"a": "rbf", "b": "linear"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

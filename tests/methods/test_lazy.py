@@ -81,6 +81,7 @@ def uncomputed(monkeypatch):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("planning", [True, False])
 def test_lazy_values_are_those_of_arrays(case, planning, uncomputed):
@@ -319,6 +320,7 @@ def _counting(folder: Path, A: np.ndarray) -> da.Array:
     return da.concatenate([da.from_delayed(dask.delayed(chunk)(k), (30, A.shape[1]), A.dtype) for k in range(4)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["memory", "a temporary store", "workers"])
 @pytest.mark.parametrize("approximation", [Nystrom(rank=20), Exact(storage="recomputed", block=32)])
 def test_a_fit_keeps_what_dask_computes_and_says_where(

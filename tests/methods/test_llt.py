@@ -569,6 +569,7 @@ def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
     np.testing.assert_allclose(np.abs(wanted.T @ neighborhood_frames(few, 3).basis[0]), np.eye(2), atol=1e-9)
 
 
+@pytest.mark.slow
 @checked_by_scikit_learn([dmo.LLTSVR(tol=1e-10, max_iter=50_000), dmo.CoupledSVR(tol=1e-10, max_iter=50_000)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -168,6 +168,7 @@ def test_matrices_are_those_of_real_duplicates(name, options, weighted):
     assert angle(fit.coefficients, vectors[:, ::-1][:, :2]) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISCRIMINANTS)
 def test_one_label_per_sample_gives_the_plain_method(name):
     hot = (ONE[:, None] == np.arange(3)).astype(float)
@@ -316,6 +317,7 @@ def failing(model):
     return {} if model.method == "fda" else dict.fromkeys(OF_NEIGHBORS, "neighbors have no weights, and say so")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:MESD.*took 1, pass at most")
 @checked_by_scikit_learn([MESD(), MESD("lfda")], expected_failed_checks=failing)
 def test_scikit_learn_contract(estimator, check):

@@ -30,6 +30,7 @@ def angle(A, B):
     return float(np.degrees(np.arcsin(min(1.0, np.linalg.norm(Q - P @ (P.T @ Q), 2)))))
 
 
+@pytest.mark.slow
 @checked_by_scikit_learn(
     [MLSI()],
     expected_failed_checks=lambda _: {"check_classifiers_regression_target": "real numbers are outputs to learn"},

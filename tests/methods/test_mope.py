@@ -64,6 +64,7 @@ def degrees(A: np.ndarray, B: np.ndarray) -> float:
     return float(np.degrees(scipy.linalg.subspace_angles(A, B).max()))
 
 
+@pytest.mark.slow
 @parametrize_with_checks([MOPE(graph=Graph(n_neighbors=2))])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -48,6 +48,7 @@ def morp(**parameters):
     return MORP(**({"kernel": RBF(bandwidth=WIDTH), "n_components": 4, "tol": 1e-12} | parameters))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
 @checked_by_scikit_learn(
     [MORP(RBF(2.0), tol=1e-12), TraceEmbedding()],
@@ -79,6 +80,7 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
     assert angle(model.transform(X), reference.transform(unit(XC))) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
 @pytest.mark.parametrize("beta", [0.3, 0.8])
 @pytest.mark.parametrize("ridge", [0.01, 0.5])

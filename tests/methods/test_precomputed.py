@@ -129,6 +129,7 @@ def test_a_kernel_in_memory_gives_what_its_name_gives(n, container, tmp_path):
         np.testing.assert_array_equal(found.predict(K_new, top=2), wanted.predict(X[n:], top=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("KGHA", "MultiViewRidge")])
 def test_every_estimator_with_a_kernel_takes_its_matrix(name, container, tmp_path):
@@ -140,6 +141,7 @@ def test_every_estimator_with_a_kernel_takes_its_matrix(name, container, tmp_pat
     np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=1e-7 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("storage", ["recomputed", "resident", "stored"])
 def test_tiles_are_read_from_the_kernel_as_it_lies(storage, container, tmp_path):
@@ -154,6 +156,7 @@ def test_tiles_are_read_from_the_kernel_as_it_lies(storage, container, tmp_path)
     assert copied == (storage == "stored" and container in ("numpy", "dask"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["KGHA", "MORP", "MultiSetCCA", "LLTSVR"])
 def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
     n = 150
@@ -291,6 +294,7 @@ def by_names_of_two(how, name):
     return cross_val_score(model, Views(views), Y, cv=2, error_score="raise")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
 def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(name, container, tmp_path):
@@ -300,6 +304,7 @@ def test_folds_of_a_sweep_take_rows_and_columns_of_every_kernel_of_a_mapping(nam
         np.testing.assert_allclose([row["folds"] for row in found], by_names_of_two("sweep", name), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes"])
 def test_scikit_learn_splits_a_mapping_of_kernels_and_features(name, container, tmp_path):
@@ -318,6 +323,7 @@ def test_searches_within_folds_split_kernels_again(tmp_path):
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge", "NeighborVotes", "LLTSVR", "CoupledSVR"])
 def test_tuning_a_mapping_of_kernels_ends_with_a_model_of_them(name, tmp_path):
     _, Y, kernels = two_views(60, "numpy", tmp_path)
@@ -373,6 +379,7 @@ def test_a_subset_of_a_kernel_is_the_kernel_of_these_samples(order):
 LOOSE = LLTSVR(C=0.3, tol=1e-4, decoder=Scores(label_sets=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["exact", Exact(storage="recomputed", block=64)], ids=["memory", "tiles"])
 @pytest.mark.parametrize("model", [KGHA(), MultiViewRidge(), MultiViewRidge(combine="product"), LOOSE])
 def test_a_kernel_matrix_stands_beside_features_and_in_stored_models(model, engine, tmp_path):

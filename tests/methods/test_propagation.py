@@ -30,6 +30,7 @@ PARTLY = np.where(KNOWN[:, None], Y, np.nan)
 SIGMA = cosine_similarity(Y[KNOWN].T)
 
 
+@pytest.mark.slow
 @parametrize_with_checks([LabelPropagation(graph=Graph(n_neighbors=2))])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -289,6 +289,7 @@ def _tried(name: str, tool: str) -> list[str]:
     return kinds if WHOLE_TABLE else [kinds[(list(MODELS).index(name) + list(TOOLS).index(tool)) % len(kinds)]]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of rank and convergence on a few samples
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("name", MODELS)

@@ -88,6 +88,7 @@ def _by_hand(model: Any) -> np.ndarray:
     return _KNOWN[repr(model)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", GIVEN)
 @pytest.mark.parametrize(
     "model", [KGHA(n_components=2), MultiViewRidge(), JEC(), TagProp()], ids=lambda m: type(m).__name__
@@ -99,6 +100,7 @@ def test_cross_validation_over_views_is_the_loop_over_a_mapping(model, case):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", GIVEN)
 def test_searches_and_splits_over_views(case):
     X, columns = GIVEN[case]

@@ -38,6 +38,7 @@ def table(work):
         return {(row["annotator"], row["decoder"]): row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_rows_are_what_the_estimators_give(finished):
     store = stores.open_features(finished / "digits.zarr")
     old, Y, _ = store.select("train")

@@ -112,6 +112,7 @@ def front_page(tmp_path_factory):
     return space
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_what_a_guide_shows_runs_and_prints_what_is_shown(page, front_page, tmp_path, monkeypatch):
     """Every page begins in an empty folder; its Python may go on from the example of the front page."""

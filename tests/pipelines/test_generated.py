@@ -5,6 +5,7 @@ import pytest
 from benchmarks._generated import HISTOGRAMS, SHAPES, generated
 
 
+@pytest.mark.slow
 def test_shapes_and_statistics():
     source = generated("espgame", scale=0.2)
     Y = source.labels

@@ -56,6 +56,7 @@ def test_the_classifier_is_scikit_learns_discriminant_per_label(pipeline):
     assert (constant > 0).all(axis=0).tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_labels_that_are_hidden_do_not_count(pipeline):
     """A method that sees labels of 40 % of the rows gives the same whatever the labels of the others are."""
     text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
@@ -77,6 +78,7 @@ def test_labels_that_are_hidden_do_not_count(pipeline):
         assert scores[0] == scores[1], method.name
 
 
+@pytest.mark.slow
 def test_settings_that_share_proximities_are_as_if_fitted_by_themselves(pipeline):
     text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
     rng = np.random.default_rng(3)
@@ -107,6 +109,7 @@ def test_a_method_is_noted_below_all_that_its_claims_name(pipeline):
     assert [row["note"] for row in text.noted(table, claims)] == ["below b, d", "", "", ""]
 
 
+@pytest.mark.slow
 def test_a_quick_run_writes_tables_claims_and_figures(pipeline, data, tmp_path, capsys):
     out = tmp_path / "out"
     assert pipeline("mope_text").main([str(out), "--data", str(data), "--quick"]) == 0
@@ -157,6 +160,7 @@ def test_a_label_is_given_above_the_threshold_of_the_best_f1(pipeline):
     assert found.tolist() == [0.3, np.inf]
 
 
+@pytest.mark.slow
 def test_the_papers_second_experiment(pipeline, data, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline("mope_text"), "SHARES", (0.4,))
     command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "2"]

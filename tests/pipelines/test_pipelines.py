@@ -262,6 +262,7 @@ def test_the_files_of_inria_become_a_store(tmp_path):
         ingest_inria(tmp_path, tmp_path / "iapr.zarr", "iaprtc12", views=["gist"])
 
 
+@pytest.mark.slow
 def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its_figures(dmo_data, tmp_path):
     words = ["--data", dmo_data / "corel5k", "--train", 300, "--out", tmp_path]
     done = subprocess.run(

@@ -59,6 +59,7 @@ def test_claims_say_where_they_fail(pipeline):
     assert claim["not_above_at"] == [10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "images"),
     [
@@ -139,6 +140,7 @@ def test_withdrawn_ratings_are_judged_and_no_others(pipeline):
     assert found == {"top_n": 0.5, "auc_macro": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "table", "methods"),
     [

@@ -416,6 +416,7 @@ def test_the_style_sheet_closes_what_it_opens_and_says_nothing_twice(tmp_path):
     assert len(rules) == len(set(rules))
 
 
+@pytest.mark.slow
 def test_labels_of_control_characters_and_of_none_are_shown_as_escapes(tmp_path):
     """XML has no place for them, and a terminal or a page would obey some."""
     codes = [*range(32), *range(127, 160), 0x202E, 0x2028, 0xD800, 0xDFFF, 0xFFFE, 0xFFFF]

@@ -432,6 +432,7 @@ NEIGHBORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEIGHBORS)
 def test_annotators_by_neighbors_are_tuned_by_fits_of_the_other_folds(name, monkeypatch):
     model, grid = NEIGHBORS[name]
@@ -517,6 +518,7 @@ def near_in_one_view(n=90):
     return views, (place[:, None] == np.arange(6)).astype(np.uint8) | (place[:, None] == (np.arange(6) + 1) % 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "kgha"])
 def test_a_search_without_options_finds_the_product_of_distances_that_count_as_the_labels_say(name):
     X, Y = near_in_one_view()
@@ -529,6 +531,7 @@ def test_a_search_without_options_finds_the_product_of_distances_that_count_as_t
     assert found.best_estimator.view_weights_["near"] > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("approximation", [LOW_RANK, "exact"])
 def test_products_of_kernels_are_not_tried_of_low_rank_kernels_or_views_that_lack_samples(approximation):
     X, Y = near_in_one_view(60)
@@ -678,6 +681,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", SEVERAL)
 def test_searches_take_views_in_every_form(form, monkeypatch):
     """On some of the samples, on all of them, and by fits of every setting, a search scores what it does for a mapping."""
@@ -861,6 +865,7 @@ KERNELS = sorted({*NAMED, "product"} - {"precomputed"})
 PROBLEMS = [(1, "labels"), (2, "classes"), (3, "real")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "views", "kind"),
     [  # a kernel each, one after the other, and all with the two whose searches differ
@@ -1092,6 +1097,7 @@ REMEMBERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", [False, True], ids=["", "unknown labels"])
 @pytest.mark.parametrize("name", REMEMBERED)
 def test_a_sweep_that_remembers_scores_as_a_plain_loop_of_clones(name, gaps):

@@ -115,6 +115,7 @@ def _violations(page, axe, width):
     return axe.run(page).response["violations"]
 
 
+@pytest.mark.slow
 def test_many_requests_and_silent_connections_keep_nobody_from_the_page_and_leave_it_as_it_was(shop):
     table = b"id,weight,color,price\r\nx,1,red,2\r\n"
     form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\n' + table + b"\r\n--b--\r\n"
@@ -182,6 +183,7 @@ def test_many_requests_and_silent_connections_keep_nobody_from_the_page_and_leav
     assert grown < 64 << 20
 
 
+@pytest.mark.slow
 def test_the_token_stands_in_no_command_line_and_in_no_file_that_others_read(shop, tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$*" > {tmp_path}/arguments\n')

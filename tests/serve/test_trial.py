@@ -109,6 +109,7 @@ def test_what_does_not_fit_is_refused_by_the_name_that_its_owner_knows(trial, tm
     assert str(tmp_path) not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
 def test_shapes_are_looked_at_before_values(tmp_path):
     setup = """
@@ -129,6 +130,7 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
         words.rows([Upload("x.npz", tmp_path / "x.npz")])
 
 
+@pytest.mark.slow
 def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, tmp_path, monkeypatch):
     few = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
     row = sent(tmp_path, "any.csv", f"id,weight,color,price,other\nx,1,red,2,{'-' * 70_000}\n")

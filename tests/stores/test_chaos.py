@@ -169,6 +169,7 @@ STAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
 def test_a_worker_killed_changes_nothing(
     name: str,
@@ -221,6 +222,7 @@ def small_workers(small_cluster: LocalCluster) -> LocalCluster:
     return small_cluster
 
 
+@pytest.mark.slow
 def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalCluster, table: list[Any]) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((2500, 8)), (rng.random((2500, 5)) < 0.3).astype(float)
@@ -250,6 +252,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
     table.append(("a worker that fills its memory", "a solve with resident tiles", what))
 
 
+@pytest.mark.slow
 def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, table: list[Any]) -> None:
     """First by the estimate that is made before a product; then, where there is none, by what becomes of the workers."""
     rng = np.random.default_rng(0)
@@ -282,6 +285,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
 
 
+@pytest.mark.slow
 def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
     small_workers: LocalCluster, table: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +347,7 @@ def same_rows(found: Path, expected: Path) -> None:
     np.testing.assert_allclose(stores.open_results(found)[:], stores.open_results(expected)[:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_writes_costs_its_block(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
@@ -358,6 +363,7 @@ def test_a_worker_killed_while_it_writes_costs_its_block(
     table.append(("SIGKILL of a worker (scheduler process)", "a write (transform)", "survived, the same values"))
 
 
+@pytest.mark.slow
 def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
@@ -384,6 +390,7 @@ def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
     table.append(("SIGKILL of the scheduler", "a write (transform)", f'exit code 3, resumed: "{said}"'))
 
 
+@pytest.mark.slow
 def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goes_on(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
@@ -478,6 +485,7 @@ print(json.dumps([total, code, codes, drive(killed)[1]]))
 """
 
 
+@pytest.mark.slow
 def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, table: list[Any]) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     calm.mkdir()
@@ -641,6 +649,7 @@ COMMANDS = {
 SOME = {"failing": 0.05, "busy": 0.05, "lost": 0.02, "cut": 0.05, "reset": 0.05, "etag": 0.05, "crc": 0.05}
 
 
+@pytest.mark.slow
 def test_commands_outlast_an_object_store_that_fails_one_request_in_ten(tmp_path: Path, table: list[Any]) -> None:
     pytest.importorskip("moto.server", reason="moto is not installed")
     draw_images(tmp_path / "pics", 30)
@@ -683,6 +692,7 @@ MIDST = [
 ]
 
 
+@pytest.mark.slow
 def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_the_command_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: list[Any]
 ) -> None:

@@ -49,6 +49,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=500)
 
 
+@pytest.mark.slow
 def test_no_reader_crashes_hangs_or_fills_the_memory(tmp_path: Path) -> None:
     done = run(str(FOLDER / "fuzz.py"), "--files", str(FILES), "--seed", "7", "--json", "--out", str(tmp_path))
     found = json.loads(done.stdout)
@@ -75,6 +76,7 @@ def test_unchanged_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 reader.read(folder / seed.entry)
 
 
+@pytest.mark.slow
 def test_the_fuzzer_notices_harm_and_keeps_the_file(tmp_path: Path) -> None:
     done = run("-c", HARMFUL, str(FOLDER), str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -106,6 +106,7 @@ def locked(path: Path, **changes: Any) -> None:
     (path / LOCK).write_bytes(of_another(**changes))
 
 
+@pytest.mark.slow
 def test_a_lock_that_cannot_be_given_up_keeps_no_other_from_it(tmp_path: Path, monkeypatch) -> None:
     """The thread that renews and gives up locks outlives a service that refuses."""
     refused, ask, url = threading.Event(), Folder.get, str(tmp_path / "refused.zarr")
@@ -206,6 +207,7 @@ writer.finish()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [-21_600, 21_600])
 @pytest.mark.parametrize("host", ["same", "other"])
 def test_a_writer_whose_clock_is_set_by_hours_keeps_its_lock_and_ends_with_the_same_bits(
@@ -595,6 +597,7 @@ for round in ("new", "replaced"):
 """
 
 
+@pytest.mark.slow
 def test_a_save_that_is_killed_anywhere_leaves_the_old_model_and_is_swept_by_the_next(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED_SAVES, str(tmp_path / "model.zarr")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

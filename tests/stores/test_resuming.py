@@ -267,6 +267,7 @@ def stores_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     job, share = JOBS[name]
@@ -394,6 +395,7 @@ def test_a_changed_solve_begins_anew_and_removes_the_other_state(halfway: Any, c
     assert stores_in(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
@@ -438,6 +440,7 @@ def write_states(folder: str, last: int) -> None:
             (Path(folder).parent / "saved").write_text(str(step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", range(8, 36, 3))
 def test_at_every_write_a_whole_state_is_there(last: int, tmp_path: Path) -> None:
     killed(write_states, str(tmp_path / "kept"), last)
@@ -650,6 +653,7 @@ def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
     return json.loads(done.stdout), Work.done
 
 
+@pytest.mark.slow
 def test_dmo_tune_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     X, Y = samples()
     writer = stores.create_features(tmp_path / "f.zarr", N, {"fourier": stores.ViewSpec(5)}, labels=Y > 0.2)

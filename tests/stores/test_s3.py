@@ -217,6 +217,7 @@ def rows(url: str) -> stores.ResultWriter:
     return writer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["denied", "failing", "cut"])
 def test_blocks_that_cannot_be_asked_for_are_not_called_damaged(service: Service, bucket: str, kind: str) -> None:
     url, told = f"{bucket}/{kind}.zarr", list[OSError]()

@@ -401,6 +401,7 @@ def test_a_forged_model_is_refused_as_it_is_loaded_or_works(tmp_path: Path, name
             assert found is None or len(found) == 20, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: "missing" if value is MISSING else repr(value))
 @pytest.mark.parametrize("inside", ["meta", "provenance"])
 def test_a_forged_recipe_of_images_is_refused(tmp_path: Path, inside: str, value: Any) -> None:
@@ -621,6 +622,7 @@ def workers(number: int, before: Iterable[tuple[str, int]] = ()) -> dict[tuple[s
     return found
 
 
+@pytest.mark.slow
 def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_tls(
     annotated: Path, tmp_path: Path
 ) -> None:

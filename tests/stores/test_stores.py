@@ -459,6 +459,7 @@ def crowd(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "first"), list(zip(KILL_AT, [("gist", 3), ("gist", 3), ("tags", 1)])), ids=["values", "entry", "sparse"]
 )
