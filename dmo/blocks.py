@@ -323,6 +323,15 @@ def is_smaller_sparse(shape: tuple[int, int], stored: int, dtype: Any) -> bool:
     return whole > _PACKED and stored * (size + index) + (shape[0] + 1) * index < whole
 
 
+def compressed(values: np.ndarray) -> scipy.sparse.csr_array:
+    """Convert an array to CSR, several times as fast as SciPy does."""
+    values = np.ascontiguousarray(values)
+    m, L = values.shape
+    places = np.flatnonzero(values != 0)
+    edges = np.searchsorted(places, np.arange(0, (m + 1) * L, L)) if L else np.zeros(m + 1, np.intp)
+    return scipy.sparse.csr_array((values.ravel()[places], places % max(1, L), edges), shape=(m, L))
+
+
 def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: Any) -> Block:
     """Join row blocks that have `stored` nonzero entries in total: as CSR if that is smaller, otherwise as an array."""
     start = 0
@@ -336,8 +345,11 @@ def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: 
     index = np.int32 if max(stored, *shape) < 1 << 31 else np.int64
     data, indices, indptr = np.empty(stored, dtype), np.empty(stored, index), np.zeros(shape[0] + 1, index)
     for block in blocks:
-        part = scipy.sparse.csr_array(block, copy=scipy.sparse.issparse(block))
-        part.eliminate_zeros()
+        if scipy.sparse.issparse(block):
+            part = scipy.sparse.csr_array(block, copy=True)
+            part.eliminate_zeros()
+        else:
+            part = compressed(block)
         first, stop = indptr[start], start + part.shape[0]
         indptr[start + 1 : stop + 1] = first + part.indptr[1:]
         data[first : first + part.nnz], indices[first : first + part.nnz] = part.data, part.indices

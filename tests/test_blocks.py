@@ -19,6 +19,7 @@ from dmo.blocks import (
     InOrder,
     RowMask,
     Subset,
+    compressed,
     iterate,
     row_blocks,
     row_numbers,
@@ -281,3 +282,18 @@ def test_spaced_rows_keep_fractional_weights() -> None:
     index, often = spaced_rows(9, 3, np.linspace(0.5, 0.9, 9))
     assert_array_equal(index, [0, 4, 8])
     np.testing.assert_allclose(often, [0.5, 0.7, 0.9])
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int8, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0), (1, 1), (50, 7)])
+def test_arrays_are_compressed_as_scipy_does(kind: type, shape: tuple[int, int]) -> None:
+    values = np.random.default_rng(0).integers(-1, 2, shape).astype(kind)
+    if kind in (np.float32, np.float64):
+        values[::3] = np.nan
+    for form in (values, np.asfortranarray(values), values[::-1]):
+        found, expected = compressed(form), scipy.sparse.csr_array(form)
+        assert found.dtype == expected.dtype
+        assert found.shape == expected.shape
+        np.testing.assert_array_equal(found.indptr, expected.indptr)
+        np.testing.assert_array_equal(found.indices, expected.indices)
+        np.testing.assert_array_equal(found.data, expected.data)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import InOrder, Rows, dense, row_blocks
+from dmo.blocks import InOrder, Rows, compressed, dense, row_blocks
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
@@ -179,13 +179,9 @@ def _label_block(Y: Any) -> Any:
     if scipy.sparse.issparse(Y):
         return Y.astype(kind, copy=False) if Y.nnz <= _SPARSE * Y.shape[0] * Y.shape[1] else Y.astype(kind).toarray()
     values = np.ascontiguousarray(Y)
-    m, L = values.shape
-    # SciPy's conversion of a dense array needs ten times as long
-    places = np.flatnonzero(values.view(np.bool_) if values.dtype.itemsize == 1 else values)
-    if len(places) > _SPARSE * values.size:
+    if np.count_nonzero(values) > _SPARSE * values.size:
         return values.astype(kind, copy=False)
-    edges = np.searchsorted(places, np.arange(0, (m + 1) * L, L))
-    return scipy.sparse.csr_array((values.ravel()[places].astype(kind), places % L, edges), shape=(m, L))
+    return compressed(values).astype(kind)
 
 
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
