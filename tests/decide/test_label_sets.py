@@ -235,6 +235,11 @@ def test_threshold_is_the_mean_weighted_by_f1():
     assert 0.45 < mean_threshold(ranked, np.array([True, True, False])) < 0.55
     assert 0.19 < mean_threshold(ranked, np.array([True, True, True])) < 0.25
     assert mean_threshold(ranked, np.zeros(3, bool)) == 1.0
+    # an entry of weight 0 above all others is as if it were not there, for weights at which F1 of 0 counts as well
+    light, truth = np.array([0.0, 0.01, 0.01]), np.array([True, True, False])
+    assert mean_threshold(ranked, truth, light) == pytest.approx(
+        mean_threshold(ranked[1:], truth[1:], light[1:]), rel=1e-12
+    )
 
 
 def test_thresholds_of_runs_are_those_of_each_run():
