@@ -24,7 +24,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --ma
 test: lint
 	$(PYTEST) -m "not clusters and not slow"
 
-# kills, random files, pages, and wide tables of combinations: all of them, or a third by SHARD=0/3, 1/3 or 2/3
+# slow tests: killed processes, damaged files, the commands of the guides, every estimator with every option; SHARD=0/3 is a third
 SHARD ?= 0/1
 
 test-slow: venv

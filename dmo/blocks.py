@@ -60,7 +60,7 @@ _REST = 1 << 28  # bytes of a chunk that are kept for the next block
 _CELLS = 1 << 20
 """Cells of a block of labels."""
 _PACKED = 1 << 16
-"""Bytes up to which a matrix stays an array, whatever it holds: the saving would not be noticed."""
+"""Size in bytes up to which a matrix is never converted to CSR: the saving would be too small to matter."""
 _MANY, _BITS = 1 << 16, 512  # row numbers that are held as bits from here on; bits that are counted together
 
 

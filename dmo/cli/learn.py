@@ -102,7 +102,7 @@ def with_options(
 
 
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
-    """Open the feature store at a path, or that of the files or folder there, by the options `given` for it."""
+    """Open the feature store at a path; if the path names other files, make a store of them with the options `given`."""
     from dmo.formats.sources import is_image_folder, is_rows  # here: `--help` needs no NumPy
 
     asked = {key for key in OF_TABLE if given[key] is not None}

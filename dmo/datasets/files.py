@@ -772,7 +772,7 @@ class _Reader:
                     )
 
     def _placed(self, source: Rows, index: np.ndarray | None) -> Any:
-        """Rows of a column of vectors in the order of the samples, of which -1 marks those that it lacks."""
+        """Put the rows of a column of vectors in the order of the samples; index -1 marks a sample without a vector."""
         if index is not None and not np.array_equal(index, np.arange(source.shape[0])):
             if (index < 0).any():
                 shape = (len(index), source.shape[1])

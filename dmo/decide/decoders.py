@@ -37,7 +37,7 @@ _LARGEST = 1e100  # magnitude of scores up to which their squares are finite
 
 
 def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:
-    """Find the largest score at which each label is not given, by bisection of the float64 numbers.
+    """Find the threshold of every label, the largest score at which it is not predicted, by bisection.
 
     given: a monotone decision, scores (1, L) -> (1, L); -> (L,), -inf or inf if the decision never changes
     """

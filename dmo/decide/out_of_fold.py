@@ -180,7 +180,7 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
 
 
 def sample_keys(estimator: Any, Y: Rows, views: Mapping[str, Rows]) -> np.ndarray:
-    """Compute the keys of samples that are the whole training set of a fit, see `row_keys`.
+    """Compute the content hashes of all samples of a training set, see `row_keys`.
 
     Y (n, L) -> (n,), uint64
     """

@@ -45,7 +45,9 @@ def ridge(
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset
 
 
-_PRECISE = 1e5  # condition number up to which products in float32 change scores by less than 1e-5 of their deviation
+# Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples, float32
+# changed scores by 1.5e-6 of their standard deviation at 5e2, by 1.2e-5 at 5e4 and by 8e-5 at 1.7e5.
+_PRECISE = 1e5
 
 
 def is_precise(moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool) -> bool:

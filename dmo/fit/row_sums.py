@@ -35,7 +35,7 @@ _IN_TASK = 1 << 22  # bytes of arrays that go with their task; more go to a work
 log = logging.getLogger("dmo")
 
 Beside: TypeAlias = tuple[Any, ...]
-"""Arrays of one entry per row, CSR labels among them, that a task takes its part of with it, or None."""
+"""Arrays with one entry per row (CSR labels are allowed), of which each task gets the slice of its rows; None if absent."""
 
 
 class RowSum(Protocol):

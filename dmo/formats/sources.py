@@ -266,7 +266,7 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
 
 
 def stack_shards(source: Source, shards: Sequence[Rows]) -> Rows:
-    """Stack the opened shards of a source; DataError naming the first shard of another width or type, or without rows."""
+    """Stack the shards of a source; raises DataError for the first shard with another width or type, or without rows."""
     for path, shard in zip(source.paths, shards):
         expected = shards[0].shape[1], np.dtype(shards[0].dtype)
         if (found := (shard.shape[1], np.dtype(shard.dtype))) != expected:

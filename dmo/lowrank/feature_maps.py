@@ -78,7 +78,7 @@ class FeatureMap:
         return None
 
     def single(self, dtype: np.dtype) -> FeatureMap:
-        """Return the map whose rows have float32 numbers if rows of this type lose nothing by it, otherwise this map.
+        """Return the same feature map with float32 output if input of this type keeps its precision, otherwise this map.
 
         Parameters
         ----------

@@ -116,8 +116,9 @@ def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """The first `ranks[i]` columns of vectors[i] (n x L x m), followed by an orthonormal basis of their complement."""
-    # Directions of equal singular values span a space, but which basis of it an SVD returns is up to rounding, and the
-    # loss depends on the basis. Such spaces and the complement get the basis nearest to the coordinate axes.
+    # Singular vectors of equal singular values are not unique: rounding decides which basis of their space an SVD
+    # returns, and the loss of the fit depends on it. Such spaces, and the orthogonal complement of all directions, get
+    # the basis that is nearest to the coordinate axes.
     n, L, m = vectors.shape
     full = np.zeros((n, L, L))
     full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)
@@ -141,7 +142,7 @@ def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.
 
 
 def _axes(rest: np.ndarray, count: int) -> np.ndarray:
-    """Orthonormal bases (n x L x count) near the coordinate axes, of the ranges of the projectors `rest` (n x L x L)."""
+    """Compute orthonormal bases (n x L x count) of the spaces onto which `rest` (n x L x L) projects."""
     # The projector is deflated by its column of the largest diagonal entry, again and again: Gram-Schmidt on the axes
     # with pivoting, for all samples at once.
     basis = np.empty((*rest.shape[:2], count))

@@ -159,7 +159,7 @@ def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = 
 
 
 def guarded(cell: str) -> str:
-    """A cell of a table for people, which no spreadsheet runs as a formula and no terminal obeys: see `csv_rows`."""
+    """Escape a cell so that spreadsheets do not run it as a formula and terminals do not obey it, see `csv_rows`."""
     cell = visible(cell)
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
@@ -170,7 +170,7 @@ def unguarded(cell: str) -> str:
 
 
 def label_words(numbers: np.ndarray, names: Sequence[str]) -> list[list[str]]:
-    """Say the labels of samples in words; -1 is none.
+    """Convert label numbers to label names; -1 marks an empty place.
 
     numbers (m, k)
     """
