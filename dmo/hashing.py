@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import scipy
 
-from dmo.blocks import Rows, Subset, iterate, numbered, presence
+from dmo.blocks import RowMask, Rows, Subset, iterate, numbered, presence, row_blocks
 
 _BLOCK = 8192  # rows that are read at a time
 _STRIP = 1 << 15  # entries that are hashed at a time, as 64-bit integers that stay in the cache
@@ -44,7 +44,8 @@ def _contents(source: Rows) -> str | None:
     if not isinstance(source, Subset):
         return getattr(source, "contents", None)
     inner = _contents(source.source)
-    return None if inner is None else digest(inner, np.asarray(source.index, np.int64))
+    index = source.index if isinstance(source.index, RowMask) else np.asarray(source.index, np.int64)
+    return None if inner is None else digest(inner, index)
 
 
 def row_hashes(source: Rows, exact: bool = False) -> np.ndarray:
@@ -118,8 +119,10 @@ def id_keys(ids: Iterable[str]) -> np.ndarray:
 
     -> (n,), uint64
     """
-    found = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids)
-    return np.frombuffer(found, "<u8").astype(np.uint64)
+    found = bytearray()
+    for name in ids:
+        found += hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return np.frombuffer(found, "<u8").astype(np.uint64, copy=False)
 
 
 def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
@@ -137,6 +140,17 @@ def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
     return np.uint64(start) + (np.arange(source.shape[0]) if index is None else index).astype(np.uint64)
 
 
+def marked_keys(keys: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Mark the keys that are among `ordered`, which is sorted.
+
+    keys (m,); ordered (n,) -> (m,), bool
+    """
+    if not len(ordered):
+        return np.zeros(len(keys), bool)
+    places = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+    return np.asarray(ordered[places] == keys)
+
+
 def joined_keys(*parts: np.ndarray | None) -> np.ndarray | None:
     """Unite keys of samples; None if none are known.
 
@@ -151,6 +165,10 @@ def _feed(found: Any, value: Any) -> None:
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         found.update(f"{type(value).__name__} {value!r};".encode())
+    elif isinstance(value, RowMask):
+        found.update(f"array {value.shape} {np.dtype(np.int64).str};".encode())
+        for where in row_blocks(len(value), _BLOCK):
+            found.update(np.ascontiguousarray(value[where], np.int64).data)
     elif isinstance(value, np.ndarray):
         found.update(f"array {value.shape} {value.dtype.str};".encode())
         found.update(np.ascontiguousarray(value).data)

@@ -37,6 +37,7 @@ from dmo.stores._arrays import (
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 from dmo.stores._lock import abandon, holder, own_token, release
 from dmo.stores._schema import begin, existing_root, first_difference, origin_of, read_root, set_complete, sweep
+from dmo.strings import Strings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -50,13 +51,13 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
-def check_strings(name: str, given: Sequence[str], length: int | None) -> list[str]:
+def check_strings(name: str, given: Sequence[str], length: int | None) -> Strings:
+    """The strings; UserError unless there are `length` of them."""
     if length is None:
         raise UserError(f"{name} were passed without labels; pass labels as well")
-    values = [str(value) for value in given]
-    if len(values) != length:
-        raise UserError(f"{name} has {len(values)} entries, needs {length}; pass one for each")
-    return values
+    if len(given) != length:
+        raise UserError(f"{name} has {len(given)} entries, needs {length}; pass one for each")
+    return Strings.of(given)
 
 
 def real_dtype(dtype: Any) -> np.dtype:
@@ -149,7 +150,7 @@ class Whole:
     dtype: str
     checksums: list[int]
     metadata: bytes
-    source: tuple[DenseArray, np.ndarray] | bytes
+    source: tuple[DenseArray, np.ndarray] | np.ndarray
     rows: int | None = None  # of a chunk, where it has not as many as `CHUNK_BYTES` hold
 
     def members(self) -> dict[str, bytes]:
@@ -163,8 +164,8 @@ class Whole:
     def write(self, folder: Folder) -> None:
         with writing(folder.url, f"array '{self.name}'"):
             folder.put(f"{self.name}/zarr.json", self.metadata)
-            if isinstance(self.source, bytes):
-                folder.put(f"{self.name}/c.0", self.source)
+            if isinstance(self.source, np.ndarray):
+                folder.put(f"{self.name}/c.0", self.source, self.checksums[0].to_bytes(CRC_BYTES, "little"))
                 return
             array, values = self.source
             for index, chunk in _chunks(array, values):
@@ -218,11 +219,10 @@ def csr(folder: Folder, name: str, matrix: scipy.sparse.csr_array, rows: int | N
 
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
-    """A list of strings."""
-    metadata, chunk = _encode_strings(values, dimension)
-    return Whole(
-        name, (len(values),), "string", [checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES])], metadata, chunk
-    )
+    """A list of strings, in one chunk."""
+    n, texts = len(values), Strings.of(values).encoded()
+    metadata = array_json((n,), (max(n, 1),), "string", (dimension,), "", None)
+    return Whole(name, (n,), "string", [checksum(texts)], metadata, texts)
 
 
 def of_samples(
@@ -272,22 +272,35 @@ def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Csr
     return array, np.tile(np.array([crc, 0]), (-(-array.shape[0] // array.block), 1))
 
 
-def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[str]:
+def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> Strings:
     """The strings that `known` describes; StoreError if they are missing or damaged."""
-    texts, codes = read_coded(folder, name, known)
-    return [texts[code] for code in codes.tolist()]
+    return _parsed(folder, name, known, _string_bytes(folder, name, known))
 
 
-def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Sequence[str], np.ndarray]:
     """The same strings, of which many may be equal, as texts and the number of each string's text."""
+    chunk = _string_bytes(folder, name, known)
+    few = _decode_few(memoryview(chunk))
+    if few is not None and len(few[1]) == math.prod(known["shape"]):
+        return few
+    found = _parsed(folder, name, known, chunk)
+    return found, np.arange(len(found))
+
+
+def _string_bytes(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
+    """The chunk of strings, whose checksum is right, without the checksum."""
     chunk = folder.get(f"{name}/c.0")
     if chunk is None:
         raise _lost(folder, name, "are missing")
-    if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
+    values = np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]
+    if checksum(values) != known["checksums"][0]:
         raise _lost(folder, name, "fail their checksum")
-    values = memoryview(chunk)[:-CRC_BYTES]
-    found = _decode_few(values) or _decode_strings(bytes(values))
-    if found is None or len(found[1]) != math.prod(known["shape"]):
+    return values
+
+
+def _parsed(folder: Folder, name: str, known: Mapping[str, Any], chunk: np.ndarray) -> Strings:
+    found = Strings.parse(chunk)
+    if found is None or len(found) != math.prod(known["shape"]):
         raise _lost(folder, name, f"are not {math.prod(known['shape'])} texts")
     return found
 
@@ -316,21 +329,11 @@ def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarr
     return [(index, values[index[0] * size : (index[0] + 1) * size] if index else values) for index in array.indices()]
 
 
-def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
-    """zarr.json and the only chunk of a 1-d Zarr array of strings."""
-    from numcodecs.vlen import VLenUTF8
-
-    n = len(values)
-    raw = np.frombuffer(VLenUTF8().encode(np.array(values, dtype=object)), np.uint8)
-    crc = checksum(raw).to_bytes(CRC_BYTES, "little")
-    return array_json((n,), (max(n, 1),), "string", (dimension,), "", None), raw.tobytes() + crc
-
-
 _CODES = bytes(range(0xF8, 0x100))  # which UTF-8 has not
 
 
 def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
-    """What `_decode_strings` gives where there are a few different texts; None where there are many, or other ones."""
+    """Find the texts of a chunk of strings and the number of each string's text; None unless there are a few short texts."""
     # A string is replaced by a byte of its own wherever it stands with its length, which is there alone: lengths end in
     # three zeros, and texts have none. A piece goes on with the string that the last one cut.
     known, found, rest = list[bytes](), list[bytes](), b""
@@ -351,22 +354,6 @@ def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
     codes = np.frombuffer(b"".join(found), np.uint8) - _CODES[0]
     right = not rest and len(codes) == int.from_bytes(chunk[:4], "little")
     return ([text[4:].decode() for text in known], codes) if right else None
-
-
-def _decode_strings(chunk: bytes) -> tuple[list[str], np.ndarray] | None:
-    """The strings of a chunk of `_encode_strings`: their number, then the length and UTF-8 bytes of each; None where it
-    is something else."""
-    count, at, found = int.from_bytes(chunk[:4], "little"), 4, []
-    for _ in range(count):
-        length = int.from_bytes(chunk[at : at + 4], "little")
-        if at + 4 + length > len(chunk):
-            return None
-        try:
-            found.append(chunk[at + 4 : at + 4 + length].decode())
-        except UnicodeDecodeError:
-            return None
-        at += 4 + length
-    return (found, np.arange(count)) if at == len(chunk) else None
 
 
 class Stored:
@@ -395,16 +382,17 @@ class Stored:
         return origin_of(self._place(), self.root)
 
     @cached_property
-    def sample_ids(self) -> list[str] | None:
-        """Names of the samples, or None."""
-        return self._strings("sample")
+    def sample_ids(self) -> Strings | None:
+        """Names of the samples, a sequence of str, or None."""
+        known = self.root["configuration"].get("sample")
+        return None if known is None else read_strings(self._place(), "sample", known)
 
     def _place(self) -> Folder:
         return self.folder
 
     def _strings(self, name: str) -> list[str] | None:
         known = self.root["configuration"].get(name)
-        return None if known is None else read_strings(self._place(), name, known)
+        return None if known is None else list(read_strings(self._place(), name, known))
 
 
 Array = DenseArray | SparseArray

@@ -499,7 +499,7 @@ class FeatureStore(_writer.Stored):
             m names, or None if the store has no splits.
         """
         names, codes = self._parts
-        return [names[code] for code in codes[index].tolist()] if names else None
+        return [names[code] for code in codes[np.asarray(index)].tolist()] if names else None
 
     @property
     def splits(self) -> list[str]:

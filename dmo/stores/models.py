@@ -224,7 +224,7 @@ def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
     """One array of a model from its generation folder, checked."""
     name = known["path"]
     if known["format"] == "strings":
-        return np.array(_writer.read_strings(folder, name, known), dtype=str).reshape(known["shape"])
+        return np.array([*_writer.read_strings(folder, name, known)], dtype=str).reshape(known["shape"])
     return _writer.read_whole(folder, name, known)
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import SINGLE, Rows, Subset, dense, numbered, row_blocks
+from dmo.blocks import SINGLE, RowMask, Rows, Subset, dense, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.formats.schema import Schema, TableOptions
 from dmo.formats.sources import is_rows
-from dmo.hashing import fingerprint, id_keys, stored_keys
+from dmo.hashing import fingerprint, id_keys, marked_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.features import SourceStore
 from dmo.stores.models import read_with_contents
@@ -40,7 +40,7 @@ class SampleIds(Sequence[str]):
     """Ids of some samples of a store, or their row numbers, as text that is made when it is read."""
 
     known: Sequence[str] | None  # of all samples of the store
-    numbers: np.ndarray  # (m,): row numbers
+    numbers: np.ndarray | RowMask  # (m,): row numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -63,7 +63,7 @@ class AppliedModel:
     contents: str
     store: stores.FeatureStore
     views: Mapping[str, Subset]
-    index: np.ndarray
+    index: np.ndarray | RowMask
     split: str | None
     columns: np.ndarray | None = None
     excluded: int = 0
@@ -104,9 +104,11 @@ class AppliedModel:
         return np.asarray(self.model.decide(views).scores)
 
     @cached_property
-    def ids(self) -> SampleIds:
-        """The samples' ids, their row numbers where the store has none."""
-        return SampleIds(self.store.sample_ids, self.index)
+    def ids(self) -> Sequence[str]:
+        """The samples' ids, or their row numbers if the store has none."""
+        known = self.store.sample_ids
+        whole = known is not None and isinstance(self.index, RowMask) and self.n == len(known)
+        return known if known is not None and whole else SampleIds(known, self.index)
 
     @cached_property
     def learned(self) -> np.ndarray | None:
@@ -114,9 +116,13 @@ class AppliedModel:
         kept = self.model._sample_keys
         if kept is None:
             return None
-        # A model that was fitted in Python records rows, since the views that it got have no ids.
-        found = [stored_keys(self.views), None if self.store.sample_ids is None else id_keys(self.ids)]
-        return np.any([np.zeros(self.n, bool), *(np.isin(keys, kept) for keys in found if keys is not None)], axis=0)
+        ordered, found = np.sort(kept), np.zeros(self.n, bool)
+        for where in row_blocks(self.n, ROWS):
+            # A model that was fitted in Python records rows, since the views that it got have no ids.
+            ids = None if self.store.sample_ids is None else id_keys(self.ids[where])
+            for keys in (stored_keys(self.some(where)), ids):
+                found[where] |= False if keys is None else marked_keys(keys, ordered)
+        return found
 
     def label_names(self) -> list[str]:
         """Names of the model's labels, numbers where it knows none."""
@@ -132,7 +138,7 @@ def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.nda
     if ids is None:
         return stored_keys(views)
     _, index = numbered(next(iter(views.values())))
-    return id_keys(ids if index is None else [ids[i] for i in index.tolist()])
+    return id_keys(ids if index is None else SampleIds(ids, index))
 
 
 def blocks_of(
@@ -178,8 +184,9 @@ def open_applied(
         store = open_rows(model, fitted, features, options)
     known = views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
-    views, _, index = store.select(chosen, with_labels=False)
+    views, _, _ = store.select(chosen, with_labels=False)
     used = {name: views[own] for name, own in known.items()}
+    index = next(iter(views.values())).index  # of many samples as bits
     columns = class_columns(fitted, store, model)
     return AppliedModel(fitted, contents, store, used, index, chosen, columns)
 

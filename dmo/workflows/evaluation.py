@@ -250,7 +250,7 @@ def _opened_results(path: str, features: str, split: str | None) -> AppliedResul
     where = split or results.attributes.get("split")
     views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
     ids = results.sample_ids
-    if results.shape[0] != len(index) or (ids is not None and ids != list(SampleIds(store.sample_ids, index))):
+    if results.shape[0] != len(index) or (ids is not None and ids != SampleIds(store.sample_ids, index)):
         raise stores.StoreError(
             f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
         )

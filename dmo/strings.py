@@ -1,0 +1,119 @@
+"""Strings of many samples in one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, overload
+
+import numpy as np
+
+_BATCH = 4096
+
+
+class Strings(Sequence[str]):
+    """An immutable sequence of strings that needs 8 to 12 bytes for each beside its UTF-8 text; a list needs about 60.
+
+    The strings of a chunk of Zarr's vlen-utf8 codec are stored as they are: their number, then the length and the text of
+    each. A slice or an array of row indices selects strings into a new sequence; a slice of step 1 copies nothing.
+    """
+
+    def __init__(self, chunk: np.ndarray, starts: np.ndarray):
+        self.chunk, self._starts = chunk, starts
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> Strings:
+        """Encode the text of each value."""
+        if isinstance(values, cls):
+            return values
+        rest, data, lengths = iter(values), bytearray(4), [np.zeros(0, np.int64)]
+        while texts := [str(value).encode() for value in islice(rest, _BATCH)]:
+            data += b"".join(part for text in texts for part in (len(text).to_bytes(4, "little"), text))
+            lengths.append(np.fromiter(map(len, texts), np.int64, len(texts)))
+        ends = np.cumsum(np.concatenate(lengths) + 4)
+        data[:4] = len(ends).to_bytes(4, "little")
+        return cls(np.frombuffer(data, np.uint8), np.append(8, ends + 8).astype(_offsets(len(data))))
+
+    @classmethod
+    def parse(cls, chunk: np.ndarray) -> Strings | None:
+        """Find the strings of a chunk of the vlen-utf8 codec; None if it holds anything else.
+
+        chunk (bytes,)
+        """
+        data = memoryview(chunk)
+        count, at = int.from_bytes(data[:4], "little"), 4
+        if 4 + 4 * count > len(data):
+            return None
+        starts = np.empty(count + 1, _offsets(len(data)))
+        step = 4 + int.from_bytes(data[4:8], "little")
+        if len(data) == 4 + count * step and (chunk[4:].reshape(count, step)[:, :4] == chunk[4:8]).all():
+            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of the same length need no loop
+        else:
+            for i in range(count):
+                starts[i] = at = at + 4
+                at += int.from_bytes(data[at - 4 : at], "little")
+                if at > len(data):
+                    return None
+            starts[count] = at + 4
+        found = cls(chunk, starts)
+        try:
+            valid = at == len(data) and all(len(some) >= 0 for some in found._batches())
+        except UnicodeDecodeError:
+            return None
+        return found if valid else None
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, where: int) -> str: ...
+    @overload
+    def __getitem__(self, where: slice | np.ndarray) -> Strings: ...
+    def __getitem__(self, where: Any) -> Any:
+        if isinstance(where, slice):
+            start, stop, step = where.indices(len(self))
+            if step == 1:
+                return Strings(self.chunk, self._starts[start : max(start, stop) + 1])
+            where = np.arange(start, stop, step)
+        if isinstance(where, np.ndarray):
+            return Strings.of(self._text(row) for row in where.tolist())
+        return self._text(range(len(self))[where])
+
+    def _text(self, row: int) -> str:
+        return self.chunk[self._starts[row] : self._starts[row + 1] - 4].tobytes().decode()
+
+    def _batches(self) -> Iterator[list[str]]:
+        """The strings as lists of some thousands."""
+        for first in range(0, len(self), _BATCH):
+            ends = self._starts[first : first + _BATCH + 1].tolist()
+            text = self.chunk[ends[0] : ends[-1]].tobytes()
+            yield [text[a - ends[0] : b - 4 - ends[0]].decode() for a, b in zip(ends, ends[1:])]
+
+    def __iter__(self) -> Iterator[str]:
+        return (text for some in self._batches() for text in some)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:6]))
+        return f"[{shown}{', ...' if len(self) > 6 else ''}]"
+
+    def encoded(self) -> np.ndarray:
+        """The chunk of the vlen-utf8 codec that holds just these strings.
+
+        -> (bytes,)
+        """
+        if len(self._starts) > 1 and self._starts[0] == 8 and self._starts[-1] == len(self.chunk) + 4:
+            return self.chunk
+        head = np.frombuffer(len(self).to_bytes(4, "little"), np.uint8)
+        return np.concatenate([head, self.chunk[self._starts[0] - 4 : self._starts[-1] - 4]])
+
+
+def _offsets(size: int) -> type[np.signedinteger]:
+    """Type of positions in a buffer of `size` bytes."""
+    return np.int32 if size < 2**31 - 8 else np.int64
