@@ -346,9 +346,9 @@ class LinearMap(FeatureMap):
             Factor rows, of the map's type.
         """
         block: Any = self._block(X, self.rank)
-        if self.dtype == np.float64:
-            block = double(block)
         how = getattr(self.kernel, "normalize", None)
+        if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
+            block = double(block)  # the subtraction below converts arrays faster
         block = block if how is None else normalize_rows(block, how)  # which loads compiled loops
         dense = block.toarray() if scipy.sparse.issparse(block) else block
         return np.subtract(dense, self.shift, dtype=self.dtype)

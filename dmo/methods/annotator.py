@@ -112,8 +112,13 @@ class Decision:
         -> (m, width)
         """
         assert self.sets is not None  # of labels
-        order = np.argsort(np.where(self.sets, -self.scores, np.inf), axis=1, kind="stable")[:, :width]
-        return np.where(np.take_along_axis(self.sets, order, axis=1), order, -1).astype(np.int32)
+        sample, label = np.nonzero(self.sets)
+        counts = np.bincount(sample, minlength=len(self.sets))
+        place = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = len(self.sets), max(int(counts.max(initial=0)), width)
+        found, keys = np.full(shape, -1, np.int32), np.full(shape, np.inf)
+        found[sample, place], keys[sample, place] = label, -self.scores[sample, label]
+        return np.take_along_axis(found, np.argsort(keys, axis=1, kind="stable")[:, :width], axis=1)
 
 
 def _of_labels(estimator: Any) -> bool:
@@ -137,6 +142,7 @@ class Annotator(Estimator):
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
+    _thresholds: tuple[FittedDecoder, np.ndarray] | None = None  # of raw scores, for this decoder
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
     _whole_kernel = False  # whether a precomputed kernel is read as a whole
@@ -569,7 +575,10 @@ class Annotator(Estimator):
         decoder = self.decoding_
         if top is not None or decoder is None or not self._learned_sets or m <= _COMPARED or not decoder.is_by_label:
             return None
-        return score_thresholds(lambda S: decoder.sets(self._calibrated([S])), len(self.rule_.frequency))
+        if self._thresholds is None or self._thresholds[0] is not decoder:
+            found = score_thresholds(lambda S: decoder.sets(self._calibrated([S])), len(self.rule_.frequency))
+            self._thresholds = decoder, found
+        return self._thresholds[1]
 
     def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
         """Compare raw scores with thresholds (L): bool (m x L)."""
