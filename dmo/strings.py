@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -46,7 +46,7 @@ class Strings(Sequence[str]):
             return None
         starts = np.empty(count + 1, _offsets(len(data)))
         step = 4 + int.from_bytes(data[4:8], "little")
-        if len(data) == 4 + count * step and (chunk[4:].reshape(count, step)[:, :4] == chunk[4:8]).all():
+        if count and len(data) == 4 + count * step and (chunk[4:].reshape(count, step)[:, :4] == chunk[4:8]).all():
             starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of the same length need no loop
         else:
             for i in range(count):
@@ -87,7 +87,7 @@ class Strings(Sequence[str]):
         for first in range(0, len(self), _BATCH):
             ends = self._starts[first : first + _BATCH + 1].tolist()
             text = self.chunk[ends[0] : ends[-1]].tobytes()
-            yield [text[a - ends[0] : b - 4 - ends[0]].decode() for a, b in zip(ends, ends[1:])]
+            yield [text[a - ends[0] : b - 4 - ends[0]].decode() for a, b in pairwise(ends)]
 
     def __iter__(self) -> Iterator[str]:
         return (text for some in self._batches() for text in some)

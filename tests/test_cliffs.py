@@ -373,7 +373,7 @@ OTHERS = {
         labels.proximities.PAIRS linalg.operators._STRIP_ENTRIES
         lowrank.landmarks._PREPARED lowrank.nystrom.PREPARED lowrank.nystrom._LEAST_ROWS
         methods.landmark_ridge._MIRROR methods.llt_svr._BLOCK metrics.ranking._BLOCK workflows.apply.BLOCK
-        workflows.apply.MANY workflows.apply.ROWS workflows.tables._BLOCK workflows.tables._GROUP report.figures._ROWS
+        workflows.apply.MANY workflows.apply.CELLS strings._BATCH workflows.tables._BLOCK workflows.tables._GROUP
         stores.temporary._ZEROS
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmo.blocks import row_blocks
+from dmo.blocks import cell_blocks
 from dmo.errors import UserError
 from dmo.metrics import PrecisionRecall, precision_recall_curves, regression_scores, top_scores
 from dmo.metrics.checked_blocks import count_labels
@@ -438,7 +438,7 @@ def together(Y: np.ndarray, P: np.ndarray) -> np.ndarray:
     Y, P (n, L) -> (L, L)
     """
     found = np.zeros((Y.shape[1], P.shape[1]))
-    for where in row_blocks(len(Y), _ROWS):
+    for where in cell_blocks(Y.shape):
         found += (Y[where] == 1).T.astype(np.float32) @ (P[where] == 1).astype(np.float32)
     return found
 
@@ -547,8 +547,8 @@ def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
 
 _STEPS = 300
 _BINS = 10
-_ROWS, _POINTS, _CORNERS = 1 << 14, 50_000, 2000
-"""Samples that are looked at together, samples of a scatter plot, and points of a precision-recall curve."""
+_POINTS, _CORNERS = 50_000, 2000
+"""Samples of a scatter plot, and points of a precision-recall curve."""
 _SORTED = 1 << 22
 """Pairs of a sample and a label up to which every score may be a threshold; of more, thresholds are found among as many."""
 
@@ -560,7 +560,7 @@ def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, f
     """
     # Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning", section 2.
     sums = np.zeros((3, _BINS))
-    for where in row_blocks(len(Y), _ROWS):
+    for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
         y, p = np.asarray(Y[where], np.float64)[known], np.asarray(P[where], np.float64)[known]
         bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
@@ -701,7 +701,7 @@ def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np
     counts = np.zeros(
         (2, len(thresholds) + 1)
     )  # pairs, and positive pairs, by the number of thresholds that they reach
-    for where in row_blocks(len(Y), _ROWS):
+    for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
         reached = np.searchsorted(thresholds, np.asarray(S[where])[known], "right")
         counts += [np.bincount(reached, v, counts.shape[1]) for v in (None, np.asarray(Y[where])[known])]

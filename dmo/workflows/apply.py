@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import SINGLE, RowMask, Rows, Subset, dense, numbered, row_blocks
+from dmo.blocks import SINGLE, RowMask, Rows, Subset, cell_blocks, dense, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.formats.schema import Schema, TableOptions
@@ -31,8 +31,8 @@ ALL = "all"
 """The name that stands for all samples where a split is asked for."""
 BLOCK, MANY = 1024, 1 << 17
 """Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
-ROWS = 1 << 14
-"""Samples whose labels and scores are looked at together."""
+CELLS = 1 << 22
+"""Scores of a block of samples, at most."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,18 @@ class AppliedModel:
         return len(self.index)
 
     @cached_property
+    def n_columns(self) -> int:
+        """Number of scores of a sample; 1 for a model that has none."""
+        try:
+            return len(self.label_names())
+        except stores.StoreError:
+            return 1
+
+    def block_rows(self, most: int) -> int:
+        """Number of samples of a block: `most`, or fewer if a sample has many scores."""
+        return max(1, min(most, CELLS // self.n_columns))
+
+    @cached_property
     def Y(self) -> np.ndarray | None:
         """Labels of the samples (m x L), on disk, or None if the store has no labels; read at the first use."""
         if "labels" not in self.store.configuration:
@@ -83,7 +95,8 @@ class AppliedModel:
             found = dense(self.store.labels_of(self.index[where]))
             return found if self.columns is None else found[:, self.columns]
 
-        (found,) = rows_on_disk(self.n, ((where, [block(where)]) for where in row_blocks(self.n, ROWS)))
+        shape = self.n, self.n_columns
+        (found,) = rows_on_disk(self.n, ((where, [block(where)]) for where in cell_blocks(shape)))
         return found
 
     @property
@@ -117,7 +130,7 @@ class AppliedModel:
         if kept is None:
             return None
         ordered, found = np.sort(kept), np.zeros(self.n, bool)
-        for where in row_blocks(self.n, ROWS):
+        for where in row_blocks(self.n, 4 * BLOCK):
             # A model that was fitted in Python records rows, since the views that it got have no ids.
             ids = None if self.store.sample_ids is None else id_keys(self.ids[where])
             for keys in (stored_keys(self.some(where)), ids):
@@ -145,7 +158,7 @@ def blocks_of(
     applied: AppliedModel, compute: Callable[[slice], Sequence[np.ndarray]], what: str
 ) -> Iterator[tuple[slice, Sequence[np.ndarray]]]:
     """Compute arrays of all samples of a model in blocks, in order, here or on workers."""
-    places = row_blocks(applied.n, 4 * BLOCK)
+    places = row_blocks(applied.n, applied.block_rows(4 * BLOCK))
     for i, parts in each(what, lambda i: compute(places[i]), range(len(places))):
         yield places[i], parts
 
@@ -302,9 +315,7 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     Y, pairs = applied.Y, getattr(applied.model, "ancestors_", None)
     if pairs is None:
         return Y
-    (found,) = rows_on_disk(
-        applied.n, ((where, [with_ancestors(Y[where], pairs)]) for where in row_blocks(len(Y), ROWS))
-    )
+    (found,) = rows_on_disk(applied.n, ((where, [with_ancestors(Y[where], pairs)]) for where in cell_blocks(Y.shape)))
     return found
 
 
@@ -360,7 +371,7 @@ def write_rows(
     """
     count = columns if isinstance(columns, int) else len(columns)
     size = 4 * applied.n * count
-    block = block or (BLOCK if applied.n < MANY else 4 * BLOCK)
+    block = block or applied.block_rows(BLOCK if applied.n < MANY else 4 * BLOCK)
     record = {"out": os.fspath(out), "n_samples": applied.n, "columns": count, "split": applied.split, "bytes": size}
     if dry_run:
         return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": size}}

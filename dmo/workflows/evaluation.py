@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo import metrics, stores
-from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.blocks import Rows, Subset, cell_blocks, rows
 from dmo.errors import UserError
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
@@ -26,7 +26,6 @@ from dmo.progress import stage
 from dmo.stores.temporary import disk_array, rows_on_disk
 from dmo.workflows.apply import (
     ALL,
-    ROWS,
     AppliedModel,
     SampleIds,
     blocks_of,
@@ -59,7 +58,7 @@ class EvaluatedModel:
         """The labels given (m x L), uint8, on disk: those chosen, else `top` labels of the highest score."""
         if self.sets.shape[1]:
             return self.sets
-        places = row_blocks(len(self.scores), ROWS)
+        places = cell_blocks(self.scores.shape)
         blocks = ((where, [metrics.top_label_sets(self.scores[where], top)]) for where in places)
         return rows_on_disk(len(self.scores), blocks)[0]
 
@@ -87,7 +86,7 @@ class Evaluation:
         """Labels, 0 also where a label is not known."""
         if self.known.dtype.kind != "f":
             return self.known
-        places = row_blocks(len(self.known), ROWS)
+        places = cell_blocks(self.known.shape)
         return rows_on_disk(len(self.known), ((where, [np.nan_to_num(self.known[where])]) for where in places))[0]
 
     @cached_property
@@ -284,7 +283,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
 
-    scores, *chosen = rows_on_disk(applied.n, ((where, given(where)) for where in row_blocks(applied.n, ROWS)))
+    scores, *chosen = rows_on_disk(applied.n, ((where, given(where)) for where in cell_blocks((applied.n, len(names)))))
     sets = chosen[0] if chosen else nothing
     known = known_labels(applied, features)
     costs = {"model_bytes": stores.describe(path)["bytes"]}
@@ -330,7 +329,7 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
 def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
     """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
-    one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in row_blocks(len(sets), ROWS))
+    one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in cell_blocks(sets.shape))
     return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
@@ -483,7 +482,7 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
     Y, scores, given (m, L) -> (m,)
     """
     keys = np.empty((3, len(Y)))
-    for where in row_blocks(len(Y), ROWS):
+    for where in cell_blocks(Y.shape):
         counts = Y[where].sum(axis=1)
         f1 = 2 * (Y[where] * given[where]).sum(axis=1) / np.maximum(counts + given[where].sum(axis=1), 1)
         keys[:, where] = -sample_precision(Y[where], scores[where]), -f1, counts == 0

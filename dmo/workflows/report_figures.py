@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from dmo import report
-from dmo.blocks import row_blocks
+from dmo.blocks import cell_blocks
 from dmo.methods.annotator import Decision
 from dmo.metrics import annotation_scores, regression_scores
 from dmo.report import PageFigure, Samples
 from dmo.report.canvas import shown
 from dmo.report.figures import pooled_measures, reliability, together
 from dmo.stores.temporary import rows_on_disk
-from dmo.workflows.apply import ROWS
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
 AXES = ("first direction of the label scores", "second direction")
@@ -31,7 +30,7 @@ def samples(evidence: Evaluation) -> Samples:
     scores, name = evidence.comparable
     given = {each.name: each.given(evidence.top) for each in evidence.models}
     width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
-    places = row_blocks(len(evidence.Y), ROWS)
+    places = cell_blocks(evidence.Y.shape)
     rows = {}
     for each in evidence.models:
         sets = given[each.name]
@@ -55,7 +54,7 @@ def samples(evidence: Evaluation) -> Samples:
 
 def plane_of(scores: np.ndarray) -> np.ndarray | None:
     """Samples (m x 2) on the plane of the learned space in which the label scores differ most; None for a line."""
-    places, mean = row_blocks(len(scores), ROWS), scores.mean(axis=0)
+    places, mean = cell_blocks(scores.shape), scores.mean(axis=0)
     products = np.zeros((scores.shape[1], scores.shape[1]))
     for where in places:
         centered = scores[where] - mean

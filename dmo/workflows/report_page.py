@@ -14,7 +14,7 @@ from scipy.stats import bootstrap
 
 import dmo
 from dmo import report
-from dmo.blocks import row_blocks
+from dmo.blocks import cell_blocks
 from dmo.errors import UserError, amount
 from dmo.formats.files import existing
 from dmo.methods.base import SweepResult
@@ -23,7 +23,7 @@ from dmo.progress import stage
 from dmo.report import Table
 from dmo.report.canvas import shown
 from dmo.report.page import Part
-from dmo.workflows.apply import ROWS, known_labels
+from dmo.workflows.apply import known_labels
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
 from dmo.workflows.program import Session
 from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
@@ -77,7 +77,7 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
     Y, scores (n, L)
     """
     parts: list[list[Any]] = [[], [], [], [], []]
-    for where in row_blocks(len(Y), ROWS):
+    for where in cell_blocks(Y.shape):
         true = Y[where] == 1
         given = (top_label_sets(scores[where], top) == 1) & ~np.isnan(np.asarray(Y[where], np.float64))
         for kept, each in zip(parts, (given & true, given, true)):
