@@ -143,12 +143,12 @@ def csv_rows(samples: Sequence[str], words: Sequence[Sequence[str]], count: int,
     # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
     # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
     # reads the table takes one apostrophe off the start of a cell and has the name.
-    form = " ".join(["%.6g"] * numbers.shape[1])
-    lines = (
-        [*map(guarded, [sample, *row]), *[""] * (count - len(row)), *(form % tuple(values)).split()]
-        for sample, row, values in zip(samples, words, numbers.tolist(), strict=True)
-    )
-    return csv_text(lines, end, quoting=csv.QUOTE_ALL)
+    form = ',"%.6g"' * numbers.shape[1] + end
+    lines = []
+    for sample, row, values in zip(samples, words, numbers.tolist(), strict=True):
+        cells = [*map(guarded, (sample, *row)), *[""] * (count - len(row))]
+        lines.append(",".join('"' + cell.replace('"', '""') + '"' for cell in cells) + form % tuple(values))
+    return "".join(lines)
 
 
 def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = csv.QUOTE_MINIMAL) -> str:
