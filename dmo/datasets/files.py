@@ -138,6 +138,16 @@ def read_samples(
     return _Reader(id, split, how, text, options).read(cell_views(given), labels, test_share, random_state)
 
 
+def join_tables(
+    tables: Mapping[str, Any], labels: Any, options: TableOptions, id: str | None = None, how: str | None = None
+) -> tuple[Samples, bool]:
+    """Join tables and read their labels; also return whether every label has a column of its own."""
+    reader = _Reader(id, None, how, (), options, in_memory=False)
+    samples = reader.read(tables, labels, None)
+    of_arff = reader.named is not None and reader.named[0] in reader.names and not samples.classes
+    return samples, of_arff or len(getattr(reader.labels, "columns", ())) > 1
+
+
 def _options(
     types: Mapping[str, str] | None,
     missing: str | Sequence[str],
@@ -383,8 +393,8 @@ def _is_split(features: Any) -> bool:
     return isinstance(features, Mapping) and set(features) <= {"train", "test", "validation", "valid", "dev"}
 
 
-def _label_columns(labels: Any) -> list[str] | int | None:
-    """Which columns of an ARFF view, or of a table, are labels, where `labels` names them."""
+def label_columns(labels: Any) -> list[str] | int | None:
+    """Choose the columns of an ARFF view or a table that are labels, if `labels` names columns."""
     if isinstance(labels, int):
         return labels
     if isinstance(labels, str | Path) and suffix(labels) == ".xml":
@@ -439,7 +449,7 @@ class _Reader:
         self, views: Mapping[str, Any], labels: Any, test_share: float | None, random_state: int | None = 0
     ) -> Samples:
         """Read all views, their labels, and a split if one is asked for."""
-        columns = _label_columns(labels)
+        columns = label_columns(labels)
         self.asked = columns if isinstance(columns, list) else [labels] if isinstance(labels, str) else ()
         for view, given in views.items():
             self.add(view, given, columns, labels is None)
