@@ -139,10 +139,16 @@ def read_samples(
 
 
 def join_tables(
-    tables: Mapping[str, Any], labels: Any, options: TableOptions, id: str | None = None, how: str | None = None
+    tables: Mapping[str, Any],
+    labels: Any,
+    options: TableOptions,
+    *,
+    id: str | None = None,
+    split: str | None = None,
+    how: str | None = None,
 ) -> tuple[Samples, bool]:
     """Join tables and read their labels; also return whether every label has a column of its own."""
-    reader = _Reader(id, None, how, (), options, in_memory=False)
+    reader = _Reader(id, split, how, (), options, in_memory=False)
     samples = reader.read(tables, labels, None)
     of_arff = reader.named is not None and reader.named[0] in reader.names and not samples.classes
     return samples, of_arff or len(getattr(reader.labels, "columns", ())) > 1
@@ -350,7 +356,9 @@ def _relative(value: Any, folder: Path) -> Any:
         return {key: _relative(item, folder) for key, item in value.items()}
     if isinstance(value, list):
         return [_relative(item, folder) for item in value]
-    return str(folder / value) if isinstance(value, str) and "://" not in value else value
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return f"@{folder / value[1:]}" if value.startswith("@") else str(folder / value)
 
 
 def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:

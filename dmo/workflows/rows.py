@@ -59,14 +59,17 @@ def open_rows(
     if ending_of(path) == ".json":
         described = read_description(path)
         files, given = cell_views(described.pop("views")), described | given
-    split = next((view for view, file in files.items() if isinstance(file, Mapping)), None)
-    if split is not None:
-        raise UserError(f"{path}: view {split!r} has a file for each split; make a store of it with dmo ingest")
+    parted = next((view for view, file in files.items() if isinstance(file, Mapping)), None)
+    if parted is not None:
+        raise UserError(f"{path}: view {parted!r} has a file for each split; make a store of it with dmo ingest")
     options = TableOptions(**{name: given[name] for name in _READING if name in given})
     reader = row_reader(model, fitted, options=options)
     reader = replace(reader, id=given.get("id", reader.id))
+    if len(files) > 1:  # arrays that the model does not use are not opened
+        files = {view: file for view, file in files.items() if view in reader.widths or ending_of(file) in FRAMES}
     asked = given.get("labels", made.get("labels")) if labeled else None
-    parts = {view: _opened(reader, view, file, len(files) == 1, asked) for view, file in files.items()}
+    others = [name for name in (given.get("split", made.get("split")),) if name and labeled]
+    parts = {view: _opened(reader, view, file, len(files) == 1, asked, others) for view, file in files.items()}
     for note in dict.fromkeys(reader.notes):
         log.warning("%s", note)
     views: dict[str, Any] = {}
@@ -97,11 +100,11 @@ def open_rows(
     if labeled or len(parts) > 1:
         labels = _found_labels(path, parts.values(), asked, "labels" in given)
         samples = _joined(path, fitted, reader, samples, parts, labels, made | given)
-    if samples.sources and (reason := samples.copy_reason()) is not None:
+    if samples.sources and (reason := replace(samples, split=None).copy_reason()) is not None:
         size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
         log.warning("%s: a copy of %s is held in memory, because %s", path, amount(size), reason)
         samples = replace(samples, views={view: rows(X) for view, X in samples.views.items()}, sources={})
-    read = {name: value for name, value in (made | given).items() if name in ("id", "labels", *_READING)}
+    read = {name: value for name, value in (made | given).items() if name in ("id", "split", "labels", *_READING)}
     return samples.in_place(path, stores.Provenance(parameters={"dataset": "files", "options": read}))
 
 
@@ -134,8 +137,8 @@ def _names(labels: Any) -> list[str]:
     return [labels] if isinstance(labels, str) else list(labels) if isinstance(labels, list | tuple) else []
 
 
-def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any) -> _Part:
-    """Open the rows of one source, without the columns of labels; a source that is `alone` has all views."""
+def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, others: Sequence[str]) -> _Part:
+    """Open the rows of one source, which has all views if it is `alone`; columns of labels and `others` are joined later."""
 
     source, ending = parse_source(path), ending_of(path)
     name = view or (Path(source.text).name if source.name is None else source.name)
@@ -147,8 +150,8 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any) -> _P
         table = documents(Path(source.paths[0]))
         table = table.rename(columns={"document": reader.id}) if reader.id is not None else table
     elif ending in FRAMES:
-        others = [name for name in (reader.id, *IDS, *asked) if name]
-        table = read_frame(path, reader.notes, reader.options, unread, others)
+        kept = [name for name in (reader.id, *IDS, *asked, *others) if name]
+        table = read_frame(path, reader.notes, reader.options, unread, kept)
     if table is not None:
         table = table.reset_index() if reader.id is not None and table.index.name == reader.id else table
         attributes = {key: table.attrs[key] for key in (ROW_NAMES, SHARDS) if key in table.attrs}
@@ -156,7 +159,7 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any) -> _P
         columns = list(table.columns)
         chosen = chosen_columns(columns, asked)[0]
         key = attributes.get(ROW_NAMES) if reader.options.row_names else reader.id
-        cells = table[list(dict.fromkeys([*chosen, *([key] if key in columns else [])]))]
+        cells = table[list(dict.fromkeys([*chosen, *(name for name in (key, *others) if name in columns)]))]
         cells = cells.assign(**{_ROW: np.arange(len(table))})
         cells.attrs = attributes
         views, ids = reader.of_table(upload, table.drop(columns=chosen), alone, unread)
@@ -191,7 +194,9 @@ def _joined(
     keyed = any(reader.id in part.columns for part in parts.values())
     apart = isinstance(asked, str) or len(parts) > 1
     key = reader.id if apart and keyed and not reader.options.row_names else None
-    joined, by_column = join_tables(tables, asked, _label_options(fitted, reader, options), key, options.get("how"))
+    split = options.get("split") if any(options.get("split") in part.columns for part in parts.values()) else None
+    read = _label_options(fitted, reader, options)
+    joined, by_column = join_tables(tables, asked, read, id=key, split=split, how=options.get("how"))
     for note in joined.notes:
         log.warning("%s", note)
     views = dict(samples.views)
@@ -206,7 +211,7 @@ def _joined(
             for view in part.views:
                 X = views[view]
                 views[view] = X[index] if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) else Subset(X, index)
-    samples = replace(samples, views=views, ids=samples.ids if joined.ids is None else joined.ids)
+    samples = replace(samples, views=views, ids=samples.ids if joined.ids is None else joined.ids, split=joined.split)
     return samples if joined.labels is None else _in_columns(path, fitted, samples, joined, by_column)
 
 
