@@ -175,12 +175,16 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
 
 
 def is_zarr_array(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a local folder is a Zarr array of version 2 or 3, and not a group."""
+    """Tell whether a local folder or URL is a Zarr array of version 2 or 3, and not a group."""
+    import fsspec
+
     try:
-        document = Path(path, "zarr.json").read_bytes()
-        return bool(json.loads(document).get("node_type") == "array")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return os.path.isfile(os.path.join(path, ".zarray"))
+        fs, place = fsspec.core.url_to_fs(os.fspath(path))
+        if fs.exists(f"{place}/zarr.json"):
+            return bool(json.loads(fs.cat_file(f"{place}/zarr.json")).get("node_type") == "array")
+        return bool(fs.exists(f"{place}/.zarray"))
+    except Exception:  # of any class: the reader that opens the path reports what is wrong
+        return False
 
 
 def is_rows(path: str) -> bool:
@@ -190,7 +194,7 @@ def is_rows(path: str) -> bool:
     if source.is_sharded or source.name is not None:
         return True
     if not os.path.isdir(place):
-        return os.path.isfile(place) or ("://" in place and source.ending in SHARDED)
+        return os.path.isfile(place) or ("://" in place and (source.ending in SHARDED or is_zarr_array(place)))
     return is_zarr_array(place) if is_zarr(place) else any(Path(place).rglob("*.txt"))
 
 

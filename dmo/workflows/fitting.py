@@ -23,7 +23,7 @@ from dmo.features.extraction import PART, Extractor
 from dmo.fit.engine import reasoned_engine
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.labels import class_vector
-from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, parse_source
+from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, is_zarr_array, parse_source
 from dmo.formats.tables import ending_of
 from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
@@ -138,8 +138,8 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     beside = Path() if "://" in named else Path(named).parent
     store = str(beside / f"{view}.zarr")
     store = str(beside / f"{view}.features.zarr") if store == os.path.normpath(named) else store
-    endings = {ending_of(spec) for files in views.values() for spec in by_split(files).values()}
-    in_place = not of_images and endings <= {*IN_PLACE} and not {"test_share", "split"} & given.keys()
+    files = [spec for files in views.values() for spec in by_split(files).values()]
+    in_place = not of_images and all(map(_may_be_in_place, files)) and not {"test_share", "split"} & given.keys()
     complete = None
     with suppress(stores.StoreError) if in_place else nullcontext():
         complete = stores.existing_store(store, "features")
@@ -173,6 +173,11 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
             return opened
     run.note(f"{store} is made from {path}; dmo info {store} says what it holds")
     return stores.open_features(store)
+
+
+def _may_be_in_place(spec: str) -> bool:
+    """Whether a source is a file of arrays that may be read in place, or a Zarr array."""
+    return ending_of(spec) in IN_PLACE or is_zarr_array(parse_source(spec).paths[0])
 
 
 def _label_cure(path: str, of_images: bool) -> str:
