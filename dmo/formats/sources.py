@@ -41,6 +41,8 @@ class Source:
         Array or column inside each shard, the part after "::".
     kind : {"file", "glob", "folder", "list"}
         How the shards were named.
+    columns : tuple of str, default=()
+        Columns of numbers of Parquet shards that form one array.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Source:
     paths: tuple[str, ...]
     name: str | None = None
     kind: Literal["file", "glob", "folder", "list"] = "file"
+    columns: tuple[str, ...] = ()
 
     @property
     def ending(self) -> str:
@@ -92,7 +95,7 @@ class Source:
                     (files[name][key] for key in ("mtime", "ETag", "etag", "LastModified") if key in files[name]), ""
                 )
                 found.append((name.removeprefix(place.rpartition("/")[0]), files[name]["size"], str(changed)))
-        return digest(found, self.name)
+        return digest(found, self.name, *([self.columns] if self.columns else []))
 
     def place(self, path: str) -> str:
         """Name a shard, with the array inside of it.

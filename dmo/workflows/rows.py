@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +19,12 @@ from dmo.datasets import Samples, open_table, read_description
 from dmo.datasets.cards import ALL
 from dmo.datasets.files import documents, fingerprints, join_tables, label_columns
 from dmo.errors import UserError, amount
-from dmo.formats.files import DataError
-from dmo.formats.frames import FRAMES, ROW_NAMES, SHARDS, read_frame
+from dmo.formats.files import DataError, row_of_shard
+from dmo.formats.frames import FRAMES, NUMBERS, ROW_NAMES, SHARDS, read_frame
 from dmo.formats.labels import unknown_rows
+from dmo.formats.parquet import number_columns
 from dmo.formats.schema import LearnedLabels, TableOptions, chosen_columns, unknown_column
-from dmo.formats.sources import Source, is_zarr, parse_source, split_name
+from dmo.formats.sources import PARQUET, Source, is_zarr, parse_source, split_name
 from dmo.formats.tables import SVMLIGHT, cell_views, ending_of, open_source
 from dmo.workflows.apply import label_names, learned_values, named_store
 from dmo.workflows.trial import IDS, Trial, Upload, row_reader
@@ -78,8 +80,6 @@ def open_rows(
             raise UserError(f"{path}: view {min(twice)!r} is in two files; name it once")
         views |= part.views
     ids = next((part.ids for part in parts.values() if part.ids is not None), None)
-    if ids is not None and len(set(ids)) < len(ids):
-        raise UserError(f"{path}: the id {max(ids, key=ids.count)!r} stands in several rows, expected 1")
     samples = Samples(
         views,
         ids=ids,
@@ -151,7 +151,8 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, other
         table = table.rename(columns={"document": reader.id}) if reader.id is not None else table
     elif ending in FRAMES:
         kept = [name for name in (reader.id, *IDS, *asked, *others) if name]
-        table = read_frame(path, reader.notes, reader.options, unread, kept)
+        numbers = _numbers(reader, source, kept)
+        table = read_frame(path, reader.notes, reader.options, unread, kept, numbers)
     if table is not None:
         table = table.reset_index() if reader.id is not None and table.index.name == reader.id else table
         attributes = {key: table.attrs[key] for key in (ROW_NAMES, SHARDS) if key in table.attrs}
@@ -163,7 +164,14 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, other
         cells = cells.assign(**{_ROW: np.arange(len(table))})
         cells.attrs = attributes
         views, ids = reader.of_table(upload, table.drop(columns=chosen), alone, unread)
+        if ids is not None and len(set(ids)) < len(ids):
+            twice = next(one for one, count in Counter(ids).items() if count > 1)
+            places = [row_of_shard(attributes.get(SHARDS, ()), i) for i, one in enumerate(ids) if one == twice]
+            where = f" ({' and '.join(map(str, places[:2]))})" if all(places) else ""
+            raise DataError(f"{path}: the id {twice!r} stands in {len(places)} rows{where}, expected 1")
         named = {id(X): replace(source, name=column) for column, X in unread.items()}
+        if NUMBERS in unread:
+            named[id(unread[NUMBERS])] = replace(source, columns=tuple(numbers))
         sources = {view: named[id(X)] for view, X in views.items() if id(X) in named}
         return _Part(views, ids, sources, cells, columns)
     notes = list(reader.notes)
@@ -178,6 +186,17 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, other
         return _Part(views, ids, {}, np.arange(n)[:, None] if ending == ".npz" else path)
     own, X = reader.view_of(upload), open_source(source)
     return _Part({own: X}, None, {own: source}, path if source.is_sharded else np.arange(X.shape[0])[:, None])
+
+
+def _numbers(reader: Trial, source: Source, others: Sequence[str]) -> list[str]:
+    """Columns of the only table of a model in Parquet shards that need not be read whole, since all of them are numbers."""
+    schemas = list(reader.columns.values())
+    if len(schemas) != 1 or source.ending not in PARQUET or source.name is not None:
+        return []
+    schema, options = schemas[0], reader.options
+    plain = not (schema.missing or options.missing or options.types) and all(c.kind == "number" for c in schema.columns)
+    names = schema.features if plain and not {*schema.features} & {*others} else []
+    return names if all({*names} <= number_columns(path).keys() for path in source.paths) else []
 
 
 def _joined(

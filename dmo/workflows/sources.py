@@ -11,8 +11,9 @@ import numpy as np
 from dmo.datasets import Samples, open_table, parse_source, read_description
 from dmo.datasets.cards import by_split
 from dmo.datasets.files import documents
-from dmo.formats.frames import FRAMES, read_frame
-from dmo.formats.sources import is_zarr
+from dmo.formats.frames import FRAMES, NUMBERS, read_frame, table_numbers
+from dmo.formats.schema import TableOptions
+from dmo.formats.sources import Source, is_zarr
 from dmo.formats.tables import ending_of
 
 
@@ -22,15 +23,20 @@ def describe_source(path: str) -> dict[str, Any]:
     if source.ending == ".json":
         return _described(path)
     found: dict[str, Any] = {"source": path, "kind": source.kind, "shards": list(source.paths), "columns": []}
-    arrays: dict[str, Any] = {}
+    arrays, of_numbers = dict[str, Any](), dict[str, Source]()
     if ending_of(path) in FRAMES:
-        table = read_frame(path, unread=arrays)
-        found |= {"n_samples": len(table), "columns": [str(name) for name in table.columns]}
+        numbers = table_numbers(source, (), TableOptions())
+        table = read_frame(path, unread=arrays, numbers=numbers)
+        found |= {"n_samples": len(table), "columns": [*(str(name) for name in table.columns), *numbers]}
+        if numbers:
+            arrays[source.title] = arrays.pop(NUMBERS)
+            of_numbers[source.title] = replace(source, columns=tuple(numbers))
     elif Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0]):
         found["n_samples"] = len(documents(Path(path)))
     else:
         arrays[source.title] = open_table(source.title, {"all": path}).X
     sources = {name: replace(source, name=name if ending_of(path) in FRAMES else source.name) for name in arrays}
+    sources |= of_numbers
     found["arrays"] = {
         name: {
             "shape": list(X.shape),

@@ -27,7 +27,7 @@ from dmo.errors import UserError
 from dmo.features.extraction import Extractor
 from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
-from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, vectors
+from dmo.formats.frames import FRAMES, NUMBERS, ROW_NAMES, TABLES, frame_shape, read_frame, vectors
 from dmo.formats.schema import Column, Schema, TableOptions, exact, learn_schema, text_cells
 from dmo.formats.sources import folder_shards
 from dmo.formats.tables import SVMLIGHT, is_svmlight
@@ -318,9 +318,13 @@ class Trial:
         table = table if named is None else table.drop(columns=named)
         own, table = vectors(upload.name, table)
         listed: dict[str, Any] = {**own, **(unread or {})}
+        cells = listed.pop(NUMBERS, None)  # the columns of one view in the order of the model
         found: dict[str, Any] = {}
         notes: list[str] = []
         for view in wanted:
+            if cells is not None and view in self.columns:
+                found[view] = cells
+                continue
             column = next((name for name in (view, view.rpartition(".")[2]) if name in listed), None)
             if column is None and view not in self.columns and len(listed) == 1:
                 column = next(iter(listed))
