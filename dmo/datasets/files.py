@@ -904,6 +904,8 @@ class _Reader:
 
     def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:
         """The ids of all samples, in the order of the first table."""
+        if not ids:
+            raise DataError(f"no table has the column {self.id!r} that names the samples; leave it out")
         first, order = next(iter(ids.items()))
         if self.how == "outer":
             for name, own in ids.items():

@@ -99,7 +99,8 @@ def open_rows(
         )
     if labeled or len(parts) > 1:
         labels = _found_labels(path, parts.values(), asked, "labels" in given)
-        samples = _joined(path, fitted, reader, samples, parts, labels, made | given)
+        key = reader.id if "id" in given or any(reader.id in part.columns for part in parts.values()) else None
+        samples = _joined(path, fitted, reader, samples, parts, labels, key, made | given)
     if samples.sources and (reason := replace(samples, split=None).copy_reason()) is not None:
         size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
         log.warning("%s: a copy of %s is held in memory, because %s", path, amount(size), reason)
@@ -206,13 +207,12 @@ def _joined(
     samples: Samples,
     parts: Mapping[str, _Part],
     asked: Any,
+    key: str | None,
     options: Mapping[str, Any],
 ) -> Samples:
     """Put the rows of all parts in the order of the first, and read the labels in the columns of the model."""
     tables = {view or next(iter(part.views)): part.table for view, part in parts.items()}
-    keyed = any(reader.id in part.columns for part in parts.values())
-    apart = isinstance(asked, str) or len(parts) > 1
-    key = reader.id if apart and keyed and not reader.options.row_names else None
+    key = None if reader.options.row_names else key
     split = options.get("split") if any(options.get("split") in part.columns for part in parts.values()) else None
     read = _label_options(fitted, reader, options)
     joined, by_column = join_tables(tables, asked, read, id=key, split=split, how=options.get("how"))
