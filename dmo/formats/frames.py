@@ -75,8 +75,7 @@ def read_frame(
 ) -> pd.DataFrame:
     """Read a table of any columns; the cells of text formats stay text.
 
-    `unread` receives the columns of vectors of Parquet as row sources, and `numbers` as one under the key `NUMBERS`.
-    `others` are columns to read in any case.
+    `unread` receives row sources of Parquet: columns of vectors, and `numbers` as `NUMBERS`. `others` are always read.
     """
     notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
     shards, vectors = list[Any](), list[dict[str, Rows]]()

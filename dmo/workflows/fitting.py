@@ -131,9 +131,10 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     from dmo.formats.tables import is_svmlight
 
     source, of_images = parse_source(path), is_image_folder(path) and not is_rows(path)
-    described = read_description(path) if source.ending == ".json" else {"views": {source.title: path}}
-    views = described.pop("views")
-    given = described | given
+    described: dict[str, Any] = {"views": {source.title: path}}
+    if source.ending == ".json":
+        described = read_description(path)
+    views, given = described.pop("views"), {**described, **given}
     view, named = source.title, source.paths[0] if source.kind == "file" else source.text.removeprefix("@")
     beside = Path() if "://" in named else Path(named).parent
     store = str(beside / f"{view}.zarr")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -28,9 +28,6 @@ from dmo.formats.sources import PARQUET, Source, is_zarr, parse_source, split_na
 from dmo.formats.tables import SVMLIGHT, cell_views, ending_of, open_source
 from dmo.workflows.apply import label_names, learned_values, named_store
 from dmo.workflows.trial import IDS, Trial, Upload, row_reader
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ROW = "row of the file"
 """Column of row numbers, by which rows are put in the order of the joined tables."""
@@ -140,53 +137,61 @@ def _names(labels: Any) -> list[str]:
 
 def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, others: Sequence[str]) -> _Part:
     """Open the rows of one source, which has all views if it is `alone`; columns of labels and `others` are joined later."""
-
     source, ending = parse_source(path), ending_of(path)
     name = view or (Path(source.text).name if source.name is None else source.name)
     upload = Upload(name if name.endswith(ending) else f"{name}{ending}", Path(source.text))
-    unread: dict[str, Rows] = {}
-    table: pd.DataFrame | None = None
-    asked = _names(labels)
+    unread, asked, numbers = dict[str, Rows](), _names(labels), list[str]()
     if Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0]):
         table = documents(Path(source.paths[0]))
-        table = table.rename(columns={"document": reader.id}) if reader.id is not None else table
+        table = table if reader.id is None else table.rename(columns={"document": reader.id})
     elif ending in FRAMES:
         kept = [name for name in (reader.id, *IDS, *asked, *others) if name]
         numbers = _numbers(reader, source, kept)
         table = read_frame(path, reader.notes, reader.options, unread, kept, numbers)
-    if table is not None:
-        table = table.reset_index() if reader.id is not None and table.index.name == reader.id else table
-        attributes = {key: table.attrs[key] for key in (ROW_NAMES, SHARDS) if key in table.attrs}
-        table = table.set_axis([str(name) for name in table.columns], axis=1)
-        columns = list(table.columns)
-        chosen = chosen_columns(columns, asked)[0]
-        key = attributes.get(ROW_NAMES) if reader.options.row_names else reader.id
-        cells = table[list(dict.fromkeys([*chosen, *(name for name in (key, *others) if name in columns)]))]
-        cells = cells.assign(**{_ROW: np.arange(len(table))})
-        cells.attrs = attributes
-        views, ids = reader.of_table(upload, table.drop(columns=chosen), alone, unread)
-        if ids is not None and len(set(ids)) < len(ids):
-            twice = next(one for one, count in Counter(ids).items() if count > 1)
-            places = [row_of_shard(attributes.get(SHARDS, ()), i) for i, one in enumerate(ids) if one == twice]
-            where = f" ({' and '.join(map(str, places[:2]))})" if all(places) else ""
-            raise DataError(f"{path}: the id {twice!r} stands in {len(places)} rows{where}, expected 1")
-        named = {id(X): replace(source, name=column) for column, X in unread.items()}
-        if NUMBERS in unread:
-            named[id(unread[NUMBERS])] = replace(source, columns=tuple(numbers))
-        sources = {view: named[id(X)] for view, X in views.items() if id(X) in named}
-        return _Part(views, ids, sources, cells, columns)
-    notes = list(reader.notes)
-    if ending in (".arff", *SVMLIGHT) or (source.name is None and ending == ".npz"):
-        if ending == ".arff" and labels is not None:
-            own = reader.view_of(upload)
-            views, ids = {own: rows(open_table(own, {ALL: path}, label_columns(labels)).X)}, None
-        else:
-            views, ids, _ = reader.read_all([upload])
-            reader.notes[:0] = notes
-        n = next(iter(views.values())).shape[0]
-        return _Part(views, ids, {}, np.arange(n)[:, None] if ending == ".npz" else path)
-    own, X = reader.view_of(upload), open_source(source)
-    return _Part({own: X}, None, {own: source}, path if source.is_sharded else np.arange(X.shape[0])[:, None])
+    else:
+        return _of_arrays(reader, upload, path, source, labels)
+    table = table.reset_index() if reader.id is not None and table.index.name == reader.id else table
+    attributes = {key: table.attrs[key] for key in (ROW_NAMES, SHARDS) if key in table.attrs}
+    columns = [str(name) for name in table.columns]
+    table = table.set_axis(columns, axis=1)
+    chosen = chosen_columns(columns, asked)[0]
+    key = attributes.get(ROW_NAMES) if reader.options.row_names else reader.id
+    cells = table[list(dict.fromkeys([*chosen, *(name for name in (key, *others) if name in columns)]))]
+    cells = cells.assign(**{_ROW: np.arange(len(table))})
+    cells.attrs = attributes
+    views, ids = reader.of_table(upload, table.drop(columns=chosen), alone, unread)
+    _check_ids(path, ids, attributes.get(SHARDS, ()))
+    named = {id(X): replace(source, name=column) for column, X in unread.items() if column != NUMBERS}
+    named |= {id(unread[NUMBERS]): replace(source, columns=tuple(numbers))} if numbers else {}
+    return _Part(views, ids, {view: named[id(X)] for view, X in views.items() if id(X) in named}, cells, columns)
+
+
+def _of_arrays(reader: Trial, upload: Upload, path: Any, source: Source, labels: Any) -> _Part:
+    """Open a source that is no table of columns."""
+    ending = ending_of(path)
+    if ending not in (".arff", *SVMLIGHT) and (source.name is not None or ending != ".npz"):
+        view, X = reader.view_of(upload), open_source(source)
+        table = path if source.is_sharded else np.arange(X.shape[0])[:, None]
+        return _Part({view: X}, None, {view: source}, table)
+    notes, ids = list(reader.notes), None
+    if ending == ".arff" and labels is not None:
+        view = reader.view_of(upload)
+        views = {view: rows(open_table(view, {ALL: path}, label_columns(labels)).X)}
+    else:
+        views, ids, _ = reader.read_all([upload])
+        reader.notes[:0] = notes
+    table = np.arange(next(iter(views.values())).shape[0])[:, None] if ending == ".npz" else path
+    return _Part(views, ids, {}, table)
+
+
+def _check_ids(path: Any, ids: Sequence[str] | None, shards: Sequence[tuple[str, int]]) -> None:
+    """Raise DataError for an id of several rows, with the shards that hold them."""
+    if ids is None or len(set(ids)) == len(ids):
+        return
+    twice = Counter(ids).most_common(1)[0][0]
+    places = [row_of_shard(shards, i) for i, one in enumerate(ids) if one == twice]
+    where = f" ({' and '.join(map(str, places[:2]))})" if all(places) else ""
+    raise DataError(f"{path}: the id {twice!r} stands in {len(places)} rows{where}, expected 1")
 
 
 def _numbers(reader: Trial, source: Source, others: Sequence[str]) -> list[str]:
@@ -269,12 +274,14 @@ def _learned_names(fitted: Any) -> list[str] | None:
 
 def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_column: bool) -> Samples:
     """Add labels in the order of the model's: a label that no sample has is 0, classes that the model lacks come last."""
-    Y, names, known = joined.labels, joined.label_names, _learned_names(fitted)
+    Y: Any = joined.labels
+    names, known = joined.label_names, _learned_names(fitted)
     real = learned_values(fitted) or joined.real
     if known is not None and names is None and Y.shape[1] == len(known):
         names = known
     if known is not None and names is not None:
-        lost, extra = [name for name in known if name not in names], [name for name in names if name not in known]
+        place, learned = {name: j for j, name in enumerate(names)}, {*known}
+        lost, extra = [name for name in known if name not in place], [name for name in names if name not in learned]
         if lost and by_column:
             raise DataError(
                 f"{path}: no column is the label {lost[0]!r} that the model learned; pass all of its labels"
@@ -282,15 +289,12 @@ def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_co
         if extra and not joined.classes:
             shown = ", ".join(map(repr, extra[:3])) + (f" and {len(extra) - 3} more" if len(extra) > 3 else "")
             log.warning("%s: labels that the model did not learn are left out: %s", path, shown)
-        place = {name: j for j, name in enumerate(names)}
         names = [*known, *(extra if joined.classes else [])]
-        order, unknown = np.array([place.get(name, len(place)) for name in names]), np.isnan(Y.sum(axis=1))
-        if scipy.sparse.issparse(Y):
-            Y = scipy.sparse.csr_array(
-                scipy.sparse.hstack([Y, scipy.sparse.csr_array((Y.shape[0], 1), dtype=Y.dtype)], "csr")[:, order]
-            )
-        else:
-            Y = np.hstack([Y, np.zeros((len(Y), 1), Y.dtype)])[:, order]
-        Y = unknown_rows(Y, np.flatnonzero(unknown)) if lost else Y
+        unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
+        Y = scipy.sparse.csr_array(Y) if scipy.sparse.issparse(Y) or lost else Y
+        if lost:  # one more column, in which no sample has a label
+            Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
+        Y = Y[:, [place.get(name, len(place)) for name in names]]
+        Y = unknown_rows(Y, unknown) if lost else Y
     Y = dense(Y).astype(np.float64) if real else Y
     return replace(samples, labels=Y, label_names=names, real=real, classes=joined.classes)

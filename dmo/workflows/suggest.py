@@ -428,7 +428,7 @@ def update(
     recorded = np.zeros(applied.n, bool) if applied.learned is None else applied.learned
     if new is not None:
         place = f"{out.removesuffix('.zarr')}-samples.zarr"
-        if os.path.abspath(place) == os.path.abspath(features):
+        if os.path.abspath(place) in map(os.path.abspath, (features, applied.store.url)):
             raise UserError(
                 f"{place} would be written while it is read; choose another name for the new model than {out}"
             )
