@@ -1,4 +1,4 @@
-"""`dmo evaluate` and `dmo report`: models and a feature store with labels in, figures or a page with them out."""
+"""`dmo evaluate` and `dmo report`: models and samples with labels in, figures or a page with them out."""
 
 from __future__ import annotations
 
@@ -89,8 +89,9 @@ def percent(share: float | None) -> str:
 
 
 _PATHS = (
-    "A model, a feature store with labels, and the HTML file to write (default: report.html); its charts come beside "
-    "it as PNG. With --compare two or more models, or scores and labels that dmo annotate wrote, in the place of one."
+    "A model, samples with labels in a feature store or in files, and the HTML file to write (default: report.html); its "
+    "charts come beside it as PNG. With --compare two or more models, or scores and labels that dmo annotate wrote, in the "
+    "place of one."
 )
 
 
@@ -146,8 +147,8 @@ def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], s
     if len(given) > 1 or not models or (len(models) > 1) != compare:
         needed = "two models or more" if compare else "one model (several with --compare)"
         raise UserError(
-            f"report: got {len(models)} models or results and {len(given)} feature stores; pass {needed}, a feature store, "
-            "and a page that ends in .html"
+            f"report: got {len(models)} models or results and {len(given)} feature stores or files; pass {needed}, samples "
+            "in a feature store or in files, and a page that ends in .html"
         )
     return models, given[0] if given else _fitted_on(run, models[0]), out
 
