@@ -125,7 +125,7 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     Parameters
     ----------
     given : path-like or sequence of path-like
-        A local path or fsspec URL, a glob such as "train-*.parquet", a folder of shards, or "@list.txt" with one path per
+        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt" with one path per
         line, relative to the folder of the list. The part after the last "::" that is not followed by a URL scheme names
         an array or column inside each shard. A sequence holds such names of single files.
 
