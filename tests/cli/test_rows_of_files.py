@@ -86,12 +86,27 @@ def test_labels_that_the_model_did_not_learn_are_reported(tmp_path, monkeypatch)
     assert "has no label column 'kin'; did you mean 'kind " in found.stderr
 
 
+def test_updated_models_keep_the_recipe_of_tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fitted(KINDS["lists"], tmp_path)
+    (tmp_path / "answers.csv").write_text("sample,labels\n0,sea\n")
+    assert record("update", "model.zarr", "test.csv", "new.zarr", "answers.csv")["n_samples"] == N - TRAIN
+    turned = KINDS["lists"][:TRAIN][[*sorted(KINDS["lists"], reverse=True)]]
+    turned.to_csv("turned.csv", index=False)
+    found = record("evaluate", "new.zarr", "turned.csv")
+    expected = record("evaluate", "new.zarr", "store.zarr", "--split", "train")
+    assert [found[name] for name in FIGURES[4:]] == pytest.approx([expected[name] for name in FIGURES[4:]])
+
+
 def test_training_table_stands_for_its_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     KINDS["words"].to_csv("all.csv", index=False)
     run("fit", "ridge", "all.csv", "model.zarr", "--label-columns", "kind", "--test-share", 0.25)
     found = record("evaluate", "model.zarr", "all.csv")
     assert (found["split"], found["n_samples"]) == ("test", 60)
+    (tmp_path / "answers.csv").write_text("sample,labels\n0,none\n")
+    run("update", "model.zarr", "all.csv", "new.zarr", "answers.csv")
+    assert dmo.stores.describe("new.zarr")["provenance"]["parents"][0].endswith("all.zarr")
     shutil.rmtree("all.zarr")
     found = run("evaluate", "model.zarr", "all.csv")
     assert "model.zarr learned samples of all.csv, which cannot be left out" in found.stderr
