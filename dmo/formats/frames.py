@@ -157,8 +157,16 @@ def table_numbers(source: Source, others: Sequence[str], options: TableOptions) 
 
 def open_numbers(source: Source) -> Rows:
     """Open the columns of numbers of Parquet shards, as float32 if that holds all of them and otherwise as float64."""
-    types = [number_columns(path)[name] for path in source.paths for name in source.columns]
-    narrow = all(dtype.kind == "f" and dtype.itemsize <= 4 for dtype in types)
+    types = [number_columns(path) for path in source.paths]
+    for path, own in zip(source.paths, types):
+        for name in source.columns:
+            found, expected = own[name], types[0][name]
+            if found != expected and found.kind == expected.kind == "f":  # gaps make floats of integers
+                raise DataError(
+                    f"{path}: column {name!r} is of type {found}, expected {expected} as in {source.paths[0]}; write all "
+                    "shards alike"
+                )
+    narrow = all(own[name].kind == "f" and own[name].itemsize <= 4 for own in types for name in source.columns)
     dtype = np.dtype(np.float32 if narrow else np.float64)
     return stack_shards(source, [ParquetNumbers(path, source.columns, dtype) for path in source.paths])
 

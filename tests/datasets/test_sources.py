@@ -289,6 +289,30 @@ def test_parquet_numbers_keep_types_and_gaps(shards):
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.slice(0, 0), r"part\.1\.parquet: has no rows"),
+        (lambda table: table.drop_columns("c2"), r"part\.1\.parquet: has other columns than .*part\.0\.parquet \('c2'"),
+        (
+            lambda table: table.set_column(0, "c5", table["c5"].cast("float64")),
+            r"part\.1\.parquet: column 'c5' is of type float64, expected float32 as in .*part\.0\.parquet",
+        ),
+        (
+            lambda table: table.set_column(0, "c5", pa.array(np.full(len(table), np.inf, np.float32))),
+            r"part\.1\.parquet, row 0, column 5 is inf",
+        ),
+    ],
+)
+def test_bad_shards_of_numbers_are_rejected_by_name(shards, change, message):
+    number_shards(shards / "numbers")
+    path = shards / "numbers/part.1.parquet"
+    parquet.write_table(change(parquet.read_table(path)), path)
+    with pytest.raises(DataError, match=message):
+        ingest_files({"v": "numbers"}, "out.zarr", labels="y.npy", in_place=True)
+    assert not (shards / "out.zarr").exists()
+
+
+@pytest.mark.parametrize(
     ("columns", "asked", "dtype"),
     [
         ({"c": ["u", "v"] * 4}, {}, np.float64),
