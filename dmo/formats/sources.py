@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
@@ -55,7 +55,7 @@ class Source:
     paths: tuple[str, ...]
     name: str | None = None
     kind: Literal["file", "glob", "folder", "list"] = "file"
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def ending(self) -> str:
