@@ -366,7 +366,7 @@ OTHERS = {
     "rows or entries at a time": """
         methods.annotator._ENTRIES linalg.factors._STRIP linalg.factors._FIRST linalg.operators._STRIP
         decide.rules._ENTRIES lowrank.landmarks._STRIP
-        datasets.samples._BLOCK datasets.samples._NARROW datasets.samples._LARGEST
+        datasets.files._BLOCK datasets.samples._BLOCK datasets.samples._NARROW datasets.samples._LARGEST
         decide.decoders._ENTRIES fit.passes._CARRIED methods.landmark_ridge._ROWS
         methods.ridge._COLUMNS features.extraction.BLOCK features.extraction._TASK graphs.loops._PIECE
         kernels.composite._DIAGONAL kernels.portable._ENTRIES

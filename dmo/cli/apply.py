@@ -30,7 +30,7 @@ from dmo.cli.commands import (
     Top,
     Types,
     Unreadable,
-    table_options,
+    table_arguments,
 )
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
@@ -78,10 +78,11 @@ def transform(
     """
     with session() as run, ExitStack() as place:
         ending = check_rows_output(out, overwrite or dry_run)
-        options = table_options(
-            types=types, missing=missing, decimal=decimal, delimiter=delimiter, header=header, row_names=row_names
+        reading = table_arguments(
+            {"types": types, "missing": missing, "decimal": decimal}
+            | {"delimiter": delimiter, "header": header, "row_names": row_names}
         )
-        applied = open_applied(model, features, split, ALL, transforms=True, options=options)
+        applied = open_applied(model, features, split, ALL, transforms=True, reading=reading)
         place.enter_context(connect(scheduler))
         width = int(applied.model.n_components_)
         record = write_rows(
@@ -161,10 +162,11 @@ def annotate(
             if os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
                 raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
             stores.check_output_file(csv)
-        options = table_options(
-            types=types, missing=missing, decimal=decimal, delimiter=delimiter, header=header, row_names=row_names
+        reading = table_arguments(
+            {"types": types, "missing": missing, "decimal": decimal}
+            | {"delimiter": delimiter, "header": header, "row_names": row_names}
         )
-        applied = open_applied(model, features, split, "test", options=options)
+        applied = open_applied(model, features, split, "test", reading=reading)
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
         if proba:

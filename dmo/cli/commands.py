@@ -246,6 +246,8 @@ OF_TABLE = {
     **OF_READING,
 }
 """Options of what reads a table or a folder."""
+OF_ROWS = ("labels", "label_columns", "label_count", "id", *OF_READING)
+"""Options of what reads files of rows with labels for a fitted model."""
 FLAG_OF = {"types": "type"}
 """Options whose flag is not their name."""
 
@@ -272,11 +274,19 @@ def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def table_options(**given: Any) -> Any:
-    """Options of a table that a model is applied to."""
-    from dmo.formats.schema import TableOptions  # here: --help computes nothing
+def with_reading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of files of rows with labels, for its **given."""
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
+    known = [p.name for p in own]
+    return signed(command, [*own, *(keyword(key, OF_TABLE[key]) for key in OF_ROWS if key not in known)])
 
-    return TableOptions(**table_arguments(given))
+
+def words_of(name: str, value: Any) -> list[str]:
+    """Write an option as it is passed on the command line; nothing if its value is None."""
+    flag = FLAG_OF.get(name, name).replace("_", "-")
+    if value is None or isinstance(value, bool):
+        return [] if value is None else [f"--{flag}" if value else f"--no-{flag}"]
+    return [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{flag}", str(one))]
 
 
 def _column_type(entry: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`dmo evaluate` and `dmo report`: models and a feature store with labels in, figures or a page with them out."""
+"""`dmo evaluate` and `dmo report`: models and samples with labels in, figures or a page with them out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores
-from dmo.cli.commands import Features, Model, Scheduler, Split, Top
+from dmo.cli.commands import Features, Model, Scheduler, Split, Top, table_arguments, with_reading, words_of
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError
+from dmo.formats.sources import is_rows
 from dmo.workflows.apply import named_store
 from dmo.workflows.program import Session, session
 
 
+@with_reading
 def evaluate(
     model: Model,
     features: Features,
@@ -28,17 +30,19 @@ def evaluate(
         typer.Option(min=2, help="Judge fits of its estimator on all but one of so many folds, each on that fold."),
     ] = None,
     scheduler: Scheduler = None,
+    **given: Any,
 ) -> None:
     """Compare a model's annotation with the labels of samples (default: the test split, else all).
 
     By default samples that the model has learned are left out. A split that `--split` names is evaluated as it is.
     """
-    for path in (model, features):
+    reading = table_arguments(given)
+    for path in (model, *([] if is_rows(features) else [features])):
         stores.describe(path)  # before workers are asked for
     from dmo.workflows.evaluation import judge, trained_on  # after what is refused, which needs no estimators
 
     with session() as run, connect(scheduler):
-        found = judge(model, features, split, top, cv)
+        found = judge(model, features, split, top, cv, reading)
         if found.measures.get("auc_macro", 0) is None:
             run.note("no label has both positive and negative samples here: no AUC")
     applied = found.applied
@@ -85,11 +89,13 @@ def percent(share: float | None) -> str:
 
 
 _PATHS = (
-    "A model, a feature store with labels, and the HTML file to write (default: report.html); its charts come beside "
-    "it as PNG. With --compare two or more models, or scores and labels that dmo annotate wrote, in the place of one."
+    "A model, samples with labels in a feature store or in files, and the HTML file to write (default: report.html); its "
+    "charts come beside it as PNG. With --compare two or more models, or scores and labels that dmo annotate wrote, in the "
+    "place of one."
 )
 
 
+@with_reading
 def report_command(
     paths: Annotated[list[str], typer.Argument(metavar="MODEL [FEATURES] [OUT.html]", help=_PATHS)],
     compare: Annotated[
@@ -100,6 +106,7 @@ def report_command(
     split: Split = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
+    **given: Any,
 ) -> None:
     """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
 
@@ -111,12 +118,12 @@ def report_command(
         from dmo.workflows.report_page import read_sweep, write_page
 
         sweeps = [read_sweep(path) for path in sweep or ()]
-        given = {"--top": top, "--split": split, "--title": title}
+        asked = {"top": top, "split": split, "title": title, **given}
         words = ["dmo", "report", *(["--compare"] if compare else []), *paths]
-        words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        words += [word for name, value in asked.items() for word in words_of(name, value)]
         words += [word for path in sweep or () for word in ("--sweep", path)] + (["--jec"] if jec else [])
         stores.check_output_file(out)
-        judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
+        judged = judge_together(tuple(dict.fromkeys(models)), features, split, top, table_arguments(given))
         command = shlex.join(words)
         record = write_page(run, judged, features, Path(out), title, sweeps=sweeps, jec=jec, command=command)
         record |= run.costs()
@@ -134,14 +141,14 @@ def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], s
     *rest, last = paths
     named = (not compare and len(rest) == 2) or Path(last).suffix.lower() in (".html", ".htm")
     rest, out = (rest, last) if named else ([*rest, last], "report.html")
-    kinds = [stores.describe(path)["kind"] for path in rest]
+    kinds = ["features" if is_rows(path) else stores.describe(path)["kind"] for path in rest]
     given = [path for path, kind in zip(rest, kinds) if kind == "features"]
     models = [path for path, kind in zip(rest, kinds) if kind != "features"]
     if len(given) > 1 or not models or (len(models) > 1) != compare:
         needed = "two models or more" if compare else "one model (several with --compare)"
         raise UserError(
-            f"report: got {len(models)} models or results and {len(given)} feature stores; pass {needed}, a feature store, "
-            "and a page that ends in .html"
+            f"report: got {len(models)} models or results and {len(given)} feature stores or files; pass {needed}, samples "
+            "in a feature store or in files, and a page that ends in .html"
         )
     return models, given[0] if given else _fitted_on(run, models[0]), out
 

@@ -8,16 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from dmo import stores, workflows
-from dmo.cli.commands import Features, Model, Overwrite, Separator, Split
+from dmo.cli.commands import Features, Model, Overwrite, Separator, Split, table_arguments, with_reading
 from dmo.cli.evaluate import percent
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
+from dmo.formats.sources import is_rows
 from dmo.workflows.apply import ALL, open_applied
 from dmo.workflows.program import free, session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, open_suggested, suggestions
 from dmo.workflows.tables import write_text
 
 
+@with_reading
 def suggest(
     model: Model,
     features: Features,
@@ -27,6 +29,7 @@ def suggest(
     prefix: Annotated[str, typer.Option(help="What comes before an id in the address of an image.")] = "",
     split: Split = None,
     overwrite: Overwrite = False,
+    **given: Any,
 ) -> None:
     """List samples (default: all but test samples) worth a look: uncertain, probably wrong, unlike the labeled ones."""
     kinds = [part.strip() for part in kind.split(",") if part.strip()]
@@ -38,7 +41,7 @@ def suggest(
     if out is not None:
         stores.check_output_file(out)
     with session() as run:
-        applied = open_suggested(model, features, split)
+        applied = open_suggested(model, features, split, table_arguments(given))
         found = suggestions(applied, count, kinds, workflows.suggest.kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.endswith(".csv") else as_label_studio(found, prefix, model)
@@ -53,6 +56,7 @@ def suggest(
     grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
 
 
+@with_reading
 def update_command(
     model: Model,
     features: Features,
@@ -70,23 +74,25 @@ def update_command(
         str | None, typer.Option(help="Table, or folder of images, with answered samples that the store lacks.")
     ] = None,
     overwrite: Overwrite = False,
+    **given: Any,
 ) -> None:
     """Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.
 
     The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
     """
     free(out, overwrite, "model")
-    applied = open_applied(model, features, ALL, ALL)
+    reading = table_arguments({**given, "separator": separator if is_rows(features) else None})
+    applied = open_applied(model, features, ALL, ALL, reading=reading, labeled=True)
     from dmo.workflows.suggest import names_of, one_answer_each, read_answers, update
 
     known = names_of(applied)
-    given = one_answer_each(answer for path in answers for answer in read_answers(path, known, separator).items())
-    if not given:
+    answered = one_answer_each(answer for path in answers for answer in read_answers(path, known, separator).items())
+    if not answered:
         raise UserError(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
         )
     with stores.reserve_model(out, overwrite), session() as run:
-        record = update(run, model, features, out, given, split, new_labels, overwrite, new) | run.costs()
+        record = update(run, applied, model, features, out, answered, split, new_labels, overwrite, new) | run.costs()
     how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
     kinds = (
         f"{record['new_answers']} new, {record['changed_answers']} changed, {record['empty_answers']} without a label"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, Block, Rows, Subset, dense, filled, packed, rows
+from dmo.blocks import SINGLE, Block, InOrder, Rows, Subset, dense, filled, packed, row_blocks, rows
 from dmo.datasets.cards import ALL, by_split
 from dmo.datasets.samples import Samples, TextVocabulary
 from dmo.errors import UserError, amount
@@ -39,6 +39,8 @@ Files = str | Path | Mapping[str, str | Path]
 """One file ("PATH" or "PATH::ARRAY"), or a file for each split."""
 LABELS = "labels"
 """What labels are called among the tables."""
+_BLOCK = 4096
+"""Rows of which missing cells are looked for together."""
 _LARGE = 1 << 28
 """Bytes of a table of numbers beyond which it is read block by block."""
 log = logging.getLogger("dmo")
@@ -136,6 +138,22 @@ def read_samples(
     given = dict(features) if isinstance(features, Mapping) and not _is_split(features) else {SINGLE: features}
     options = _options(types, missing, decimal, delimiter, header, row_names, drop_columns, separator)
     return _Reader(id, split, how, text, options).read(cell_views(given), labels, test_share, random_state)
+
+
+def join_tables(
+    tables: Mapping[str, Any],
+    labels: Any,
+    options: TableOptions,
+    *,
+    id: str | None = None,
+    split: str | None = None,
+    how: str | None = None,
+) -> tuple[Samples, bool]:
+    """Join tables and read their labels; also return whether every label has a column of its own."""
+    reader = _Reader(id, split, how, (), options, in_memory=False)
+    samples = reader.read(tables, labels, None)
+    of_arff = reader.named is not None and reader.named[0] in reader.names and not samples.classes
+    return samples, of_arff or len(getattr(reader.labels, "columns", ())) > 1
 
 
 def _options(
@@ -340,7 +358,9 @@ def _relative(value: Any, folder: Path) -> Any:
         return {key: _relative(item, folder) for key, item in value.items()}
     if isinstance(value, list):
         return [_relative(item, folder) for item in value]
-    return str(folder / value) if isinstance(value, str) and "://" not in value else value
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return f"@{folder / value[1:]}" if value.startswith("@") else str(folder / value)
 
 
 def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -383,8 +403,8 @@ def _is_split(features: Any) -> bool:
     return isinstance(features, Mapping) and set(features) <= {"train", "test", "validation", "valid", "dev"}
 
 
-def _label_columns(labels: Any) -> list[str] | int | None:
-    """Which columns of an ARFF view, or of a table, are labels, where `labels` names them."""
+def label_columns(labels: Any) -> list[str] | int | None:
+    """Choose the columns of an ARFF view or a table that are labels, if `labels` names columns."""
     if isinstance(labels, int):
         return labels
     if isinstance(labels, str | Path) and suffix(labels) == ".xml":
@@ -411,7 +431,8 @@ class _Reader:
     asked: Sequence[str] = ()  # columns that may hold the labels
     files: dict[str, Source] = field(default_factory=dict)  # files of the tables with columns of vectors
     sources: dict[str, Source] = field(default_factory=dict)  # files of the views that are not in memory
-    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # view -> its columns of vectors
+    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # view -> its columns of vectors, and `NUMBERS`
+    numbers: dict[str, list[str]] = field(default_factory=dict)  # view -> names of the columns of `NUMBERS`
     shards: dict[str, list[tuple[str, int]]] = field(
         default_factory=dict
     )  # names and row counts of the shards of a table
@@ -439,7 +460,7 @@ class _Reader:
         self, views: Mapping[str, Any], labels: Any, test_share: float | None, random_state: int | None = 0
     ) -> Samples:
         """Read all views, their labels, and a split if one is asked for."""
-        columns = _label_columns(labels)
+        columns = label_columns(labels)
         self.asked = columns if isinstance(columns, list) else [labels] if isinstance(labels, str) else ()
         for view, given in views.items():
             self.add(view, given, columns, labels is None)
@@ -472,7 +493,8 @@ class _Reader:
 
         files = by_split(given) if _is_split(given) else {ALL: given}
         unread: dict[str, dict[str, Rows]] = {part: {} for part in files}
-        read = {part: self._frame(file, unread[part]) for part, file in files.items()}
+        alone = list(files) == [ALL]
+        read = {part: self._frame(file, unread[part], view if alone else None) for part, file in files.items()}
         found = [frame for frame in read.values() if frame is not None]
         if len(found) < len(read):
             self._arrays(view, files, columns, unlabeled)
@@ -486,7 +508,7 @@ class _Reader:
                 raise DataError(f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r})")
         self.shards[view] = [shard for frame in found for shard in frame.attrs.get(frames.SHARDS, ())]
         vectors = {name: [own[name] for own in unread.values()] for name in next(iter(unread.values()))}
-        if list(files) == [ALL] and vectors and not self.in_memory:
+        if alone and vectors and not self.in_memory:
             self.files[view] = parse_source(files[ALL])
         self.unread[view] = {name: own[0] if len(own) == 1 else Stacked(own, view) for name, own in vectors.items()}
         table = found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
@@ -506,8 +528,11 @@ class _Reader:
             self.labels = table[chosen]
         self.tables[view] = table.drop(columns=chosen) if chosen else table
 
-    def _frame(self, given: Any, unread: dict[str, Rows] | None = None) -> pd.DataFrame | None:
-        """A table with names; None for an array or a file of one. `unread` receives the columns of vectors of Parquet."""
+    def _frame(self, given: Any, unread: dict[str, Rows] | None = None, view: str | None = None) -> pd.DataFrame | None:
+        """A table with names; None for an array or a file of one.
+
+        `unread` receives the columns of vectors of Parquet, and those of numbers if a file is the whole table of `view`.
+        """
         import pandas as pd
 
         if isinstance(given, pd.Series):
@@ -521,8 +546,11 @@ class _Reader:
             if not self.whole and all(_is_streamed(path) for path in source.paths):
                 return None
             others = [name for name in (self.id, self.split, *self.text, *self.asked) if name is not None]
+            numbers = [] if view is None else frames.table_numbers(source, others, self.options)
+            if view is not None and numbers:
+                self.numbers[view] = numbers
             with stage(f"read {os.path.basename(source.text)}"):
-                table = frames.read_frame(given, self.notes, self.options, unread, others)
+                table = frames.read_frame(given, self.notes, self.options, unread, others, numbers)
             table = table.set_axis([str(name) for name in table.columns], axis=1)
         elif os.path.isdir(source.paths[0]) and source.ending != ".zarr" and not is_zarr(source.paths[0]):
             table = documents(Path(source.paths[0]))
@@ -722,14 +750,24 @@ class _Reader:
                     self.texts[column] = table[column]
                     table = table.drop(columns=column)
                 listed, table = frames.vectors(view, table)
-                listed |= {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
-                alone = table.shape[1] == 0 and len(listed) == 1
+                unread = {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
+                cells = unread.pop(frames.NUMBERS, None)
+                listed |= unread
+                if cells is not None and table.shape[1]:  # columns that were kept for another use, and had none
+                    known = pd.DataFrame(rows(cells), table.index, self.numbers[view])
+                    table, cells = pd.concat([table, known], axis=1), None
+                alone = cells is None and table.shape[1] == 0 and len(listed) == 1
                 for column, array in listed.items():
                     name = view if alone else column if column not in self.tables else f"{view}.{column}"
                     views[name] = array
                     if view in self.files and array is self.unread[view].get(column):
                         self.sources[name] = replace(self.files[view], name=column)
-                if table.shape[1]:
+                if cells is not None:
+                    self.schemas[view], views[view] = Schema.of_numbers(self.numbers[view]), cells
+                    names[view] = self.numbers[view]
+                    if view in self.files and cells is self.unread[view][frames.NUMBERS]:
+                        self.sources[view] = replace(self.files[view], columns=tuple(self.numbers[view]))
+                elif table.shape[1]:
                     self.schemas[view], views[view] = learn_schema(view, table, self.options, self.notes)
                     names[view] = self.schemas[view].features
                     if labels is None and self.named is None:
@@ -781,16 +819,22 @@ class _Reader:
                 found[index >= 0] = rows(Subset(source, index[index >= 0]))
                 return found
             source = Subset(source, index)
+        if self.in_memory:
+            check_memory("columns of Parquet", math.prod(source.shape) * np.dtype(source.dtype).itemsize)
         return rows(source) if self.in_memory else source
 
     def _with_cells(self, samples: Samples) -> Samples:
         """The samples without those that have no cell in any table."""
         bare = np.ones(samples.n, bool)
         for X in samples.views.values():
-            bare[bare] = np.isnan(X[bare, 0])
-            bare[bare] = np.isnan(X[bare]).all(axis=1)
+            ordered = InOrder(X)
+            for where in row_blocks(samples.n, _BLOCK):
+                if bare[where].any():
+                    bare[where] &= np.isnan(ordered[where]).all(axis=1)
         if not np.any(bare) or np.all(bare):
             return samples
+        views = {view: X if isinstance(X, np.ndarray) else rows(X) for view, X in samples.views.items()}
+        samples = replace(samples, views=views, sources={})
         names = [str(i) if samples.ids is None else samples.ids[i] for i in np.flatnonzero(bare)]
         self.notes.append(f"{len(names)} samples without any cell of features are left out ({_some(names)})")
         return samples.rows(np.flatnonzero(~bare))
@@ -860,6 +904,8 @@ class _Reader:
 
     def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:
         """The ids of all samples, in the order of the first table."""
+        if not ids:
+            raise DataError(f"no table has the column {self.id!r} that names the samples; leave it out")
         first, order = next(iter(ids.items()))
         if self.how == "outer":
             for name, own in ids.items():

@@ -394,7 +394,7 @@ class Samples:
         made = bare.write(f"memory://{uuid4().hex}/{SINGLE}", provenance=provenance)
         described = {view: spec.to_dict() for view, spec in specs.items()}
         root = {**made.root, "configuration": {**made.configuration, "views": described}}
-        return SourceStore(made.folder, root, views, url)  # type: ignore[arg-type]
+        return SourceStore(made.folder, root, views, url, self.feature_names)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)

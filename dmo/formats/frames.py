@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,15 @@ import psutil
 from dmo.blocks import Rows
 from dmo.formats.delimited import MARKS, read_text, text_of
 from dmo.formats.files import DataError, check_memory, existing, lines, suffix
-from dmo.formats.parquet import ParquetVectors, by_pyarrow, open_parquet, top_columns, vector_columns
+from dmo.formats.parquet import (
+    ParquetNumbers,
+    ParquetVectors,
+    by_pyarrow,
+    number_columns,
+    open_parquet,
+    top_columns,
+    vector_columns,
+)
 from dmo.formats.schema import (
     LEVELS,
     NUMPY,
@@ -31,7 +40,7 @@ from dmo.formats.schema import (
     unknown_column,
     whole_numbers,
 )
-from dmo.formats.sources import PARQUET, parse_source, stack_shards
+from dmo.formats.sources import PARQUET, Source, parse_source, stack_shards
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +59,8 @@ CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "cate
 _VECTOR = r"[\[(][-+0-9.eE,\sna]*[\])]"
 ROW_NAMES = "row_names"
 """Key in the `attrs` of a table for the column that names its rows."""
+NUMBERS = "\0numbers"
+"""Key for the columns of numbers of a table that are read together."""
 SHARDS = "shards"
 """Key in the `attrs` of a table for the names and row counts of its shards."""
 
@@ -60,16 +71,18 @@ def read_frame(
     options: TableOptions | None = None,
     unread: dict[str, Rows] | None = None,
     others: Sequence[str] = (),
+    numbers: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Read a table of any columns; the cells of text formats stay text.
 
-    `unread` receives the columns of vectors of Parquet as row sources. `others` are columns to read in any case.
+    `unread` receives row sources of Parquet: columns of vectors, and `numbers` as `NUMBERS`. `others` are always read.
     """
     notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
     shards, vectors = list[Any](), list[dict[str, Rows]]()
     for shard in source.paths:
         vectors.append({})
-        table = _one_frame(shard, notes, options, None if unread is None else vectors[-1], others, source.name)
+        skipped = None if unread is None else vectors[-1]
+        table = _one_frame(shard, notes, options, skipped, others, source.name, numbers)
         if shards and set(table.columns) | set(vectors[-1]) != set(shards[0].columns) | set(vectors[0]):
             odd = sorted({*table.columns, *vectors[-1]} ^ {*shards[0].columns, *vectors[0]}, key=str)
             raise DataError(
@@ -81,6 +94,8 @@ def read_frame(
         shards.append(table)
     if unread is not None:
         unread |= {name: stack_shards(source, [own[name] for own in vectors]) for name in vectors[0]}
+        if numbers:
+            unread[NUMBERS] = open_numbers(replace(source, columns=tuple(numbers)))
     if not source.is_sharded:
         return shards[0]
     import pandas as pd
@@ -99,10 +114,11 @@ def _one_frame(
     unread: dict[str, Rows] | None,
     others: Sequence[str],
     name: str | None,
+    numbers: Sequence[str],
 ) -> pd.DataFrame:
     """Read one shard of a table, of which `name` and `others` are the columns to read if `name` is given."""
     if suffix(path) in PARQUET:
-        return _parquet(path, unread, others, name)
+        return _parquet(path, unread, others, name, numbers)
     file = existing(path)
     if suffix(file) in _ARROW:
         found = _arrow(file)
@@ -123,8 +139,47 @@ def _columns(path: str | os.PathLike[str], name: str, known: Sequence[str], othe
     return [column for column in known if column == name or column in chosen_columns(known, others)[0]]
 
 
-def _parquet(path: str, unread: dict[str, Rows] | None, others: Sequence[str], name: str | None) -> pd.DataFrame:
-    """Read a Parquet file, without the columns of vectors if `unread` receives them."""
+def table_numbers(source: Source, others: Sequence[str], options: TableOptions) -> list[str]:
+    """Name the columns of Parquet shards that are features, if all of them are numbers; none otherwise."""
+    if source.ending not in PARQUET or source.name is not None or options.missing:
+        return []
+    found = list[list[str]]()
+    for path in source.paths:
+        file = open_parquet(path)
+        kept = {*chosen_columns(file.schema_arrow.names, [*others, *options.drop_columns])[0], *vector_columns(file)}
+        names = [name for name in file.schema_arrow.names if name not in kept]
+        decided = any(options.types.get(name, "number") != "number" or _is_class_name(name) for name in names)
+        if decided or not {*names} <= number_columns(path).keys():
+            return []
+        found.append(names)
+    return found[0] if all({*names} == {*found[0]} for names in found) else []
+
+
+def open_numbers(source: Source) -> Rows:
+    """Open the columns of numbers of Parquet shards, as float32 if that holds all of them and otherwise as float64."""
+    types = [number_columns(path) for path in source.paths]
+    for path, own in zip(source.paths, types):
+        for name in source.columns:
+            found, expected = own[name], types[0][name]
+            if found != expected and found.kind == expected.kind == "f":  # gaps make floats of integers
+                raise DataError(
+                    f"{path}: column {name!r} is of type {found}, expected {expected} as in {source.paths[0]}; write all "
+                    "shards alike"
+                )
+    narrow = all(own[name].kind == "f" and own[name].itemsize <= 4 for own in types for name in source.columns)
+    dtype = np.dtype(np.float32 if narrow else np.float64)
+    return stack_shards(source, [ParquetNumbers(path, source.columns, dtype) for path in source.paths])
+
+
+def _is_class_name(name: str) -> bool:
+    """Whether people call a column of classes so."""
+    return name.strip().lower() in CLASS_NAMES
+
+
+def _parquet(
+    path: str, unread: dict[str, Rows] | None, others: Sequence[str], name: str | None, numbers: Sequence[str]
+) -> pd.DataFrame:
+    """Read a Parquet file, without the columns of vectors if `unread` receives them, and without `numbers`."""
     file = open_parquet(path)
     known = list(file.schema_arrow.names)
     chosen = known if name is None else _columns(path, name, known, others)
@@ -133,7 +188,7 @@ def _parquet(path: str, unread: dict[str, Rows] | None, others: Sequence[str], n
         unread |= {
             column: ParquetVectors(path, column) for column in vector_columns(file) if column in {*chosen} - kept
         }
-        chosen = [column for column in chosen if column not in unread]
+        chosen = [column for column in chosen if column not in unread and column not in numbers]
     with by_pyarrow(path, "Parquet"):
         _check_parquet(path, file, chosen)
         return _frame(file.read(columns=chosen))
@@ -350,7 +405,7 @@ def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
     """The column that looks like classes: one that is called so, or the last of few words; None if there is none."""
     found = None
     for column in columns:
-        called, words = column.name.strip().lower() in CLASS_NAMES, column.kind in ("category", "boolean")
+        called, words = _is_class_name(column.name), column.kind in ("category", "boolean")
         if not words and (not called or column.kind != "number"):
             continue
         cells = table[column.name]

@@ -15,6 +15,8 @@ from dmo.blocks import Block, cell_blocks, dense, gathered, packed, rows
 from dmo.formats.files import DataError
 from dmo.formats.schema import (
     NUMPY,
+    SEPARATORS,
+    URI,
     TableOptions,
     decimal_mark,
     exact,
@@ -32,15 +34,12 @@ from dmo.formats.schema import (
 
 Kind = Literal["labels", "classes", "targets"]
 """0 and 1 for every label; one class a sample; real targets."""
-SEPARATORS = ("|", ";", ",")
-"""Marks between the labels of a sample, of which the first that occurs is taken."""
 _CLASSES, _EACH, _APART = 20, 5, 3
 """Distinct whole numbers up to which a column holds classes; beyond, the samples of every class, and the number of possible
 codes per class, from which codes are classes."""
 _DIGITS = 15
 """Digits that float64 holds of every integer."""
 _TOKEN = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\](){}]+)""")
-_URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 
 
 def label_matrix(
@@ -183,9 +182,9 @@ def checked_numbers(
             odd = next(((first + i, j, value) for i, j, value in _places(block, other)), None)
     if unknown == n * L:
         raise DataError(f"{where}: every cell is missing, expected labels of some samples")
-    signed = L > 1 and not zeros and others == negative
+    forced = names is not None and all(options.types.get(name) == "number" for name in names)
+    signed = L > 1 and not zeros and others == negative and not forced
     if odd is not None and not signed:
-        forced = names is not None and all(options.types.get(name) == "number" for name in names)
         if L > 1 and not forced and ones + zeros > others and all_marks:
             i, j, value = odd
             mark = exact(value)
@@ -242,7 +241,7 @@ def _of_one_column(
 ) -> tuple[Block, list[str] | None, Kind]:
     """Labels of one column: lists, classes, or one target. Numbers 0 and 1 alone are named by the column."""
     name = column.name if isinstance(column.name, str) else None
-    forced = options.types.get(str(name))
+    forced = options.label_kind(str(name))
     if has_lists(column):
         listed = [is_list(cell) for cell in column]
         sets = [_named(cell) if there else [] for there, cell in zip(listed, column)]
@@ -283,7 +282,7 @@ def _of_numbers(
 ) -> tuple[Block, list[str] | None, Kind]:
     """Classes or one target from the numbers of a column; classes are named by the text of the cells."""
     called = name or "label"
-    forced = options.types.get(called)
+    forced = options.label_kind(called)
     found, real = checked_numbers(where, values[:, None], [called], options)
     known = ~np.isnan(values)
     levels, codes = np.unique(values[known], return_inverse=True)
@@ -295,10 +294,10 @@ def _of_numbers(
         for j, text in dict.fromkeys(zip(codes.tolist(), cells.filter(known).to_pylist())):
             texts[j].add(text)
     if not real:
-        if len(values) <= 2:
+        if len(values) <= 2 and forced is None:
             return found, [called], "labels"
         named = {float(level): min(text) for level, text in zip(levels, texts)}
-        prefix = "" if name is None else f"{name}="
+        prefix = "" if name is None else options.label_prefix(name)
         both = (values[:, None] == [0, 1]).astype(np.uint8)
         return (
             unknown_rows(both, np.flatnonzero(~known)),
@@ -379,11 +378,11 @@ def _cut(
     where: str, name: str, levels: Sequence[str], codes: np.ndarray, options: TableOptions, notes: list[str]
 ) -> tuple[list[list[str]], bool]:
     """(the labels in every distinct cell, whether cells list labels)."""
-    if options.separator is not None:
-        return split_cells(levels, options.separator)
+    if (separator := options.label_separator(levels)) is not None:
+        return split_cells(levels, separator)
     if all(is_bracketed(level) for level in levels):
         return [_listed(where, name, level, int(np.flatnonzero(codes == j)[0])) for j, level in enumerate(levels)], True
-    if all(_URI.fullmatch(level) for level in levels):
+    if all(URI.fullmatch(level) for level in levels):
         return [[part[1:-1] for part in level.split()] for level in levels], True
     if any(is_bracketed(level) and level.strip()[0] == "[" for level in levels):
         odd = next(j for j, level in enumerate(levels) if not is_bracketed(level))
@@ -392,7 +391,7 @@ def _cut(
             f"{levels[odd][:40]!r}; write every cell as a list, or pass --type {name}=category"
         )
     mark = _separator(where, name, levels, notes)
-    if options.types.get(name) == "labels" and mark is None:
+    if options.label_kind(name) == "labels" and mark is None:
         return [[level] for level in levels], True
     return split_cells(levels, mark) if mark else ([[level] for level in levels], False)
 

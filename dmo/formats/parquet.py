@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -76,38 +76,39 @@ def _value_type(kind: pa.DataType) -> np.dtype | None:
     return np.dtype(kind.value_type.to_pandas_dtype())
 
 
-class ParquetVectors(ByRows):
-    """A column of vectors of a Parquet file as a row source, with rows of NaN for missing cells.
+def number_columns(path: str | os.PathLike[str]) -> dict[str, np.dtype]:
+    """Types of the columns whose cells are numbers or booleans, without those of the index of pandas."""
+    import pyarrow.types as types
+
+    file = open_parquet(path)
+    schema = file.schema_arrow
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    found = {}
+    for field in schema:
+        real = types.is_floating(field.type) or types.is_integer(field.type) or types.is_boolean(field.type)
+        if real and field.name not in index and schema.names.count(field.name) == 1:
+            found[field.name] = np.dtype(field.type.to_pandas_dtype())
+    return found
+
+
+class _ParquetRows(ByRows):
+    """Columns of a Parquet file as a row source.
 
     Ascending slices decode every row group once. Memory holds a batch of rows per thread.
     """
 
-    def __init__(self, path: str | os.PathLike[str], column: str):
-        self._path, self._column, self._where = path, column, f"{path}::{column}"
-        self._own = threading.local()
-        file = open_parquet(path)
-        names = file.schema_arrow.names
-        if column not in names:
-            raise DataError(f"{path}: no column {column!r}, expected one of {', '.join(names) or 'none'}")
-        kind = file.schema_arrow.field(column).type
-        dtype = _value_type(kind)
-        if dtype is None:
-            raise DataError(f"{self._where}: is of type {kind}, expected lists of numbers")
-        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        self._ends, self.dtype = np.cumsum([0, *counts]), dtype
-        self.shape = (file.metadata.num_rows, self._width(file, kind))
-        self.largest = max(counts, default=0) * self.shape[1] * dtype.itemsize  # bytes of the largest row group
+    shape: tuple[int, int]
+    dtype: np.dtype
 
-    def _width(self, file: ParquetFile, kind: pa.DataType) -> int:
-        """Length of the first vector."""
-        if hasattr(kind, "list_size"):
-            return int(kind.list_size)
-        with by_pyarrow(self._path, "Parquet"):
-            for batch in file.iter_batches(16, columns=[self._column]):
-                lengths = np.diff(np.asarray(batch.column(0).offsets))[np.asarray(batch.column(0).is_valid())]
-                if len(lengths):
-                    return int(lengths[0])
-        return 0
+    def __init__(self, path: str | os.PathLike[str], names: Sequence[str], where: str, file: ParquetFile):
+        self._path, self._names, self._where, self._own = path, list(names), where, threading.local()
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        self._ends, self._most = np.cumsum([0, *counts]), max(counts, default=0)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest row group."""
+        return self._most * self.shape[1] * self.dtype.itemsize
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_own"}
@@ -147,13 +148,65 @@ class ParquetVectors(ByRows):
         size = max(1, _BATCH // max(1, self.shape[1] * self.dtype.itemsize))
         groups = range(group, file.num_row_groups)
         with by_pyarrow(self._where, "Parquet"):
-            for batch in file.iter_batches(size, row_groups=list(groups), columns=[self._column], use_threads=False):
-                block = self._numbers(batch.column(0), first)
+            for batch in file.iter_batches(size, row_groups=list(groups), columns=self._names, use_threads=False):
+                block = self._numbers(batch, first)
                 first += len(block)
                 yield block
 
-    def _numbers(self, cells: Any, first: int) -> np.ndarray:
-        """The numbers of some cells, of which the first is in row `first`."""
+    def _numbers(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
+        """The numbers of a batch, of which the first row is row `first`."""
+        raise NotImplementedError
+
+
+class ParquetNumbers(_ParquetRows):
+    """Columns of numbers of a Parquet file as a row source, with NaN for missing cells."""
+
+    def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], dtype: np.dtype):
+        file = open_parquet(path)
+        super().__init__(path, columns, f"{path}", file)
+        self.columns, self.dtype, self.shape = list(columns), dtype, (file.metadata.num_rows, len(columns))
+
+    def _numbers(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
+        import pyarrow.compute as pc
+        import pyarrow.types as types
+
+        out = np.empty((len(batch), len(self.columns)), self.dtype)
+        for j, name in enumerate(self.columns):
+            cells = batch.column(batch.schema.get_field_index(name))
+            if not types.is_floating(cells.type):  # integers and booleans become NaN where they are missing
+                cells = pc.cast(cells.cast("uint8") if types.is_boolean(cells.type) else cells, "float64", safe=False)
+            out[:, j] = cells.to_numpy(zero_copy_only=False)
+        return out
+
+
+class ParquetVectors(_ParquetRows):
+    """A column of vectors of a Parquet file as a row source, with rows of NaN for missing cells."""
+
+    def __init__(self, path: str | os.PathLike[str], column: str):
+        file = open_parquet(path)
+        super().__init__(path, [column], f"{path}::{column}", file)
+        names = file.schema_arrow.names
+        if column not in names:
+            raise DataError(f"{path}: no column {column!r}, expected one of {', '.join(names) or 'none'}")
+        kind = file.schema_arrow.field(column).type
+        dtype = _value_type(kind)
+        if dtype is None:
+            raise DataError(f"{self._where}: is of type {kind}, expected lists of numbers")
+        self.dtype, self.shape = dtype, (file.metadata.num_rows, self._width(file, kind))
+
+    def _width(self, file: ParquetFile, kind: pa.DataType) -> int:
+        """Length of the first vector."""
+        if hasattr(kind, "list_size"):
+            return int(kind.list_size)
+        with by_pyarrow(self._path, "Parquet"):
+            for batch in file.iter_batches(16, columns=self._names):
+                lengths = np.diff(np.asarray(batch.column(0).offsets))[np.asarray(batch.column(0).is_valid())]
+                if len(lengths):
+                    return int(lengths[0])
+        return 0
+
+    def _numbers(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
+        cells: Any = batch.column(0)
         d, present = self.shape[1], np.asarray(cells.is_valid())
         if not hasattr(cells.type, "list_size"):
             wrong = np.flatnonzero(present & (np.diff(np.asarray(cells.offsets)) != d))

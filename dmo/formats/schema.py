@@ -37,6 +37,11 @@ LEVELS = 20
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
 """A number or a text as NumPy writes it inside of a list."""
+SEPARATORS = ("|", ";", ",")
+"""Marks between the labels of a sample, of which the first that occurs is taken."""
+_NEVER = "\0"
+"""A mark that no cell holds, so that every cell is one label."""
+URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 _DAMAGED = "the schema of a table is damaged; restore the store or the model from a copy"
 _PADDED = r"^\s*[+-]?0\d+\s*$"
 _SEVERAL = re.compile(r"[-+]?[\d.][\d.eE+-]*([\s,;]+[-+]?[\d.][\d.eE+-]*)+")
@@ -69,6 +74,47 @@ class TableOptions:
             raise UserError(f"decimal = {self.decimal!r}, expected '.' or ','")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise UserError(f"delimiter = {self.delimiter!r}, expected one character, such as ';' or a tab")
+
+    def label_kind(self, name: str) -> str | None:
+        """Type of a single column of labels, if it is known before the cells are read."""
+        return self.types.get(name)
+
+    def label_separator(self, cells: Sequence[str]) -> str | None:
+        """Mark between the labels in distinct cells, if it is known before the cells are read."""
+        return self.separator
+
+    def label_prefix(self, name: str) -> str:
+        """Text before the numbers 0 and 1 in the names of the two classes of a column."""
+        return f"{name}="
+
+
+@dataclass(frozen=True)
+class LearnedLabels(TableOptions):
+    """Options of a later table whose labels have the type and the names that a model learned."""
+
+    kind: str = "labels"  # "number" for real targets, "category" for classes, "labels" for label sets
+    names: Sequence[str] = ()
+
+    def label_kind(self, name: str) -> str | None:
+        """Type of a single column of labels; "binary" if its numbers 0 and 1 are the classes NAME=0 and NAME=1."""
+        if self.kind == "category" and {f"{name}=0", f"{name}=1"} & {*self.names}:
+            return self.types.get(name, "binary")
+        return self.types.get(name, "boolean" if list(self.names) == [name] and self.kind == "labels" else self.kind)
+
+    def label_separator(self, cells: Sequence[str]) -> str | None:
+        """Mark that splits distinct cells into the most learned labels; None for lists that were written as text."""
+        if self.separator is not None or self.kind != "labels" or any(map(_is_listed, cells)):
+            return self.separator
+        known = set(self.names)
+
+        def learned(mark: str) -> int:
+            return sum(part.strip() in known for cell in cells for part in cell.split(mark))
+
+        return max((_NEVER, *SEPARATORS, " "), key=learned)  # the first of several equal ones
+
+    def label_prefix(self, name: str) -> str:
+        """Text before the numbers 0 and 1 in the names of the two classes of a column."""
+        return f"{name}=" if self.label_kind(name) == "binary" else ""
 
 
 def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -662,6 +708,11 @@ def _no_feature(where: str, name: str, what: str, example: str) -> DataError:
     return DataError(
         f"{where}: column {name!r} holds {what} ({example!r} ...); leave it out (--drop-columns {name}), {cure}"
     )
+
+
+def _is_listed(text: str) -> bool:
+    """Whether a cell is a list, or addresses in angle brackets, that was written as text."""
+    return is_bracketed(text) or URI.fullmatch(text) is not None
 
 
 def is_bracketed(text: str) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +41,8 @@ class Source:
         Array or column inside each shard, the part after "::".
     kind : {"file", "glob", "folder", "list"}
         How the shards were named.
+    columns : tuple of str, default=()
+        Columns of numbers of Parquet shards that form one array.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Source:
     paths: tuple[str, ...]
     name: str | None = None
     kind: Literal["file", "glob", "folder", "list"] = "file"
+    columns: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def ending(self) -> str:
@@ -92,7 +95,7 @@ class Source:
                     (files[name][key] for key in ("mtime", "ETag", "etag", "LastModified") if key in files[name]), ""
                 )
                 found.append((name.removeprefix(place.rpartition("/")[0]), files[name]["size"], str(changed)))
-        return digest(found, self.name)
+        return digest(found, self.name, *([self.columns] if self.columns else []))
 
     def place(self, path: str) -> str:
         """Name a shard, with the array inside of it.
@@ -122,7 +125,7 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     Parameters
     ----------
     given : path-like or sequence of path-like
-        A local path or fsspec URL, a glob such as "train-*.parquet", a folder of shards, or "@list.txt" with one path per
+        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt" with one path per
         line, relative to the folder of the list. The part after the last "::" that is not followed by a URL scheme names
         an array or column inside each shard. A sequence holds such names of single files.
 
@@ -175,12 +178,16 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
 
 
 def is_zarr_array(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a local folder is a Zarr array of version 2 or 3, and not a group."""
+    """Tell whether a local folder or URL is a Zarr array of version 2 or 3, and not a group."""
+    import fsspec
+
     try:
-        document = Path(path, "zarr.json").read_bytes()
-        return bool(json.loads(document).get("node_type") == "array")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return os.path.isfile(os.path.join(path, ".zarray"))
+        fs, place = fsspec.core.url_to_fs(os.fspath(path))
+        if fs.exists(f"{place}/zarr.json"):
+            return bool(json.loads(fs.cat_file(f"{place}/zarr.json")).get("node_type") == "array")
+        return bool(fs.exists(f"{place}/.zarray"))
+    except Exception:  # of any class: the reader that opens the path reports what is wrong
+        return False
 
 
 def is_rows(path: str) -> bool:
@@ -190,7 +197,7 @@ def is_rows(path: str) -> bool:
     if source.is_sharded or source.name is not None:
         return True
     if not os.path.isdir(place):
-        return os.path.isfile(place) or ("://" in place and source.ending in SHARDED)
+        return os.path.isfile(place) or ("://" in place and (source.ending in SHARDED or is_zarr_array(place)))
     return is_zarr_array(place) if is_zarr(place) else any(Path(place).rglob("*.txt"))
 
 

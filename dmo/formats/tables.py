@@ -20,7 +20,7 @@ from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, lines, open_binary, suffix
-from dmo.formats.frames import FRAMES
+from dmo.formats.frames import FRAMES, open_numbers
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
 from dmo.formats.parquet import ParquetVectors, open_parquet, vector_columns
 from dmo.formats.schema import TRUTH, chosen_columns
@@ -266,6 +266,8 @@ def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) 
 
 def open_source(source: Source, of_labels: bool = False) -> Rows:
     """Open the shards of a source, as `open_rows` does."""
+    if source.columns:
+        return open_numbers(source)
     return stack_shards(source, [_checked_rows(path, source.name or "", of_labels) for path in source.paths])
 
 

@@ -651,11 +651,16 @@ class SourceStore(FeatureStore):
     """Samples of files that are read in place; labels and names are in the memory of this process."""
 
     place: str
+    names: Mapping[str, list[str]]  # of the columns of some views
 
     @property
     def url(self) -> str:
         """Name of the files."""
         return self.place
+
+    def feature_names(self, view: str) -> list[str] | None:
+        """Look up the names of a view's columns."""
+        return self.names.get(view)
 
     @property
     def label_view(self) -> None:

@@ -14,7 +14,7 @@ from dmo import stores
 from dmo.blocks import SINGLE, RowMask, Rows, Subset, cell_blocks, dense, numbered, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError
-from dmo.formats.schema import Schema, TableOptions
+from dmo.formats.schema import Schema
 from dmo.formats.sources import is_rows
 from dmo.hashing import fingerprint, id_keys, marked_keys, stored_keys
 from dmo.metrics import with_ancestors
@@ -180,21 +180,26 @@ def open_applied(
     split: str | None,
     default: str,
     transforms: bool = False,
-    options: TableOptions | None = None,
+    reading: Mapping[str, Any] | None = None,
+    labeled: bool = False,
 ) -> AppliedModel:
-    """Load a model that scores labels, or one that `transforms`, and open the samples of a store or a table for it."""
+    """Load a model that scores labels, or one that `transforms`, and open the samples of a store or of files for it.
+
+    `reading` are arguments of `ingest_files` for files of rows. Their labels are read if `labeled`.
+    """
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
-    if store is not None and options not in (None, TableOptions()):
+    if store is not None and reading:
         raise UserError(f"{features}: is a feature store, which has been read; options of tables are for files of rows")
     from dmo.persistence import load  # here: paths that are wrong are refused before scikit-learn is imported
 
     fitted, contents = read_with_contents(model, load)
     check_use(fitted, model, transforms)
     if store is None:
-        from dmo.workflows.trial import open_rows
+        from dmo.workflows.rows import open_rows, training_store
 
-        store = open_rows(model, fitted, features, options)
+        made = training_store(model, features, reading or {}) if labeled else None
+        store = open_rows(model, fitted, features, reading, labeled) if made is None else stores.open_features(made)
     known = views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
     views, _, _ = store.select(chosen, with_labels=False)
@@ -299,7 +304,8 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     """The labels of the samples, if they are the labels that the model scores; in a hierarchy with their ancestors."""
     scored = applied.label_names()
     if applied.Y is None:
-        raise stores.StoreError(f"{features} has no labels to compare with; ingest them, or use dmo annotate")
+        cure = "name them with --label-columns NAMES or --labels FILE, for a store in dmo ingest, or use dmo annotate"
+        raise stores.StoreError(f"{features} has no labels to compare with; {cure}")
     if applied.Y.shape[1] != len(scored):
         raise stores.StoreError(
             f"{features} has {applied.Y.shape[1]} labels, the model scores {len(scored)}; pass a store with the same labels"

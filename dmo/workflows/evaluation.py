@@ -16,6 +16,7 @@ from sklearn.base import clone
 from dmo import metrics, stores
 from dmo.blocks import Rows, Subset, cell_blocks, rows
 from dmo.errors import UserError
+from dmo.formats.sources import is_rows
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
@@ -115,11 +116,11 @@ class Evaluation:
 
 
 def judge_together(
-    paths: Sequence[str], features: str, split: str | None, top: int | None
+    paths: Sequence[str], features: str, split: str | None, top: int | None, reading: Mapping[str, Any] | None = None
 ) -> tuple[EvaluatedModel, ...]:
     """Evaluate several models on the same samples, by default on those that none of them has learned."""
     # Without `top`, figures at k use the smallest k of the models.
-    opened = [(path, _opened(path, features, split)) for path in paths]
+    opened = [(path, _opened(path, features, split, reading)) for path in paths]
     if len({(applied.split, applied.n) for _, applied in opened}) > 1:
         has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)
         raise UserError(f"models are compared on the same samples, but these differ: {has}; pass --split")
@@ -136,18 +137,26 @@ def judge_together(
     return judged
 
 
-def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
-    """Evaluate a model, or what `dmo annotate` wrote, on samples of a store."""
+def judge(
+    path: str,
+    features: str,
+    split: str | None,
+    top: int | None,
+    cv: int | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> EvaluatedModel:
+    """Evaluate a model, or what `dmo annotate` wrote, on samples of a store or of files."""
     # By default samples that the model has learned are left out; an explicit `split` is evaluated as it is. With `cv`,
     # models that are fitted without a sample score it.
-    opened = [(path, _opened(path, features, split))]
+    opened = [(path, _opened(path, features, split, reading))]
     ((_, applied),) = opened if cv is not None else _unlearned(opened, features, split)
     return _judge(path, applied, features, top, top, cv)
 
 
-def _opened(path: str, features: str, split: str | None) -> AppliedModel:
-    results = stores.describe(path)["kind"] == "results"
-    return _opened_results(path, features, split) if results else open_applied(path, features, split, "test")
+def _opened(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedModel:
+    if stores.describe(path)["kind"] == "results":
+        return _opened_results(path, features, split, reading)
+    return open_applied(path, features, split, "test", reading=reading, labeled=True)
 
 
 def _unlearned(
@@ -237,9 +246,13 @@ class AppliedResults(AppliedModel):
         return replace(self, views=self.some(rows), index=self.index[rows], written=Subset(self.written, rows))
 
 
-def _opened_results(path: str, features: str, split: str | None) -> AppliedResults:
+def _opened_results(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedResults:
     """Open what `dmo annotate` wrote with the samples that it was written for."""
-    results, store = stores.open_results(path), stores.open_features(features)
+    results = stores.open_results(path)
+    if is_rows(features):  # they are read by the recipe of the model that wrote the results
+        store = open_applied(results.provenance["parents"][0], features, ALL, ALL, reading=reading, labeled=True).store
+    else:
+        store = stores.open_features(features)
     names = results.attributes.get("label_names")
     if results.kind not in ("scores", "labels", "values") or names is None:
         raise stores.StoreError(f"{path} holds {results.kind}, not labels or scores; write it with dmo annotate")

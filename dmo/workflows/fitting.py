@@ -17,12 +17,13 @@ from sklearn.utils import _safe_indexing, get_tags
 from dmo import stores
 from dmo.blocks import Rows, Subset, filled
 from dmo.blocks import rows as read_rows
+from dmo.datasets.cards import by_split
 from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor
 from dmo.fit.engine import reasoned_engine
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.labels import class_vector
-from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, parse_source
+from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, is_zarr_array, parse_source
 from dmo.formats.tables import ending_of
 from dmo.inputs import LabelRows, Preparation, preparing
 from dmo.inputs.outputs import hierarchy_of
@@ -125,16 +126,21 @@ def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> stores.FeatureStore:
     """Open dense arrays in files in place; make a feature store of other files beside them, or use an older one."""
-    from dmo.datasets.files import fingerprints, ingest_files  # these here: few fits begin with files
+    from dmo.datasets.files import fingerprints, ingest_files, read_description  # these here: few fits begin with files
     from dmo.features import Recipe, extract, list_images
     from dmo.formats.tables import is_svmlight
 
     source, of_images = parse_source(path), is_image_folder(path) and not is_rows(path)
+    described: dict[str, Any] = {"views": {source.title: path}}
+    if source.ending == ".json":
+        described = read_description(path)
+    views, given = described.pop("views"), {**described, **given}
     view, named = source.title, source.paths[0] if source.kind == "file" else source.text.removeprefix("@")
     beside = Path() if "://" in named else Path(named).parent
     store = str(beside / f"{view}.zarr")
     store = str(beside / f"{view}.features.zarr") if store == os.path.normpath(named) else store
-    in_place = not of_images and ending_of(path) in IN_PLACE and not {"test_share", "split"} & given.keys()
+    files = [spec for files in views.values() for spec in by_split(files).values()]
+    in_place = not of_images and all(map(_may_be_in_place, files)) and not {"test_share", "split"} & given.keys()
     complete = None
     with suppress(stores.StoreError) if in_place else nullcontext():
         complete = stores.existing_store(store, "features")
@@ -144,7 +150,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
         if of_images:
             same &= made.get("dataset") == PART
         else:
-            same &= fingerprints({view: path}).items() <= made.get("files", {}).items()
+            same &= fingerprints(views).items() <= made.get("files", {}).items()
         if same:
             run.note(f"{store}, made from {path} before, is used")
             return stores.open_features(store)
@@ -162,7 +168,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
         say_unreadable(run, extract(listing, store, Recipe.of("kgha8"), overwrite=bool(complete)).unreadable)
     else:
         replaced = overwrite and bool(complete)
-        opened = ingest_files({view: path}, store, overwrite=replaced, in_place=in_place, **given)
+        opened = ingest_files(views, store, overwrite=replaced, in_place=in_place, **given)
         if isinstance(opened, SourceStore):
             run.note(f"{path} is read in place")
             return opened
@@ -170,10 +176,19 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
     return stores.open_features(store)
 
 
+def _may_be_in_place(spec: str) -> bool:
+    """Whether a source is a file of arrays that may be read in place, or a Zarr array."""
+    return ending_of(spec) in IN_PLACE or is_zarr_array(parse_source(spec).paths[0])
+
+
 def _label_cure(path: str, of_images: bool) -> str:
     if of_images:
         return "pass --labels folders where folders have their names, or --labels FILE.csv with the images and their labels"
     columns = read_frame(path, unread={}).columns if parse_source(path).ending in FRAMES else []
+    if parse_source(path).ending == ".json":
+        return (
+            'add "labels": FILE, or a list of names of columns, to it; or pass --labels FILE or --label-columns NAMES'
+        )
     if len(columns):
         more = ", ..." if len(columns) > 12 else ""
         return f"pass --label-columns with some of its columns: {', '.join(map(str, columns[-12:]))}{more}"

@@ -60,9 +60,11 @@ _ANSWERS = "answers"
 _WHOLE = "whole_split"
 
 
-def open_suggested(model: str, features: str, split: str | None) -> AppliedModel:
+def open_suggested(
+    model: str, features: str, split: str | None, reading: Mapping[str, Any] | None = None
+) -> AppliedModel:
     """A model and the samples of a split that may be suggested; of none those that no split holds out."""
-    applied = open_applied(model, features, split, ALL)
+    applied = open_applied(model, features, split, ALL, reading=reading, labeled=True)
     if split is not None or applied.store.split is None:
         return applied
     rows = np.flatnonzero(~np.isin(applied.store.split, HELD_OUT))
@@ -402,6 +404,7 @@ def with_answers(Y: np.ndarray, answers: Mapping[int, Sequence[str]], names: Seq
 
 def update(
     run: Session,
+    applied: AppliedModel,
     model: str,
     features: str,
     out: str,
@@ -416,7 +419,6 @@ def update(
     # The new model learns from the samples that the old one had, and from all that were answered for, now or before,
     # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
     # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
-    applied = open_applied(model, features, ALL, ALL)
     from sklearn.base import clone  # these here: `dmo update --help` needs no estimators
 
     from dmo.workflows.fitting import Training, save, set_hierarchy_by_column
@@ -426,7 +428,7 @@ def update(
     recorded = np.zeros(applied.n, bool) if applied.learned is None else applied.learned
     if new is not None:
         place = f"{out.removesuffix('.zarr')}-samples.zarr"
-        if os.path.abspath(place) == os.path.abspath(features):
+        if os.path.abspath(place) in map(os.path.abspath, (features, applied.store.url)):
             raise UserError(
                 f"{place} would be written while it is read; choose another name for the new model than {out}"
             )
@@ -513,7 +515,8 @@ def _grown(
 ) -> str:
     """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
     from dmo.datasets import Samples
-    from dmo.workflows.trial import open_rows, row_names
+    from dmo.workflows.rows import open_rows
+    from dmo.workflows.trial import row_names
 
     old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
     if is_image_folder(new) and made_from_images(model):

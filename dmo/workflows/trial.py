@@ -20,17 +20,17 @@ import scipy.sparse
 
 from dmo import stores
 from dmo.blocks import Rows, rows
-from dmo.datasets import Samples, open_npz, open_table
+from dmo.datasets import open_npz, open_table
 from dmo.datasets.files import documents
 from dmo.datasets.samples import TextVocabulary
-from dmo.errors import UserError, amount
+from dmo.errors import UserError
 from dmo.features.extraction import Extractor
 from dmo.features.images import NAMES, need_library
 from dmo.formats.files import suffix
-from dmo.formats.frames import FRAMES, ROW_NAMES, TABLES, frame_shape, read_frame, vectors
+from dmo.formats.frames import FRAMES, NUMBERS, ROW_NAMES, TABLES, frame_shape, read_frame, vectors
 from dmo.formats.schema import Column, Schema, TableOptions, exact, learn_schema, text_cells
-from dmo.formats.sources import PARQUET, Source, folder_shards, is_zarr, parse_source
-from dmo.formats.tables import SVMLIGHT, ending_of, is_svmlight, open_source
+from dmo.formats.sources import folder_shards
+from dmo.formats.tables import SVMLIGHT, is_svmlight
 from dmo.inputs import SINGLE
 from dmo.persistence import load
 from dmo.stores.models import read_with_contents
@@ -127,7 +127,9 @@ class Trial:
     def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
         """Read the rows of samples, from one file for all views or one for each, and answer."""
         small = all(one.path.suffix in (".csv", ".tsv") and one.path.stat().st_size <= _SMALL for one in uploads)
-        views, ids, self.notes[:] = self._all(uploads) if small or seconds is None else self._apart(uploads, seconds)
+        views, ids, self.notes[:] = (
+            self.read_all(uploads) if small or seconds is None else self._apart(uploads, seconds)
+        )
         counts = {view: X.shape[0] for view, X in views.items()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{view} {n}" for view, n in counts.items())
@@ -138,7 +140,7 @@ class Trial:
         return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views)
 
     def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
-        """As `_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
+        """As `read_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
         context = readers()
         fitted = SimpleNamespace(view_widths_=self.widths)
         reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most, self.id, self.options)
@@ -163,7 +165,7 @@ class Trial:
             raise found
         return found
 
-    def _all(self, uploads: Sequence[Upload]) -> Read:
+    def read_all(self, uploads: Sequence[Upload]) -> Read:
         """The views of all files, the names of the samples if one has some, and notes."""
         self.notes.clear()
         views: dict[str, Any] = {}
@@ -233,7 +235,7 @@ class Trial:
         ending = suffix(upload.name)
         if upload.path.is_dir():
             table = self._frame(upload) if folder_shards(upload.path) else documents(upload.path)
-            return self._of_table(upload, table, alone)
+            return self.of_table(upload, table, alone)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
             raise UserError(f"{upload.name} is no file of rows that can be tried; expected one of {known}")
@@ -245,19 +247,19 @@ class Trial:
                     f"{upload.name} has {d} columns, the model has {sum(self.widths.values())}; at most {_OTHERS} others are "
                     "read beside them"
                 )
-            return self._of_table(upload, self._frame(upload), alone)
+            return self.of_table(upload, self._frame(upload), alone)
         if ending == ".npz":
             arrays = open_npz(upload.path)
             found = {view: arrays[view] for view in self.widths if view in arrays}
             rows_ = [array for array in arrays.values() if len(array.shape) == 2]
             if not found and len(rows_) == 1:
-                found = {self._view_of(upload): rows_[0]}
+                found = {self.view_of(upload): rows_[0]}
             if not found:
                 raise UserError(
                     f"{upload.name} holds the arrays {', '.join(arrays)}; call them {', '.join(self.widths)}"
                 )
         else:
-            view = self._view_of(upload)
+            view = self.view_of(upload)
             found = {view: open_table(view, {"all": upload.path}, with_labels=True).X}
         return {view: self._checked(upload, view, X) for view, X in found.items()}, None
 
@@ -270,7 +272,7 @@ class Trial:
     def _note(self, upload: Upload, notes: Sequence[str]) -> None:
         self.notes.extend(note.replace(str(upload.path), upload.name) for note in notes)
 
-    def _view_of(self, upload: Upload) -> str:
+    def view_of(self, upload: Upload) -> str:
         """The view that a file holds: that of its name, or the only one."""
         if upload.view in self.widths:
             return upload.view
@@ -298,7 +300,7 @@ class Trial:
         if n > self.most:
             raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
 
-    def _of_table(
+    def of_table(
         self, upload: Upload, table: pd.DataFrame, alone: bool, unread: Mapping[str, Rows] | None = None
     ) -> _File:
         """Views of a table by the names of its columns, which may stand in any order among others."""
@@ -316,9 +318,13 @@ class Trial:
         table = table if named is None else table.drop(columns=named)
         own, table = vectors(upload.name, table)
         listed: dict[str, Any] = {**own, **(unread or {})}
+        cells = listed.pop(NUMBERS, None)  # the columns of one view in the order of the model
         found: dict[str, Any] = {}
         notes: list[str] = []
         for view in wanted:
+            if cells is not None and view in self.columns:
+                found[view] = cells
+                continue
             column = next((name for name in (view, view.rpartition(".")[2]) if name in listed), None)
             if column is None and view not in self.columns and len(listed) == 1:
                 column = next(iter(listed))
@@ -385,7 +391,7 @@ def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], m
         resource.setrlimit(resource.RLIMIT_AS, (own + memory, own + memory))
     found: Any
     try:
-        found = reader._all(uploads)
+        found = reader.read_all(uploads)
     except MemoryError:
         found = UserError(
             f"the files need more than {memory >> 20} MiB of memory to be read; send less, or take dmo annotate"
@@ -429,14 +435,14 @@ def open_trial(
         extractor.specs()  # fails here if images cannot be described
     checked_top(top, fitted)
     known = _samples(model, features, note)
-    trial = _reader(model, fitted, None if known is None else known.store)
+    trial = row_reader(model, fitted, None if known is None else known.store)
     trial = replace(trial, names=label_names(fitted), count=top, extractor=extractor, known=known, most=most)
     if known is not None:
         _ = trial.places  # before anybody waits for it
     return trial
 
 
-def _reader(
+def row_reader(
     model: str, fitted: Any, store: stores.FeatureStore | None = None, options: TableOptions | None = None
 ) -> Trial:
     """Build the reader of rows for a model, by the schema and the words that it kept, or that a store holds."""
@@ -456,40 +462,6 @@ def _reader(
     if options.row_names is False and made.get("row_names"):
         options = replace(options, row_names=True)
     return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"), options)
-
-
-def open_rows(model: str, fitted: Any, path: str, options: TableOptions | None = None) -> stores.FeatureStore:
-    """The rows of files as a feature store; dense arrays are read in place, other views (n x d) are in memory."""
-    source, reader, ids = parse_source(path), _reader(model, fitted, options=options), None
-    upload = Upload(Path(source.text).name if source.name is None else f"{source.name}{source.ending}", Path(path))
-    sources: dict[str, Source] = {}
-    ending = ending_of(path)
-    if ending in PARQUET or (ending in FRAMES and source.is_sharded):
-        unread: dict[str, Rows] = {}
-        table = read_frame(path, reader.notes, reader.options, unread, [name for name in (reader.id, *IDS) if name])
-        views, ids = reader._of_table(upload, table, True, unread)
-        named = {id(X): replace(source, name=column) for column, X in unread.items()}
-        sources = {view: named[id(X)] for view, X in views.items() if id(X) in named}
-    elif ending in (*FRAMES, ".arff", *SVMLIGHT) or (source.name is None and (ending == ".npz" or _of_texts(source))):
-        views, ids, _ = reader._all([upload])
-    else:
-        view = reader._view_of(replace(upload, name=f"{source.title}{ending}"))
-        views, sources = {view: open_source(source)}, {view: source}
-    for note in dict.fromkeys(reader.notes):
-        log.warning("%s", note)
-    if ids is not None and len(set(ids)) < len(ids):
-        raise UserError(f"{path}: the id {max(ids, key=ids.count)!r} stands in several rows, expected 1")
-    samples = Samples(dict(views), ids=ids, sources=sources)
-    if sources and (reason := samples.copy_reason()) is not None:
-        size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in views.values())
-        log.warning("%s: a copy of %s is held in memory, because %s", path, amount(size), reason)
-        samples = replace(samples, views={view: rows(X) for view, X in views.items()}, sources={})
-    return samples.in_place(path)
-
-
-def _of_texts(source: Source) -> bool:
-    """Whether a source is a folder of documents."""
-    return Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0])
 
 
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:

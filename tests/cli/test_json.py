@@ -92,7 +92,7 @@ MEANINGS = {
     "search labels": "The likeliest labels of what was searched with, or the labels searched for.",
     "split": "The split of the samples; null: all. Of a store: split -> samples.",
     "steps": "Steps of the solver.",
-    "store": "The feature store.",
+    "store": "The feature store, or the source of data.",
     "suggested": "Each with `sample`, `why`, `value`, `labels` (the likeliest) and `doubts`.",
     "table": "Every setting of the last comparison with the `mean`, `std` and scores of its `folds`.",
     "test": "`before` and `after`: measures of both models on test samples that nobody answered for; empty: there are none.",

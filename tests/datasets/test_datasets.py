@@ -1092,7 +1092,7 @@ import h5py, pandas, psutil
 from dmo.datasets import ingest_files
 psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
     files = bombs(tmp_path)
-    del files["wide.csv"]
+    del files["wide.csv"], files["a.parquet"]  # tables of numbers in Parquet are read by row group
     for name in ("a.npz::x.T", "new.mat::X"):
         files[name] = f"{files.pop(name.partition('::')[0])}::{name.partition('::')[2]}"
     found = peaks(setup, "ingest_files({'x': path}, 'never.zarr', labels=None)", files.values())

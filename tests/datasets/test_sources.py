@@ -7,6 +7,7 @@ import shutil
 import fsspec
 import h5py
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import shell
@@ -229,10 +230,17 @@ def test_tables_of_shards_have_their_columns(shards):
         read_frame("meta")
 
 
-@pytest.mark.parametrize("view", ["emb", "pq::f", "features.zarr::clip", "bare.zarr", "x.h5::clip"])
+IN_PLACE = ["emb", "pq::f", "features.zarr::clip", "bare.zarr", "x.h5::clip", "memory://place/bare", "file://{}/bare"]
+
+
+@pytest.mark.parametrize("view", [*IN_PLACE, "numbers"])
 def test_models_read_files_in_place(shards, view):
+    view = view.format(shards)
     zarr.open_group("features.zarr", mode="w").create_array("clip", data=X, chunks=(50, D))
-    zarr.save_array("bare.zarr", X)
+    for place in ("bare.zarr", "bare"):
+        zarr.save_array(place, X)
+    zarr.create_array("memory://place/bare", data=X, chunks=(50, D), overwrite=True, zarr_format=2)
+    number_shards(shards / "numbers")
     with h5py.File("x.h5", "w") as file:
         file["clip"] = X
     found = shell.run("fit", "ridge", view, "model.zarr", "--labels", "y.npy", "--kernel", "linear")
@@ -240,9 +248,92 @@ def test_models_read_files_in_place(shards, view):
     shell.run("annotate", "model.zarr", view, "out.zarr", "--scores")
     expected = dmo.MultiViewRidge(kernel="linear").fit(X, Y).decision_function(X)
     np.testing.assert_allclose(dmo.stores.open_results("out.zarr")[:], expected, atol=2e-4 * np.abs(expected).max())
+    if view == "numbers":  # columns are found by name in any table
+        table = pd.DataFrame(X, columns=[f"c{j}" for j in range(D)])[::-1]
+        table[sorted(table, reverse=True)].assign(more="words").to_csv("other.csv", index=False)
+        shell.run("annotate", "model.zarr", "other.csv", "other.zarr", "--scores")
+        found = dmo.stores.open_results("other.zarr")[:][::-1]
+        np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
+        shutil.rmtree("other.zarr")
     again = shell.run("annotate", "model.zarr", view, "out.zarr", "--scores")
     assert "complete already" in again.output
-    assert not list(shards.glob("emb*.zarr"))
+    made = {"bare.zarr", "features.zarr", "model.zarr", "out.zarr"}
+    assert {path.name for path in shards.glob("*.zarr")} == made
+
+
+def number_shards(folder):
+    """Parquet shards of a column per feature, the second with its columns in another order."""
+    folder.mkdir()
+    for i, rows in enumerate((slice(0, 200), slice(200, N))):
+        columns = {f"c{j}": X[rows, j] for j in range(D)}
+        columns = dict(reversed(columns.items())) if i else columns
+        parquet.write_table(pa.table(columns), folder / f"part.{i}.parquet", row_group_size=33)
+
+
+def test_parquet_numbers_keep_types_and_gaps(shards):
+    number_shards(shards / "numbers")
+    samples = read_samples("numbers")
+    assert (samples.views["x"].dtype, samples.feature_names["x"]) == (np.float32, [f"c{j}" for j in range(D)])
+    np.testing.assert_array_equal(samples.views["x"], X)
+    view = ingest_files({"v": "numbers"}, "none.zarr", in_place=True).views["v"]
+    sent = pickle.dumps(view)
+    assert len(sent) < 4096 < X.nbytes
+    for where in (slice(5, 9), slice(0, N), slice(190, 210), slice(60, 70)):
+        np.testing.assert_array_equal(pickle.loads(sent)[where], X[where])
+    table = pa.table({"whole": [1, None, (1 << 53) + 1, 4], "no": [True, None, False, True], "f": [0.5, None, 2, 3]})
+    parquet.write_table(table, "gaps.parquet")
+    found = read_samples("gaps.parquet").views["x"]
+    assert found.dtype == np.float64
+    expected = [[1, 1, 0.5], [2.0**53, 0, 2], [4, 1, 3]]  # the row without a cell is left out
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.slice(0, 0), r"part\.1\.parquet: has no rows"),
+        (lambda table: table.drop_columns("c2"), r"part\.1\.parquet: has other columns than .*part\.0\.parquet \('c2'"),
+        (
+            lambda table: table.set_column(0, "c5", table["c5"].cast("float64")),
+            r"part\.1\.parquet: column 'c5' is of type float64, expected float32 as in .*part\.0\.parquet",
+        ),
+        (
+            lambda table: table.set_column(0, "c5", pa.array(np.full(len(table), np.inf, np.float32))),
+            r"part\.1\.parquet, row 0, column 5 is inf",
+        ),
+    ],
+)
+def test_bad_shards_of_numbers_are_rejected_by_name(shards, change, message):
+    number_shards(shards / "numbers")
+    path = shards / "numbers/part.1.parquet"
+    parquet.write_table(change(parquet.read_table(path)), path)
+    with pytest.raises(DataError, match=message):
+        ingest_files({"v": "numbers"}, "out.zarr", labels="y.npy", in_place=True)
+    assert not (shards / "out.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked", "dtype"),
+    [
+        ({"c": ["u", "v"] * 4}, {}, np.float64),
+        ({"key": [f"k{i}" for i in range(8)]}, {"id": "key"}, np.float32),
+        ({"part": ["train", "test"] * 4}, {"split": "part"}, np.float32),
+        ({"note": ["a b c"] * 8}, {"drop_columns": ["note"]}, np.float32),
+        ({"kind": [0, 1] * 4}, {"labels": ["kind"]}, np.float32),
+        ({"code": [0, 1, 2, 3] * 2}, {"types": {"code": "category"}}, np.float64),
+    ],
+)
+def test_parquet_tables_of_other_columns_are_read_as_before(columns, asked, dtype, tmp_path):
+    table = pd.DataFrame({"a": X[:8, 0], "b": X[:8, 1], **columns})
+    table.to_parquet(tmp_path / "t.parquet")
+    found, expected = read_samples(tmp_path / "t.parquet", **asked), read_samples(table, **asked)
+    assert (found.views["x"].dtype, found.feature_names) == (dtype, expected.feature_names)
+    np.testing.assert_array_equal(found.views["x"], expected.views["x"])
+    assert (found.ids, found.label_names) == (expected.ids, expected.label_names)
+    assert (found.split is None) == (expected.split is None)
+    index = table.set_index("b")  # pandas keeps it as a column of the file
+    index.to_parquet(tmp_path / "i.parquet")
+    assert read_samples(tmp_path / "i.parquet", **asked).feature_names == read_samples(index, **asked).feature_names
 
 
 def test_copies_are_logged_with_reason_and_size(shards, caplog):

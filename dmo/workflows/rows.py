@@ -1,0 +1,298 @@
+"""Rows of files as a feature store for a fitted model: read by the recipe that the model kept, with labels in its columns."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo import stores
+from dmo.blocks import Rows, Subset, dense, rows
+from dmo.datasets import Samples, open_table, read_description
+from dmo.datasets.cards import ALL
+from dmo.datasets.files import documents, fingerprints, join_tables, label_columns
+from dmo.errors import UserError, amount
+from dmo.formats.files import DataError, row_of_shard
+from dmo.formats.frames import FRAMES, NUMBERS, ROW_NAMES, SHARDS, read_frame
+from dmo.formats.labels import unknown_rows
+from dmo.formats.parquet import number_columns
+from dmo.formats.schema import LearnedLabels, TableOptions, chosen_columns, unknown_column
+from dmo.formats.sources import PARQUET, Source, is_zarr, parse_source, split_name
+from dmo.formats.tables import SVMLIGHT, cell_views, ending_of, open_source
+from dmo.workflows.apply import label_names, learned_values, named_store
+from dmo.workflows.trial import IDS, Trial, Upload, row_reader
+
+_ROW = "row of the file"
+"""Column of row numbers, by which rows are put in the order of the joined tables."""
+_READING = tuple(TableOptions.__dataclass_fields__)
+log = logging.getLogger("dmo")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one source: views of the model, names of samples, files of unread views, and the table to be joined."""
+
+    views: dict[str, Any]
+    ids: list[str] | None
+    sources: dict[str, Source]
+    table: Any
+    columns: Sequence[str] = ()  # names of all columns of the table
+
+
+def open_rows(
+    model: str, fitted: Any, path: str, given: Mapping[str, Any] | None = None, labeled: bool = False
+) -> stores.FeatureStore:
+    """Open the rows of files as a feature store; dense arrays are read in place, other views (n x d) are in memory.
+
+    `given` are arguments of `ingest_files`. If `labeled`, labels are read by the recipe of the model or by `given`.
+    """
+    given, made = dict(given or {}), _features(model).get("options", {})
+    files: Mapping[str, Any] = {"": path}
+    if ending_of(path) == ".json":
+        described = read_description(path)
+        files, given = cell_views(described.pop("views")), described | given
+    parted = next((view for view, file in files.items() if isinstance(file, Mapping)), None)
+    if parted is not None:
+        raise UserError(f"{path}: view {parted!r} has a file for each split; make a store of it with dmo ingest")
+    options = TableOptions(**{name: given[name] for name in _READING if name in given})
+    reader = row_reader(model, fitted, options=options)
+    reader = replace(reader, id=given.get("id", reader.id))
+    if len(files) > 1:  # arrays that the model does not use are not opened
+        files = {view: file for view, file in files.items() if view in reader.widths or ending_of(file) in FRAMES}
+    asked = given.get("labels", made.get("labels")) if labeled else None
+    others = [name for name in (given.get("split", made.get("split")),) if name and labeled]
+    parts = {view: _opened(reader, view, file, len(files) == 1, asked, others) for view, file in files.items()}
+    for note in dict.fromkeys(reader.notes):
+        log.warning("%s", note)
+    views: dict[str, Any] = {}
+    for part in parts.values():
+        if twice := views.keys() & part.views.keys():
+            raise UserError(f"{path}: view {min(twice)!r} is in two files; name it once")
+        views |= part.views
+    ids = next((part.ids for part in parts.values() if part.ids is not None), None)
+    samples = Samples(
+        views,
+        ids=ids,
+        sources={view: source for part in parts.values() for view, source in part.sources.items()},
+    )
+    if labeled:  # what a model that is fitted on these samples keeps
+        known = {view: schema.features for view, schema in reader.columns.items()}
+        known |= {view: vocabulary.words for view, vocabulary in reader.texts.items()}
+        schemas = {view: schema.to_dict() for view, schema in reader.columns.items()}
+        samples = replace(
+            samples,
+            feature_names={
+                view: own for view, own in known.items() if view in views and len(own) == views[view].shape[1]
+            },
+            vocabularies={view: vocabulary for view, vocabulary in reader.texts.items() if view in views},
+            attributes={"schema": {"views": schemas, "others": []}} if schemas else {},
+        )
+    if labeled or len(parts) > 1:
+        labels = _found_labels(path, parts.values(), asked, "labels" in given)
+        key = reader.id if "id" in given or any(reader.id in part.columns for part in parts.values()) else None
+        samples = _joined(path, fitted, reader, samples, parts, labels, key, made | given)
+    if samples.sources and (reason := replace(samples, split=None).copy_reason()) is not None:
+        size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
+        log.warning("%s: a copy of %s is held in memory, because %s", path, amount(size), reason)
+        samples = replace(samples, views={view: rows(X) for view, X in samples.views.items()}, sources={})
+    read = {name: value for name, value in (made | given).items() if name in ("id", "split", "labels", *_READING)}
+    return samples.in_place(path, stores.Provenance(parameters={"dataset": "files", "options": read}))
+
+
+def training_store(model: str, path: str, given: Mapping[str, Any]) -> str | None:
+    """Return the store of the training samples if it was made from the files of `path` with the same labels."""
+    made = _features(model)
+    known = {about.get("sha256") for about in made.get("files", {}).values()} - {None}
+    files = read_description(path)["views"] if ending_of(path) == ".json" else {"": path}
+    own = fingerprints(files).values() if known else ()  # files are read for this
+    if not own or not all(about.get("sha256") in known for about in own):
+        return None
+    options = made.get("options", {})
+    same = all(options.get(name) == value for name, value in given.items())
+    store = named_store(model, log.warning) if same else None
+    if store is None:
+        log.warning("%s learned samples of %s, which cannot be left out: figures would be too good", model, path)
+    return store
+
+
+def _features(model: str) -> dict[str, Any]:
+    """Parameters of the feature store that a model was fitted on."""
+    kept = (stores.describe(model)["provenance"].get("parameters") or {}).get("features") or {}
+    return dict(kept.get("parameters") or {})
+
+
+def _names(labels: Any) -> list[str]:
+    """Names that may be columns of labels."""
+    return [labels] if isinstance(labels, str) else list(labels) if isinstance(labels, list | tuple) else []
+
+
+def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, others: Sequence[str]) -> _Part:
+    """Open the rows of one source, which has all views if it is `alone`; columns of labels and `others` are joined later."""
+    source, ending = parse_source(path), ending_of(path)
+    name = view or (Path(source.text).name if source.name is None else source.name)
+    upload = Upload(name if name.endswith(ending) else f"{name}{ending}", Path(source.text))
+    unread, asked, numbers = dict[str, Rows](), _names(labels), list[str]()
+    if Path(source.paths[0]).is_dir() and not is_zarr(source.paths[0]):
+        table = documents(Path(source.paths[0]))
+        table = table if reader.id is None else table.rename(columns={"document": reader.id})
+    elif ending in FRAMES:
+        kept = [name for name in (reader.id, *IDS, *asked, *others) if name]
+        numbers = _numbers(reader, source, kept)
+        table = read_frame(path, reader.notes, reader.options, unread, kept, numbers)
+    else:
+        return _of_arrays(reader, upload, path, source, labels)
+    table = table.reset_index() if reader.id is not None and table.index.name == reader.id else table
+    attributes = {key: table.attrs[key] for key in (ROW_NAMES, SHARDS) if key in table.attrs}
+    columns = [str(name) for name in table.columns]
+    table = table.set_axis(columns, axis=1)
+    chosen = chosen_columns(columns, asked)[0]
+    key = attributes.get(ROW_NAMES) if reader.options.row_names else reader.id
+    cells = table[list(dict.fromkeys([*chosen, *(name for name in (key, *others) if name in columns)]))]
+    cells = cells.assign(**{_ROW: np.arange(len(table))})
+    cells.attrs = attributes
+    views, ids = reader.of_table(upload, table.drop(columns=chosen), alone, unread)
+    _check_ids(path, ids, attributes.get(SHARDS, ()))
+    named = {id(X): replace(source, name=column) for column, X in unread.items() if column != NUMBERS}
+    named |= {id(unread[NUMBERS]): replace(source, columns=tuple(numbers))} if numbers else {}
+    return _Part(views, ids, {view: named[id(X)] for view, X in views.items() if id(X) in named}, cells, columns)
+
+
+def _of_arrays(reader: Trial, upload: Upload, path: Any, source: Source, labels: Any) -> _Part:
+    """Open a source that is no table of columns."""
+    ending = ending_of(path)
+    if ending not in (".arff", *SVMLIGHT) and (source.name is not None or ending != ".npz"):
+        view, X = reader.view_of(upload), open_source(source)
+        table = path if source.is_sharded else np.arange(X.shape[0])[:, None]
+        return _Part({view: X}, None, {view: source}, table)
+    notes, ids = list(reader.notes), None
+    if ending == ".arff" and labels is not None:
+        view = reader.view_of(upload)
+        views = {view: rows(open_table(view, {ALL: path}, label_columns(labels)).X)}
+    else:
+        views, ids, _ = reader.read_all([upload])
+        reader.notes[:0] = notes
+    table = np.arange(next(iter(views.values())).shape[0])[:, None] if ending == ".npz" else path
+    return _Part(views, ids, {}, table)
+
+
+def _check_ids(path: Any, ids: Sequence[str] | None, shards: Sequence[tuple[str, int]]) -> None:
+    """Raise DataError for an id of several rows, with the shards that hold them."""
+    if ids is None or len(set(ids)) == len(ids):
+        return
+    twice = Counter(ids).most_common(1)[0][0]
+    places = [row_of_shard(shards, i) for i, one in enumerate(ids) if one == twice]
+    where = f" ({' and '.join(map(str, places[:2]))})" if all(places) else ""
+    raise DataError(f"{path}: the id {twice!r} stands in {len(places)} rows{where}, expected 1")
+
+
+def _numbers(reader: Trial, source: Source, others: Sequence[str]) -> list[str]:
+    """Columns of the only table of a model in Parquet shards that need not be read whole, since all of them are numbers."""
+    schemas = list(reader.columns.values())
+    if len(schemas) != 1 or source.ending not in PARQUET or source.name is not None:
+        return []
+    schema, options = schemas[0], reader.options
+    plain = not (schema.missing or options.missing or options.types) and all(c.kind == "number" for c in schema.columns)
+    names = schema.features if plain and not {*schema.features} & {*others} else []
+    return names if all({*names} <= number_columns(path).keys() for path in source.paths) else []
+
+
+def _joined(
+    path: str,
+    fitted: Any,
+    reader: Trial,
+    samples: Samples,
+    parts: Mapping[str, _Part],
+    asked: Any,
+    key: str | None,
+    options: Mapping[str, Any],
+) -> Samples:
+    """Put the rows of all parts in the order of the first, and read the labels in the columns of the model."""
+    tables = {view or next(iter(part.views)): part.table for view, part in parts.items()}
+    key = None if reader.options.row_names else key
+    split = options.get("split") if any(options.get("split") in part.columns for part in parts.values()) else None
+    read = _label_options(fitted, reader, options)
+    joined, by_column = join_tables(tables, asked, read, id=key, split=split, how=options.get("how"))
+    for note in joined.notes:
+        log.warning("%s", note)
+    views = dict(samples.views)
+    for (name, table), part in zip(tables.items(), parts.values(), strict=True):
+        if not part.columns:
+            continue
+        found = joined.views[name][:, 0]
+        if np.isnan(found).any():
+            raise UserError(f"{path}: {name!r} lacks samples that other files have; make a store of it with dmo ingest")
+        index = found.astype(np.intp)
+        if not np.array_equal(index, np.arange(table.shape[0])):
+            for view in part.views:
+                X = views[view]
+                views[view] = X[index] if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) else Subset(X, index)
+    samples = replace(samples, views=views, ids=samples.ids if joined.ids is None else joined.ids, split=joined.split)
+    return samples if joined.labels is None else _in_columns(path, fitted, samples, joined, by_column)
+
+
+def _found_labels(path: str, parts: Collection[_Part], asked: Any, is_given: bool) -> Any:
+    """The labels in the form that `ingest_files` takes them, or None if the files lack those of the training samples."""
+    names = _names(asked)
+    columns = [name for part in parts for name in part.columns]
+    there = bool(chosen_columns(columns, names)[0])
+    if isinstance(asked, str) and there and not os.path.exists(split_name(asked)[0]):
+        return names
+    if names and not there and columns and is_given and not isinstance(asked, str):
+        raise unknown_column(path, names[0], columns, "label column")
+    in_files = any(isinstance(part.table, str) and ending_of(part.table) == ".arff" for part in parts)
+    return asked if is_given or in_files or (there and not isinstance(asked, str)) else None
+
+
+def _label_options(fitted: Any, reader: Trial, options: Mapping[str, Any]) -> LearnedLabels:
+    """Options of a table of labels that have the type and the names that a model learned."""
+    kept: dict[str, Any] = {name: options[name] for name in _READING if name in options and name != "drop_columns"}
+    decimals = {schema.decimal for schema in reader.columns.values()} - {"."}
+    kept = {"decimal": next(iter(decimals), None), **kept}
+    names, kind = _learned_names(fitted) or (), "category"
+    if learned_values(fitted):
+        kind, kept["types"] = "number", dict.fromkeys(names, "number") | dict(kept.get("types", {}))
+    elif getattr(fitted, "multilabel_", True):
+        kind = "labels"
+    return LearnedLabels(**kept, kind=kind, names=names)
+
+
+def _learned_names(fitted: Any) -> list[str] | None:
+    """Names of the labels or classes that a model learned, or None if it learned columns without names."""
+    if getattr(fitted, "multilabel_", True) and getattr(fitted, "label_names_", None) is None:
+        return None
+    return label_names(fitted)
+
+
+def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_column: bool) -> Samples:
+    """Add labels in the order of the model's: a label that no sample has is 0, classes that the model lacks come last."""
+    Y: Any = joined.labels
+    names, known = joined.label_names, _learned_names(fitted)
+    real = learned_values(fitted) or joined.real
+    if known is not None and names is None and Y.shape[1] == len(known):
+        names = known
+    if known is not None and names is not None:
+        place, learned = {name: j for j, name in enumerate(names)}, {*known}
+        lost, extra = [name for name in known if name not in place], [name for name in names if name not in learned]
+        if lost and by_column:
+            raise DataError(
+                f"{path}: no column is the label {lost[0]!r} that the model learned; pass all of its labels"
+            )
+        if extra and not joined.classes:
+            shown = ", ".join(map(repr, extra[:3])) + (f" and {len(extra) - 3} more" if len(extra) > 3 else "")
+            log.warning("%s: labels that the model did not learn are left out: %s", path, shown)
+        names = [*known, *(extra if joined.classes else [])]
+        unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
+        Y = scipy.sparse.csr_array(Y) if scipy.sparse.issparse(Y) or lost else Y
+        if lost:  # one more column, in which no sample has a label
+            Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
+        Y = Y[:, [place.get(name, len(place)) for name in names]]
+        Y = unknown_rows(Y, unknown) if lost else Y
+    Y = dense(Y).astype(np.float64) if real else Y
+    return replace(samples, labels=Y, label_names=names, real=real, classes=joined.classes)
