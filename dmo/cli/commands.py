@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dmo.cli.options import keyword
 from dmo.errors import UserError, meant
 from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
@@ -152,11 +153,6 @@ def _parameter(name: str) -> inspect.Parameter:
     about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel="Run")
     annotation: Any = Annotated[bool, about] if flag else Annotated[kind | None, about]
     return keyword(name, annotation, default=False if flag else None)
-
-
-def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """The parameter of a command that is an option."""
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 _PANEL = {"rich_help_panel": "Of a table or a folder"}

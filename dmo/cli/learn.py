@@ -19,11 +19,11 @@ from dmo.cli.commands import (
     Overwrite,
     Scheduler,
     Split,
-    keyword,
     signed,
     table_arguments,
 )
-from dmo.cli.estimator_options import Option, engine, engine_options, options_of, surfaces
+from dmo.cli.estimator_options import engine, engine_options, options_of, surfaces
+from dmo.cli.options import Option, keyword
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
 from dmo.workflows.program import free, quiet, session

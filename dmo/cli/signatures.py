@@ -13,7 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from sklearn.base import BaseEstimator
 
 import dmo
-from dmo.cli.estimator_options import ENGINES, KernelName, Option, Surface
+from dmo.cli.options import KernelName, Option, Surface
+from dmo.errors import ENGINES
 from dmo.inputs import needs_of
 from dmo.kernels import Kernel
 from dmo.parameters import parts_of, places
