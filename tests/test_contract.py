@@ -630,19 +630,20 @@ def table(columns: dict[str, Concern], notes: dict[str, int]) -> str:
     return "\n".join(lines)
 
 
-HEAD = """# What holds for which estimator
+HEAD = """# Features supported by each estimator
 
-"yes": it holds under every engine of the estimator: an exact kernel in memory, the same in tiles, `Nystrom`, `Meka`. Other
-cells name the engines under which it holds, and the number of the sentence that you get under the others. Tests try every
-cell on a few samples and compare: weights with repeated samples, gaps with filled ones, scaled rows with rows that
-scikit-learn scaled, a loaded model with the one that was saved, a command with the same in Python.
+"yes" means that the feature is supported under every engine of the estimator: an exact kernel in memory, the same in tiles,
+`Nystrom` and `Meka`. Other cells name the engines that support the feature. In all other cases, an error is raised; the
+numbers refer to the list of messages at the end of the page. Tests check every cell on a few samples. They compare sample
+weights with repeated samples, missing values with imputed ones, and scaled rows with rows scaled by scikit-learn. They also
+compare a loaded model with the saved one, and a command with the same call in Python.
 
 """
 
 
 def page() -> str:
     notes: dict[str, int] = {}
-    tables = f"{table(CONCERNS, notes)}\n\n## From the shell\n\n{table(DOORS, notes)}\n\n## What is said\n\n"
+    tables = f"{table(CONCERNS, notes)}\n\n## Commands\n\n{table(DOORS, notes)}\n\n## Messages\n\n"
     return HEAD + tables + "\n".join(f"{number}. {said}" for said, number in notes.items()) + "\n"
 
 

@@ -8,8 +8,8 @@
 #SBATCH --open-mode=append
 # sbatch cluster/slurm/driver.sh fit kgha features.zarr model.zarr --checkpoint checkpoints
 # sbatch cluster/slurm/driver.sh pipelines/kgha_annotation.py --work work
-# Five minutes before its end the job tells dmo to stop (exit code 143), and queues itself again to go on; its output goes on
-# in the same file.
+# Five minutes before its time limit, the job stops dmo (exit code 143) and queues itself again, so that dmo resumes. The
+# output is appended to the same file.
 set -uo pipefail
 case ${1-} in
   *.py) python "$@" --scheduler slurm & ;;

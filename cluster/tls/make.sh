@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make a certificate authority and one certificate for scheduler, workers and clients.
+# Create a certificate authority and one certificate for scheduler, workers and clients.
 #   bash make.sh FOLDER HOST...      names or addresses of all hosts of the cluster
 set -euo pipefail
 umask 077
@@ -24,4 +24,4 @@ openssl x509 -req -in "$folder/dmo.csr" -CA "$folder/ca.pem" -CAkey "$folder/ca.
   -extfile "$folder/dmo.ext" -out "$folder/dmo.pem" 2>/dev/null
 rm "$folder/dmo.csr" "$folder/dmo.ext"
 openssl verify -CAfile "$folder/ca.pem" "$folder/dmo.pem" >/dev/null
-echo "made $folder/ca.pem, dmo.pem and dmo.key; keep ca.key away from the cluster"
+echo "created $folder/ca.pem, dmo.pem and dmo.key; do not copy ca.key to the cluster"

@@ -2,9 +2,9 @@
 A first annotation
 ==================
 
-scikit-learn comes with images of handwritten digits. Four views describe each image, and fourteen labels say which digit it
-is and what can be said of it ("even", "has a loop"). We learn one space of images and labels, look at it, search in it, and
-annotate images that the model has not seen.
+scikit-learn ships with images of handwritten digits. Here, four views describe each image. Fourteen labels name the
+digit and some of its properties ("even", "has a loop"). We learn a joint embedding of images and labels, plot it, use
+it for search, and annotate new images.
 """
 
 import matplotlib.pyplot as plt
@@ -27,60 +27,61 @@ print("labels:", ", ".join(data.label_names))
 # Fit
 # ---
 #
-# Views are a dict of names and arrays with one row per sample. Labels are a matrix of 0 and 1, here a DataFrame with their
-# names. :class:`dmo.KGHA` finds a few numbers for every sample. It also finds a map from every view, and from the labels,
-# to these numbers, such that all maps agree as well as they can.
+# Views are a dict of names and arrays with one row per sample. Labels are a 0/1 matrix, here a DataFrame whose columns
+# are named after the labels. :class:`dmo.KGHA` learns an embedding with a few components per sample. It also learns a
+# map from each view, and from the labels, to this embedding. All these maps agree as closely as possible.
 #
-# ``n_components=0.8`` asks for 0.8 times as many numbers as there are labels. The labels follow from the digit, so they have
-# rank 9 only, and there are nine numbers.
+# ``n_components=0.8`` requests 0.8 times as many components as there are labels. The labels are determined by the
+# digit, so the label matrix only has rank 9, and the embedding has nine components.
 
 model = dmo.KGHA(kernel="rbf", balance=1e-2, ridge=1e-1, n_components=0.8).fit(
     old, pd.DataFrame(data.Y[train], columns=data.label_names)
 )
 Z = model.transform(new)
-print("each image is now", Z.shape[1], "numbers")
+print("each image is represented by", Z.shape[1], "components")
 
 # %%
-# The space
-# ---------
+# The embedding
+# -------------
 #
-# The plot shows the first two numbers of images that were not there when the space was learned. Images of one digit lie
-# together, although the model only saw labels, and was never told that a digit is one thing.
+# The plot shows the first two components of the test images, which were not used for training. Images of the same digit
+# form clusters. The model only used the labels; it had no information about which of them denote a digit.
 
 digit = data.Y[test][:, :10].argmax(axis=1)
 fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
 points = ax.scatter(Z[:, 0], Z[:, 1], c=digit, cmap="tab10", s=14, vmin=-0.5, vmax=9.5)
 fig.colorbar(points, ax=ax, ticks=range(10), label="digit")
-ax.set(xlabel="first component", ylabel="second component", title="597 new images in the learned space")
+ax.set(xlabel="first component", ylabel="second component", title="597 new images in the learned embedding")
 plt.show()
 
 # %%
 # Labels
 # ------
 #
-# ``decision_function`` gives a score for each label. ``predict`` turns the scores into a set of labels, with one threshold
-# per label. The thresholds were learned from training samples, scored by fits that had not seen them. ``predict(...,
-# top=3)`` gives three labels to every image, whatever their scores.
+# ``decision_function`` returns a score for each label. ``predict`` turns the scores into a set of labels, with one
+# threshold per label. The thresholds were learned from out-of-fold scores of the training samples. ``predict(...,
+# top=3)`` returns the three labels with the highest scores for each image.
 
 sets = model.predict(new, as_names=True)
 for i in range(3):
     true = [data.label_names[j] for j in np.flatnonzero(data.Y[test][i])]
-    print("said:", ", ".join(sets[i]), "| true:", ", ".join(true))
+    print("predicted:", ", ".join(sets[i]), "| true:", ", ".join(true))
 
 # %%
-# How good is that? The digits come in the order in which people wrote them, so the test images are by other writers.
+# How accurate are these labels? The images are sorted by writer, so the test images are from other writers than the
+# training images.
 
 S = model.decision_function(new)
 scores = annotation_scores(data.Y[test], S, top=3)
-print(f"three labels an image: precision {scores.precision:.3f}, recall {scores.recall:.3f}, F1 {scores.f1:.3f}")
+print(f"three labels per image: precision {scores.precision:.3f}, recall {scores.recall:.3f}, F1 {scores.f1:.3f}")
 
 ridge = dmo.MultiViewRidge(kernel="rbf", ridge=1e-2).fit(old, data.Y[train])
 scores = annotation_scores(data.Y[test], ridge.decision_function(new), top=3)
-print(f"ridge regression:      precision {scores.precision:.3f}, recall {scores.recall:.3f}, F1 {scores.f1:.3f}")
+print(f"ridge regression:       precision {scores.precision:.3f}, recall {scores.recall:.3f}, F1 {scores.f1:.3f}")
 
 # %%
-# Ridge regression annotates about as well, but it has no space. In a space you can look for the images that are most like a
-# given one, in every view and in the labels at once:
+# Ridge regression annotates about as well, but it does not learn an embedding. In an embedding, you can search for the
+# images most similar to a query image, based on all views and the labels at once:
 
 unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
 asked = [3, 40, 200]
@@ -90,15 +91,15 @@ for row, i in zip(axes, asked):
     for ax, j in zip(row, nearest):
         ax.imshow(data.images[test][j], cmap="gray")
         ax.set_axis_off()
-    row[0].set_title("asked", fontsize=9)
-    row[1].set_title("nearest", fontsize=9, loc="left")
+    row[0].set_title("query", fontsize=9)
+    row[1].set_title("nearest images", fontsize=9, loc="left")
 plt.show()
 
 # %%
-# Keep the model
+# Save the model
 # --------------
 #
-# A model on disk is arrays and JSON; loading it runs no code of the file.
+# A saved model consists of arrays and JSON. Loading it does not run any code from the file.
 
 model.save("digits.zarr")
 again = dmo.load("digits.zarr")

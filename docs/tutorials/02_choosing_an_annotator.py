@@ -2,8 +2,9 @@
 Choosing an annotator
 =====================
 
-We compare several annotators, and several ways to turn their scores into labels, on one split. An annotator scores labels. A
-decoder then learns which labels to give, from scores of training samples by fits that have not seen them.
+We compare several annotators, and two ways to turn their scores into labels, on one train/test split. An annotator
+computes scores of labels. A decoder decides which labels are predicted. It is learned from out-of-fold scores of the
+training samples.
 """
 
 import time
@@ -25,8 +26,8 @@ new = {name: X[test] for name, X in data.views.items()}
 Y, truth = data.Y[train], data.Y[test]
 
 # %%
-# Which distance is good depends on the view. For histograms take chi-square or L1, for gray values L2. A product kernel
-# multiplies the kernels of the views, and ``weights="tagprop"`` learns how much each view counts.
+# The best distance depends on the view. Use chi-square or L1 for histograms, and L2 for gray values. A product kernel
+# multiplies the kernels of the views, and ``weights="tagprop"`` learns the weight of each view.
 
 distances = {"pixels": "l2", "gradients": "chi2", "fourier": "l2", "projections": "l1"}
 ridge = MultiViewRidge("product", distances=distances, weights="tagprop", ridge=0.03)
@@ -41,8 +42,8 @@ annotators = {
 }
 
 # %%
-# We fit each of them twice: once with its scores as they are, and once with the rule that is expected to give the highest F1
-# when every sample gets three labels.
+# We fit each annotator twice: first without a decoder, then with the decision rule that is expected to maximize F1 if
+# every sample gets three labels.
 
 rows = []
 for name, annotator in annotators.items():
@@ -64,12 +65,13 @@ fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 at = np.arange(len(rows))
 ax.barh(at + 0.2, [found[0][0] for _, found in rows], 0.38, label="scores", color="#9db4c0")
 ax.barh(at - 0.2, [found[1][0] for _, found in rows], 0.38, label="plug-in rule", color="#1b5e7b")
-ax.set(yticks=at, yticklabels=[name for name, _ in rows], xlabel="F1 at three labels a sample", xlim=(0.7, 1))
+ax.set(yticks=at, yticklabels=[name for name, _ in rows], xlabel="F1 with three labels per sample", xlim=(0.7, 1))
 ax.invert_yaxis()
 ax.legend(loc="lower left")
 ax.set_title("Annotators and decoders on 597 new digits")
 plt.show()
 
 # %%
-# Digits are an easy set, and the differences between the better annotators are noise here. On photographs with hundreds of
-# labels they are not: :doc:`../explanation/corel5k` and :doc:`../explanation/figures` have the numbers for Corel5k.
+# Digits are an easy data set. The differences between the better annotators are within the noise here. On photographs
+# with hundreds of labels they are significant: see :doc:`../explanation/corel5k` and :doc:`../explanation/figures` for
+# results on Corel5k.

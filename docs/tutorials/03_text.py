@@ -2,9 +2,9 @@
 Text: MLSI and LSI
 ==================
 
-Multi-label informed latent semantic indexing (MLSI) finds a few directions of word space that reflect the labels of
-documents. Latent semantic indexing (LSI) looks at the words alone. We draw documents from topics of which only some are
-labels, so that the difference shows. For texts of your own, begin with :doc:`../how-to/texts`.
+Multi-label informed latent semantic indexing (MLSI) learns a few directions in word space that reflect the labels of
+documents. Latent semantic indexing (LSI) uses only the words. To show the difference, we generate documents from topics
+of which only some are labels. To work with your own texts, start with :doc:`../how-to/texts`.
 """
 
 import matplotlib.pyplot as plt
@@ -20,18 +20,18 @@ from dmo.metrics import auc_macro
 rng = np.random.default_rng(0)
 n, words, topics, labels = 1200, 3000, 40, 8
 vocabulary = rng.dirichlet(np.full(words, 0.02), topics)
-weight = np.where(np.arange(topics) < labels, 0.3, 1.0)  # what the labels are about is said in few words
+weight = np.where(np.arange(topics) < labels, 0.3, 1.0)  # topics that are labels contribute few words
 present = rng.random((n, topics)) < 0.12
 mixtures = present * weight + 1e-3
 counts = np.array([rng.multinomial(80, m @ vocabulary) for m in mixtures / mixtures.sum(axis=1, keepdims=True)])
 X = sp.csr_array(TfidfTransformer().fit_transform(sp.csr_matrix(counts)))
 Y = present[:, :labels].astype(np.uint8)
 old, new = slice(0, 800), slice(800, None)
-print(f"{n} documents, {X.nnz / n:.0f} of {words} words in each; labels a document: {Y.sum(1).mean():.2f}")
+print(f"{n} documents, {X.nnz / n:.0f} of {words} words in each; labels per document: {Y.sum(1).mean():.2f}")
 
 # %%
-# Both methods turn a document into a few numbers. Then we fit a linear classifier for each label. ``mixing`` says how much the
-# labels count beside the words: 0 is LSI, and 1 looks at the labels alone.
+# Both methods represent a document by a few components. We then fit a linear classifier for each label. ``mixing``
+# weights the labels relative to the words: with 0, the method is LSI, and with 1, it uses only the labels.
 
 sizes = (2, 4, 8, 16, 32)
 found = {"MLSI": [], "LSI": []}
@@ -52,11 +52,13 @@ for name, values in found.items():
 fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for name, mark in (("MLSI", "o-"), ("LSI", "s--")):
     ax.plot(sizes, found[name], mark, label=name)
-ax.set(xscale="log", xticks=sizes, xticklabels=sizes, xlabel="numbers a document", ylabel="macro AUC, new documents")
-ax.set_title("Labels that few words speak of")
+ax.set(
+    xscale="log", xticks=sizes, xticklabels=sizes, xlabel="components per document", ylabel="macro AUC on new documents"
+)
+ax.set_title("Labels with few related words")
 ax.legend()
 plt.show()
 
 # %%
-# For labels that the projection has not learned from, mixing makes things worse: see the table in
+# For labels that were not used to learn the projection, mixing reduces accuracy: see the table in
 # :doc:`../explanation/figures`.

@@ -2,8 +2,9 @@
 Unknown labels, missing views, weights
 ======================================
 
-In an archive some labels are unknown, because nobody looked: this is not the same as absent. Some samples lack a view, and
-some count more than others. This tutorial shows what each costs.
+In many data sets, some labels are unknown because nobody checked them. An unknown label is not the same as an absent
+one. Some samples lack a view, and some samples have a larger weight than others. This tutorial shows how each case
+affects accuracy.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +31,8 @@ def lrap(model, views=new):
 # Unknown labels
 # --------------
 #
-# NaN is unknown, 0 is absent. We hide more and more entries. Then we either say so (NaN), or pretend that they are absent (0).
+# NaN marks an unknown label, 0 an absent one. We hide an increasing fraction of the entries. Hidden entries are either
+# marked as unknown (NaN) or treated as absent (0).
 
 shares = (0.0, 0.3, 0.6, 0.9)
 unknown, absent = [], []
@@ -43,8 +45,8 @@ for share in shares:
 
 fig, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 ax.plot(shares, unknown, "o-", label="hidden entries are unknown (NaN)")
-ax.plot(shares, absent, "s--", label="hidden entries are taken for absent (0)")
-ax.set(xlabel="share of hidden entries", ylabel="LRAP, new samples", xticks=shares)
+ax.plot(shares, absent, "s--", label="hidden entries are treated as absent (0)")
+ax.set(xlabel="fraction of hidden entries", ylabel="LRAP on new samples", xticks=shares)
 ax.legend()
 plt.show()
 
@@ -52,7 +54,7 @@ plt.show()
 # Missing views
 # -------------
 #
-# A row of NaN in one of several views is a sample without that view. New samples may come with any of the views.
+# If a sample lacks one of several views, its row in that view is NaN. New samples can have any subset of the views.
 
 some = {name: np.where(rng.random((len(train), 1)) < 0.3, np.nan, X) for name, X in old.items()}
 space = KGHA(kernel="rbf", ridge=0.1, n_components=0.8).fit(some, Y)
@@ -64,11 +66,11 @@ for name in new:
 # Weights
 # -------
 #
-# ``sample_weight`` says how often a sample counts: weights of 2 are the sample twice.
+# A sample weight of 2 is equivalent to including the sample twice.
 
 weights = rng.integers(1, 4, len(train)).astype(float)
 repeated = np.repeat(np.arange(len(train)), weights.astype(int))
 linear = MultiViewRidge(kernel="linear", ridge=1.0, decoder=Scores(label_sets=False))
 first = linear.fit(old["pixels"], Y, sample_weight=weights).decision_function(new["pixels"])
 second = linear.fit(old["pixels"][repeated], Y[repeated]).decision_function(new["pixels"])
-print(f"weighted against repeated: scores differ by {np.abs(first - second).max():.1e}")
+print(f"weighted and repeated samples: scores differ by {np.abs(first - second).max():.1e}")

@@ -113,10 +113,8 @@ def table() -> Iterator[list[tuple[str, str, str]]]:
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_PLACES_TABLE"):
-        title = (
-            "# What happens where\n\nWritten by `make test-clusters`; places that are not installed there are left out."
-        )
-        head = [title, "", "| place | event | what happened |", "|---|---|---|"]
+        title = "# Results of the tests on real clusters\n\nThis table is written by `make test-clusters`."
+        head = [title, "", "| cluster | event | outcome |", "|---|---|---|"]
         lines = [*head, *(f"| {' | '.join(row)} |" for row in sorted(rows, key=lambda row: row[0]))]
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -254,8 +252,8 @@ def test_a_job_that_is_cancelled_is_replaced(slurm: dict[str, str], table: Table
         assert driver.wait(PATIENCE) == 0
     until(lambda: not jobs(slurm, "dask-worker"), f"job {other} to be cancelled")
     table += [
-        ("slurm", "start", "a job comes, encrypted by certificates of the run"),
-        ("slurm", "worker lost, all lost", "another job is submitted, and the work goes on there"),
+        ("slurm", "start", "a job starts, encrypted with temporary certificates"),
+        ("slurm", "worker lost, all lost", "another job is submitted, and the work continues there"),
     ]
 
 
@@ -291,7 +289,11 @@ def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, s
     workers = int(next(line for line in said.splitlines() if line.isdigit()))
     assert workers >= 3
     table.append(
-        ("slurm", "a worker's life is over, three times", f"{workers} workers came one after another; same products")
+        (
+            "slurm",
+            "lifetime of a worker ends, three times",
+            f"{workers} workers were used one after another; same products",
+        )
     )
 
 
@@ -316,7 +318,13 @@ def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
     assert "terminated; what is finished is kept" in text
     assert text.count("dashboard: ") == 2  # the second run's words stand below the first's
     assert stores.verify(tmp_path / "m.zarr") == []
-    table.append(("slurm", "driver told to stop", "queued again, goes on from its checkpoint, and the fit ends well"))
+    table.append(
+        (
+            "slurm",
+            "job of the command stopped by SIGTERM",
+            "queued again, resumes from its checkpoint, and the fit succeeds",
+        )
+    )
 
 
 LATE = """
@@ -386,9 +394,9 @@ def test_a_worker_that_comes_late_gets_its_share_and_one_that_goes_is_replaced(
         (
             "slurm",
             "late workers",
-            f"the work begins with one; of the tiles of three products from the second on the two do {first} and {second}",
+            f"started with one worker; of the tiles of three later products, the two workers compute {first} and {second}",
         ),
-        ("slurm", "worker lost in a pass", "its tiles are done again by the others; the same product"),
+        ("slurm", "worker lost in a pass", "its tiles are recomputed by the others; same product"),
     ]
 
 
@@ -399,7 +407,13 @@ def test_workers_of_a_queue_fit_transform_and_extract(
     images, made = expected
     work(features, images, tmp_path, "--scheduler", "slurm", "--workers", 1, **slurm, **SMALL)
     same_work(tmp_path, made)
-    table.append(("slurm", "fit, pass, transform, extract", "as in one process; stores of images to the byte"))
+    table.append(
+        (
+            "slurm",
+            "fit, pass, transform, extract",
+            "same results as in one process; stores of images are identical to the byte",
+        )
+    )
 
 
 @pytest.mark.clusters
@@ -429,8 +443,8 @@ def test_a_driver_that_is_cancelled_goes_on_when_it_is_submitted_again(
     table.append(
         (
             "slurm",
-            "driver lost (scancel), submitted again",
-            "its workers' jobs end; the same command ends the fit, no requeue needed",
+            "job of the command cancelled (scancel), submitted again",
+            "the jobs of its workers end; the same command completes the fit",
         )
     )
 
@@ -487,11 +501,21 @@ def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
     else:
         said = work(features, expected[0], tmp_path, *where, HOME=str(ssh), **chosen)
         same_work(tmp_path, expected[1])
-        table.append(("ssh", "pass, transform, extract", "as in one process; stores of images to the byte"))
+        table.append(
+            (
+                "ssh",
+                "pass, transform, extract",
+                "same results as in one process; stores of images are identical to the byte",
+            )
+        )
     assert listens in said
     assert stores.verify(tmp_path / "m.zarr") == []
     table.append(
-        (f"ssh{', TLS' if encrypted else ''}", "start, fit", "workers by ssh at the address and port that are set")
+        (
+            f"ssh{', TLS' if encrypted else ''}",
+            "start, fit",
+            "workers are started by ssh at the configured address and port",
+        )
     )
 
 
@@ -525,8 +549,12 @@ def test_a_scheduler_with_certificates_works_for_its_own_and_for_nobody_else(
             process.terminate()
             process.wait(PATIENCE)
     table += [
-        ("scheduler, TLS", "start, fit, pass, transform, extract", "as in one process; stores of images to the byte"),
-        ("scheduler, TLS", "wrong certificate", "refused in one sentence, exit 2"),
+        (
+            "scheduler, TLS",
+            "start, fit, pass, transform, extract",
+            "same results as in one process; stores of images are identical to the byte",
+        ),
+        ("scheduler, TLS", "wrong certificate", "rejected with a one-line message, exit code 2"),
     ]
 
 
@@ -587,9 +615,9 @@ def test_a_gateway_gives_workers_of_the_size_that_is_asked_for(
         (
             "gateway",
             "start, fit, pass, transform, extract",
-            "a cluster of its own, encrypted, gone afterwards; results as in one process",
+            "a new encrypted cluster, removed afterwards; same results as in one process",
         ),
-        ("gateway", "no answer", "refused in one sentence, exit 2"),
+        ("gateway", "no answer", "rejected with a one-line message, exit code 2"),
     ]
 
 
@@ -638,9 +666,7 @@ def test_a_worker_that_is_killed_in_a_pass_is_replaced(
     said = call(sys.executable, "-c", LOST, where, **chosen, **settings(memory_limit="1GiB"))
     assert "whole" in said.split()
     assert "2" in said.split(), said
-    table.append(
-        (place, "worker lost in a pass", "its tiles are done again; the same product; another one takes its place")
-    )
+    table.append((place, "worker lost in a pass", "its tiles are recomputed; same product; a new worker replaces it"))
 
 
 BASE = "python3,python3-pip,python3-venv,python-is-python3,ca-certificates"
@@ -682,7 +708,7 @@ def test_the_image_builds_and_fits_as_an_ordinary_user(features: Path, table: Ta
         assert (root / "home/dmo/m.zarr").stat().st_uid == 1000, found
         assert megabytes < 1140
         table.append(
-            ("image", "start, fit", f"built by buildah, {megabytes} MB; a fit on a worker of its own, as user 1000")
+            ("image", "start, fit", f"built by buildah, {megabytes} MB; a fit on its own worker, as user 1000")
         )
     finally:
         if (folder / "images").exists():
