@@ -174,13 +174,7 @@ CLIFFS = {
         1e-3,
     ),
     "fit.ridge_solves._LABELS": ("labels at once below, in parts above", L, lambda: sparse_labels(), 1e-8),
-    "inputs.outputs._MANY": ("sparse labels made dense below, kept above", L, lambda: sparse_labels(), 1e-5),
-    "inputs.outputs._DENSE": (
-        "sparse labels of few entries made dense below, kept above",
-        N * L,
-        lambda: sparse_labels(),
-        1e-5,
-    ),
+    "inputs.outputs._MANY": ("matrices of labels x labels below, none above", L, lambda: sparse_labels(), 1e-5),
     "kernels.pairs.SAMPLE": ("a bandwidth from all rows below, from a sample above", N, lambda: ridge(), 0.02),
     "lowrank.sampling._ROWS": (
         "error from all rows below, from some above",

@@ -195,7 +195,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _read_rows(
         self,
         views: Mapping[str, Rows],
-        Y: np.ndarray | None,
+        Y: Any,
         weights: SampleWeights,
         shares: Sequence[float],
         n_folds: int = 1,
@@ -214,7 +214,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return FactorRows.of_rows(maps, rows | labels, folds_of(n, n_folds, self.random_state), self.center)
 
     def _read_passive(
-        self, views: Mapping[str, Rows], Y: np.ndarray | None, weights: SampleWeights, shares: Sequence[float]
+        self, views: Mapping[str, Rows], Y: Any, weights: SampleWeights, shares: Sequence[float]
     ) -> FactorRows:
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
         some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has

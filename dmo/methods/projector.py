@@ -42,6 +42,7 @@ from dmo.fit.one_view import (
     subspace_columns,
 )
 from dmo.graphs.distances import read
+from dmo.inputs import EntryRows, picked
 from dmo.kernels import Linear, parse
 from dmo.kernels.composite import is_pairwise
 from dmo.linalg.eigen import CUTOFF, fix_signs, power_of
@@ -264,7 +265,7 @@ def project(
     `learn` how labels are decoded from coordinates (not by a subspace of linear functions, whose rows are then read anew)."""
     if weights is not None and not weights.all():
         index = np.flatnonzero(weights)
-        some = None if labels is None else labels[index]
+        some = None if labels is None else picked(labels, index)
         found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
         return replace(found, embedding=None)  # which lacks samples
     samples = TraceSamples(X.shape[0], None, labels, 1.0, task.center, weights)
@@ -307,6 +308,7 @@ def _by_subspace(
 ) -> Projected:
     """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
     rows each time, until the eigenvalues stay."""
+    samples = samples.held()
     labels, diagonal = task.columns(samples)
     values, growth, steps = None, 0.0, 0
     for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
@@ -338,6 +340,7 @@ def _by_dual(
 def _by_products(
     task: Task, built: ViewOperator, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
+    samples = samples.held()
     seen = replace(samples, trace=float(built.operator.diagonal().sum()))
     problem = task.problem(seen, built.operator).rooted(samples.weights)
     fit = fit_operator(problem, built.operator, k, options.tol, options.max_iter, options.random_state)
@@ -389,7 +392,8 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
     if decoder is not None and samples.labels is not None:
         B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
-        mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
+        centered = task.center and not isinstance(samples.labels, EntryRows)
+        mean = samples.mean(samples.labels) if centered else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
     return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
 

@@ -23,7 +23,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.graphs.edges import Mode
 from dmo.graphs.search import Metric
-from dmo.inputs import COUNT, NOT_NEGATIVE, PART, SHARE, Need, one_of, optional
+from dmo.inputs import COUNT, NOT_NEGATIVE, PART, SHARE, EntryRows, Need, one_of, optional
 from dmo.linalg.eigen import power_of
 from dmo.linalg.rows import WorkerRows, beside
 from dmo.linalg.tall import LinearMap
@@ -102,8 +102,12 @@ class TraceSamples:
 
     @property
     def factor(self) -> np.ndarray:
-        """The label factor, centered where the samples are."""
-        return self.Y - self.mean(self.Y) if self.center else self.Y
+        """The label factor, centered where the samples are; sparse labels as they are, since moments center them."""
+        return self.Y - self.mean(self.Y) if self.center and not isinstance(self.Y, EntryRows) else self.Y
+
+    def held(self) -> TraceSamples:
+        """The same with sparse labels as an array, for problems that are not solved from moments."""
+        return replace(self, labels=self.labels[:].astype(np.float64)) if isinstance(self.labels, EntryRows) else self
 
     @property
     def size(self) -> float:
@@ -134,8 +138,12 @@ class TraceSamples:
     @property
     def label_scale(self) -> float:
         """tr K / tr K_Y, which gives both kernels the same trace; 0 where the labels are constant."""
-        factor = self.rooted(self.factor)
-        own = float(np.einsum("ij,ij->", factor, factor))
+        if isinstance(self.Y, EntryRows):
+            mean = self.mean(self.Y)
+            own = self.size * float(mean.sum() - self.center * (mean @ mean))
+        else:
+            factor = self.rooted(self.factor)
+            own = float(np.einsum("ij,ij->", factor, factor))
         trace = self._spread() if self.trace is None else self.trace
         return trace / own if own > 0 else 0.0
 
@@ -333,7 +341,8 @@ def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | Non
     if not parts:
         return None, None
     cores: Sequence[np.ndarray] = [np.eye(factor.shape[1]) if core is None else core for factor, core in parts]
-    return np.hstack([factor for factor, _ in parts]), scipy.linalg.block_diag(*cores)
+    factors = [factor for factor, _ in parts]  # a single one may be sparse labels
+    return factors[0] if len(factors) == 1 else np.hstack(factors), scipy.linalg.block_diag(*cores)
 
 
 @dataclass(frozen=True, eq=False)

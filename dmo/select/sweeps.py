@@ -32,6 +32,7 @@ from dmo.inputs import (
     check_partial_labels,
     check_raw_views,
     is_label_sets,
+    known_values,
     naming,
     needs_of,
     paired,
@@ -119,7 +120,7 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.nd
         RealOutputs.of(Y, flat)  # refuses an output that is never known
         return Y, True
     labels, known = check_partial_labels(estimator, y, n)
-    return (labels.astype(np.float64) if known is None else np.where(known, labels, np.nan)), False
+    return known_values(labels, known), False
 
 
 def _of_two_values(y: Any) -> bool:
