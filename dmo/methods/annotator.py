@@ -41,6 +41,7 @@ from dmo.inputs import (
     SampleWeights,
     check_partial_labels,
     check_row_weights,
+    densified,
     known_values,
     named,
     paired,
@@ -610,7 +611,7 @@ class Annotator(Estimator):
             return float(r2_score(y, self._real_values(X, self.outputs_), sample_weight=sample_weight))
         scores = self._label_scores(X)
         Y, known = check_partial_labels(self, y, len(scores), reset=False)
-        truth = known_values(Y, known)
+        truth = densified(Y) if known is None else known_values(Y, known)
         return rated(truth, scores, self.multilabel_, check_row_weights(sample_weight, len(scores)))
 
     def __sklearn_tags__(self) -> Tags:
