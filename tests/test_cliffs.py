@@ -333,6 +333,7 @@ OTHERS = {
         linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
         lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
         decide.probabilities.PRECISION decide.probabilities._CONSTANT decide.decoders._LARGEST fit.ridge_solves._PRECISE
+        fit.ridge_solves.SPACE
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT

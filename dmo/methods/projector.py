@@ -27,7 +27,7 @@ import numpy as np
 
 from dmo.blocks import Rows, Subset
 from dmo.errors import UserError
-from dmo.fit.engine import choose_engine, is_exact
+from dmo.fit.engine import choose_engine, in_single, is_exact
 from dmo.fit.exact import exact_engine
 from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
 from dmo.fit.functions import Expansion
@@ -41,6 +41,7 @@ from dmo.fit.one_view import (
     relation_features,
     subspace_columns,
 )
+from dmo.fit.ridge_solves import SPACE, is_precise
 from dmo.graphs.distances import read
 from dmo.inputs import EntryRows, picked
 from dmo.kernels import Linear, parse
@@ -356,12 +357,20 @@ def _by_products(
 def _by_moments(
     task: Task, columns: ViewColumns, X: Rows, samples: TraceSamples, k: int, learn: Learner | None
 ) -> Projected:
-    labels, diagonal = task.columns(samples)
+    (labels, diagonal), weights = task.columns(samples), samples.weights
     if learn is None or samples.labels is None:
-        return _from_moments(task, columns, collect_view(columns, X, labels, diagonal, samples.weights), samples, k)
+        moments = in_single(
+            {ROWS: columns.row_map} if isinstance(task, FormTask) else {},
+            {ROWS: X},
+            lambda own: collect_view(
+                replace(columns, row_map=own.get(ROWS, columns.row_map)), X, labels, diagonal, weights
+            ),
+            lambda found: is_precise(found, {ROWS: 1.0}, task.ridge, task.center, SPACE),
+        )
+        return _from_moments(task, columns, moments, samples, k)
     # the labels themselves beside what the method makes of them, so that one pass serves both
     both = samples.labels if labels is None else np.hstack([labels, samples.labels])
-    moments = collect_view(columns, X, both, diagonal, samples.weights)
+    moments = collect_view(columns, X, both, diagonal, weights)
     first = both.shape[1] - samples.labels.shape[1]
     done = _from_moments(task, columns, _divided(moments, first, LABELS, "outputs"), samples, k)
     decoder = learn(_divided(moments, first, "columns", LABELS).mixed({ROWS: done.fit.coefficients}))

@@ -31,9 +31,9 @@ from dmo.fit.engine import (
     chooses_solver,
     decided,
     fit_maps,
+    in_single,
     is_exact,
     pass_of,
-    regression_pass,
 )
 from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
@@ -351,7 +351,14 @@ class MultiViewRidge(Incremental, Annotator):
                     done = pass_of(maps, views, Y, folds, self.random_state)
                     self._learn_by_target(done.total)
                 else:
-                    done = regression_pass(maps, views, Y, folds, self.random_state, self._is_precise)
+                    how = folds, self.random_state
+                    done = in_single(
+                        maps,
+                        views,
+                        lambda own: pass_of(own, views, Y, *how, squares=False),
+                        lambda found: self._is_precise(found.total),
+                    )
+                    done = replace(done, maps=maps)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
                 fitted = self._of_rows(data)
