@@ -315,9 +315,8 @@ class PartialRidge:
         targets = Y if whole or counts.dtype == bool else ProductRows(Y, counts)
 
         def collect(own: Mapping[str, FeatureMap]) -> Moments:
-            return collect_moments(replace(raw, maps=own), targets, None, client, often, squares=False)[0].mixed(
-                mixings
-            )
+            read = raw if own is maps else replace(raw, maps=own)  # which keeps its blocks for the passes that follow
+            return collect_moments(read, targets, None, client, often, squares=False)[0].mixed(mixings)
 
         if whole:
             total = in_single(maps, views, collect, lambda found: is_precise(found, shares, c, center))

@@ -19,7 +19,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, cell_blocks, dense, presence, rows, spaced_rows
-from dmo.decoders import Scores
+from dmo.decide.decoders import Scores
 from dmo.errors import UserError
 from dmo.inputs import Data, KnownRows, LabelRows, SampleWeights, check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
