@@ -324,7 +324,9 @@ class _GapPass:
             R = scipy.sparse.csr_array(counts[:, self.which].multiply(scores * weights[:, None]))
             images = [_crossed(F, R) for F in found.values()]
         else:
-            R = scores * (1.0 - counts[:, self.which]) * weights[:, None]
+            R = 1.0 - (counts if len(self.which) == counts.shape[1] else counts[:, self.which])
+            R *= scores
+            R *= weights[:, None]
             images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
         new = _Image(np.vstack([*images, R.sum(axis=0)]))
         return new if total is None else total + new
