@@ -229,7 +229,7 @@ class Data:
 
     def held(self) -> Data:
         """The same with labels and weights of entries as arrays, for engines that solve for all samples at once."""
-        arrays = {
+        arrays: Any = {
             name: np.asarray(part) for name in ("Y", "known") if isinstance(part := getattr(self, name), EntryRows)
         }
         weights = self.weights

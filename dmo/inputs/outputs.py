@@ -409,7 +409,7 @@ def _from_classes(
 
 def _from_matrix(
     estimator: BaseEstimator,
-    Y: np.ndarray,
+    Y: Any,
     names: list[str] | None,
     reset: bool,
     grow: bool,
@@ -474,10 +474,10 @@ def _type_name(dtype: np.dtype) -> str:
 
 def _binary(
     estimator: BaseEstimator,
-    Y: np.ndarray,
+    Y: Any,
     row_numbers: np.ndarray | None = None,
     unknown: np.ndarray | None = None,
-) -> np.ndarray:
+) -> Any:
     """Y as bytes, 0 where it is `unknown`; `row_numbers` of a part of the rows, for messages."""
     if scipy.sparse.issparse(Y):
         bad = np.flatnonzero((Y.data != 0) & (Y.data != 1))

@@ -88,20 +88,20 @@ class TraceSamples:
 
     n: int  # samples
     rows: Any = None  # (n, d): X, for methods that look at it
-    labels: np.ndarray | None = None  # (n, q): 0/1, or a factor of a label kernel
+    labels: Any = None  # (n, q): 0/1, or a factor of a label kernel
     trace: float | None = None  # of the kernel X X'; None: worked out from the rows
     center: bool = True  # take rows and labels less their means
     weights: np.ndarray | None = None  # (n,): how often every sample counts, above 0; None: once each
 
     @property
-    def Y(self) -> np.ndarray:
+    def Y(self) -> Any:
         """The labels as given. Raises ValueError where there are none."""
         if self.labels is None:
             raise UserError("this method learns from labels; pass y")
         return self.labels
 
     @property
-    def factor(self) -> np.ndarray:
+    def factor(self) -> Any:
         """The label factor, centered where the samples are; sparse labels as they are, since moments center them."""
         return self.Y - self.mean(self.Y) if self.center and not isinstance(self.Y, EntryRows) else self.Y
 
