@@ -114,14 +114,14 @@ class TraceSamples:
         """Sum of the weights: the number of samples, each as often as it counts."""
         return self.n if self.weights is None else float(self.weights.sum())
 
-    def total(self, T: np.ndarray) -> np.ndarray:
+    def total(self, T: Any) -> np.ndarray:
         """Add up rows, each as often as it counts.
 
         T (n, ...) -> (...)
         """
         return np.asarray(T.sum(axis=0) if self.weights is None else self.weights @ T)
 
-    def mean(self, T: np.ndarray) -> np.ndarray:
+    def mean(self, T: Any) -> np.ndarray:
         """Average rows, each as often as it counts.
 
         T (n, ...) -> (...)
