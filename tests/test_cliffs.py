@@ -174,13 +174,7 @@ CLIFFS = {
         1e-3,
     ),
     "fit.ridge_solves._LABELS": ("labels at once below, in parts above", L, lambda: sparse_labels(), 1e-8),
-    "inputs.outputs._MANY": ("sparse labels made dense below, kept above", L, lambda: sparse_labels(), 1e-5),
-    "inputs.outputs._DENSE": (
-        "sparse labels of few entries made dense below, kept above",
-        N * L,
-        lambda: sparse_labels(),
-        1e-5,
-    ),
+    "inputs.outputs._MANY": ("matrices of labels x labels below, none above", L, lambda: sparse_labels(), 1e-5),
     "kernels.pairs.SAMPLE": ("a bandwidth from all rows below, from a sample above", N, lambda: ridge(), 0.02),
     "lowrank.sampling._ROWS": (
         "error from all rows below, from some above",
@@ -339,6 +333,7 @@ OTHERS = {
         linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
         lowrank.approximations._RIGHT lowrank.sampling.TOLERANCE
         decide.probabilities.PRECISION decide.probabilities._CONSTANT decide.decoders._LARGEST fit.ridge_solves._PRECISE
+        fit.ridge_solves.SPACE
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT

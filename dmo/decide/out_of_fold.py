@@ -16,13 +16,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
-from dmo.blocks import rows as block_of
+from dmo.blocks import Block, PartialRows, Rows, Subset, crossed, sampled
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
 from dmo.fit.fitted_views import SOLVED_ROWS
 from dmo.hashing import mixed, row_hashes
-from dmo.inputs import Data, Prepare, PreparedViews, per_view, prepare_views
+from dmo.inputs import Data, Prepare, PreparedViews, per_view, prepare_views, row_parts
 from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import MultiKernel
 from dmo.labels.stratification import stratified_folds
@@ -57,7 +56,7 @@ def out_of_fold_scores(
     """
     scores: dict[int, np.ndarray] = {}
     index = np.flatnonzero(data.any_weight) if rows is None else rows
-    fold = folds_of_rows(data.Y[index], row_keys(estimator, data, index))
+    fold = folds_of_rows(row_parts(data.Y, index), row_keys(estimator, data, index))
     data = replace(data, views=_given(estimator, data.views))
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
@@ -130,7 +129,7 @@ def held_out_part(
         return None
     few, train, test = len(rows) <= FEW_ROWS, rows, rows
     if not few:
-        labels = block_of(Subset(getattr(Y, "source", Y), rows))  # CSR if the labels are
+        labels = row_parts(Y, rows)
         part = dealt(labels, row_keys(estimator, data, rows), (*share, 1 - sum(share)) if sum(share) < 1 else share)
         train, test = rows[part == 0], rows[part == 1]
     if (Y[train] == Y[train[0]]).all():
@@ -207,7 +206,7 @@ def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.bincount(place.ravel(), weights)[place.ravel()]
 
 
-def dealt(Y: np.ndarray, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarray:
+def dealt(Y: Block, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarray:
     """Split samples into stratified folds by key, so that sample order does not matter and duplicates share a fold.
 
     Y (n, L); keys (n,) -> (n,)
@@ -218,13 +217,13 @@ def dealt(Y: np.ndarray, keys: np.ndarray, parts: int | Sequence[float]) -> np.n
     return stratified_folds(Y[first], parts)[place.ravel()]
 
 
-def folds_of_rows(Y: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def folds_of_rows(Y: Block, keys: np.ndarray) -> np.ndarray:
     """Split samples into folds by key; small data sets get more folds.
 
     Y (n, L); keys (n,) -> (n,)
     """
     count = len(np.unique(keys))
-    count = len(Y) if count == 1 else count  # equal rows alone are dealt out by their positions
+    count = len(keys) if count == 1 else count  # equal rows alone are dealt out by their positions
     folds = FOLDS if count > FEW_ROWS else max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // count))
     return dealt(Y, keys, min(folds, count))
 
@@ -270,12 +269,8 @@ def _scoring(estimator: Any) -> Any:
 
 def _fit(model: Any, data: Data) -> Any:
     """The model, fitted on some rows, with their weights and unknown labels."""
-    y = data.Y if model._told_classes is None else model._told_classes[data.Y.argmax(axis=1)]
-    if data.complete:
-        return model.fit(data.views, y)
-    return model.fit(
-        data.views, y if data.known is None else np.where(data.known, y, np.nan), sample_weight=data.weights
-    )
+    y = data.answers if model._told_classes is None else model._told_classes[data.Y.argmax(axis=1)]
+    return model.fit(data.views, y) if data.complete else model.fit(data.views, y, sample_weight=data.weights)
 
 
 def _scored(model: Any, views: Mapping[str, Rows]) -> list[np.ndarray]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -186,25 +186,26 @@ def low_rank_pass(
     return pass_of(maps, views, Y, n_folds, random_state, weights)
 
 
-def regression_pass(
-    maps: dict[str, FeatureMap],
-    views: Mapping[str, Rows],
-    Y: Any,
-    n_folds: int,
-    seed: Any,
-    is_precise: Callable[[Moments], bool],
-) -> LowRankPass:
-    """Pass over the rows for regressions, which need no products of labels with labels, in float32 if that is precise.
+T = TypeVar("T")
 
-    views (n, d); Y (n, L)
+
+def in_single(
+    maps: Mapping[str, Any],
+    views: Mapping[str, Rows],
+    collect: Callable[[dict[str, Any]], T],
+    is_precise: Callable[[T], bool],
+) -> T:
+    """Collect products of factor rows, of float32 features in float32 if the result is precise, otherwise in float64.
+
+    views (n, d)
     """
     single = {view: m.single(views[view].dtype) for view, m in maps.items()}
     if any(single[view] is not m for view, m in maps.items()):
-        done = replace(pass_of(single, views, Y, n_folds, seed, squares=False), maps=maps)
-        if is_precise(done.total):
-            return done
+        found = collect(single)
+        if is_precise(found):
+            return found
         log.info("products of features in float32 are not precise enough for the ridge; they are made again in float64")
-    return pass_of(maps, views, Y, n_folds, seed, squares=False)
+    return collect(dict(maps))
 
 
 def pass_of(

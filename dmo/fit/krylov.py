@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -325,14 +325,21 @@ class ShiftedRows:
     # Sparse rows stay as they are: they lie near the origin, and would not stay sparse.
 
     shift: np.ndarray | None  # (d,): the shift
+    narrow: bool = False  # float32 rows stay float32
 
     def raw(self, X: Any, /) -> Any:
         """Take rows less the shift.
 
         X (m, d) -> (m, d)
         """
+        if self.narrow and isinstance(X, np.ndarray):
+            return X if self.shift is None else np.subtract(X, self.shift, dtype=np.float32)
         block = double(X)
         return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
+
+    def single(self, dtype: np.dtype) -> ShiftedRows:
+        """Return the map that keeps rows of float32, or this one for rows of another type."""
+        return replace(self, narrow=True) if dtype == np.float32 else self
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the shift."""
@@ -365,4 +372,5 @@ def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
     # csr_array: `multiply` gives COO, which the products after it would convert each
     if scipy.sparse.issparse(factor_rows):
         return scipy.sparse.csr_array(factor_rows.multiply(weights[:, None]))
-    return (factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows) * weights[:, None]
+    rows = factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows
+    return rows * weights[:, None].astype(rows.dtype if rows.dtype == np.float32 else np.float64)

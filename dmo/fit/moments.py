@@ -181,9 +181,9 @@ class Moments:
                     after = list(groups).index(other) >= list(groups).index(name)
                     if (other in dense or after) and not name == other == skip:
                         cell = _cross(part, theirs)
-                        self.gram[slices[name], slices[other]] += cell
+                        _add_cell(self.gram[slices[name], slices[other]], cell)
                         if other != name:
-                            self.gram[slices[other], slices[name]] += cell.T
+                            _add_cell(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
             self.gram[slices[skip], slices[skip]] = 0.0  # a panel may join some of its columns with another group's
         finite = np.isfinite(self.gram.diagonal() + self.sums)  # sums and squares of other values are not finite
@@ -520,8 +520,17 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
     moments.gram[:] += to_numpy(xp.matmul(xp.matrix_transpose(S), S))
 
 
-def _cross(left: Any, right: Any) -> np.ndarray:
-    """Compute left'right as a dense array, where left is sparse or block-sparse."""
+def _add_cell(gram: np.ndarray, cell: Any) -> None:
+    """Add a product in place; of a sparse one, such as that of labels with labels, the stored entries alone."""
+    if scipy.sparse.issparse(cell):
+        found = scipy.sparse.coo_array(cell)
+        gram[found.coords] += found.data
+    else:
+        gram += cell
+
+
+def _cross(left: Any, right: Any) -> Any:
+    """Compute left'right where left is sparse or block-sparse: CSR if both are sparse, otherwise an array."""
     if hasattr(left, "gram"):
         if scipy.sparse.issparse(right):
             return np.asarray(right.T @ left.dense(), np.float64).T
@@ -531,7 +540,7 @@ def _cross(left: Any, right: Any) -> np.ndarray:
     product = scipy.sparse.csr_array(left).T @ (
         right if isinstance(right, np.ndarray) else scipy.sparse.csr_array(right)
     )
-    return np.asarray(product.toarray() if scipy.sparse.issparse(product) else product)
+    return scipy.sparse.csr_array(product) if scipy.sparse.issparse(product) else np.asarray(product)
 
 
 def _check_same(left: Mapping[str, int], right: Mapping[str, int]) -> None:

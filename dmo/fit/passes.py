@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import InOrder, Rows, compressed, dense, row_blocks
+from dmo.blocks import InOrder, Rows, compressed, dense, double, row_blocks
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.row_sums import BLOCK, Beside, add_up
 from dmo.hashing import digest, fingerprint
-from dmo.inputs import LabelRows
+from dmo.inputs import EntryRows, KnownRows, LabelRows
 from dmo.progress import stage
 from dmo.threads import in_threads
 
@@ -133,7 +133,7 @@ class _MomentPass:
 
 def collect_moments(
     raw: FeatureRows,
-    Y: np.ndarray | scipy.sparse.csr_array | LabelRows | None,
+    Y: np.ndarray | scipy.sparse.csr_array | EntryRows | None,
     folds: np.ndarray | None = None,
     client: Any = None,
     weights: np.ndarray | None = None,
@@ -188,6 +188,8 @@ def _given(Y: Any) -> tuple[Any, InOrder | None]:
     """Labels that travel with the tasks, 0 and 1 as bytes, or those that tasks read."""
     if isinstance(Y, LabelRows):
         return (Y.source, None) if scipy.sparse.issparse(Y.source) else (None, InOrder(Y.source))
+    if isinstance(Y, EntryRows):
+        return Y, None
     values = Y.data if scipy.sparse.issparse(Y) else Y
     if values is not None and values.itemsize > 1 and ((values == 0) | (values == 1)).all():
         Y = Y.astype(np.uint8)
@@ -241,24 +243,29 @@ class _PassivePass:
 
     raw: FeatureRows
     names: tuple[str, ...]
+    labels: InOrder | None  # as in `_MomentPass`
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
-        Y, weights = beside
+        given, weights = beside
         assert weights is not None
-        found: dict[str, Any] = self.raw[block] if Y is None else self.raw[block] | {LABELS: np.asarray(Y, np.float64)}
+        Y = given if self.labels is None else self.labels[block]
+        found: dict[str, Any] = self.raw[block] if Y is None else self.raw[block] | {LABELS: _label_block(double(Y))}
         roots, D = np.sqrt(weights[:, -1]), weights[:, :-1]
         shares = np.divide(D, roots[:, None], out=np.zeros_like(D), where=roots[:, None] > 0)
         parts = {name: weighted(found[name], shares[:, j]) for j, name in enumerate(self.names)}
-        own = [Moments.of(parts | {PRESENCE: shares})]
+        groups = [(parts | {PRESENCE: shares}, None)]
         for j, name in enumerate(self.names):
             root = np.sqrt(D[:, j])
-            part = Moments.zeros({name: int(found[name].shape[1])})
-            own.append(part.absorb({name: weighted(found[name], root)}, root))
-        return FoldMoments(own) if total is None else total + FoldMoments(own)
+            groups.append(({name: weighted(found[name], root)}, root))
+        if total is None:
+            total = FoldMoments(
+                [Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) for part, _ in groups]
+            )
+        return FoldMoments([old.absorb(*own) for old, own in zip(total.folds, groups, strict=True)])
 
 
 def passive_moments(
-    raw: FeatureRows, Y: np.ndarray | None, weights: Mapping[str, np.ndarray], mass: np.ndarray, client: Any = None
+    raw: FeatureRows, Y: Any, weights: Mapping[str, np.ndarray], mass: np.ndarray, client: Any = None
 ) -> tuple[Moments, dict[str, Moments]]:
     """Collect what homogeneity analysis needs of groups that lack samples, in one pass over the rows.
 
@@ -266,15 +273,16 @@ def passive_moments(
     """
     names = tuple(weights)
     columns = np.column_stack([*(weights[name] for name in names), mass])
+    own, stored = _given(Y)
 
     def configuration() -> str:
-        return digest("passive", _configuration(raw, Y, None), names, columns)
+        return digest("passive", _configuration(raw, own if stored is None else stored, None), names, columns)
 
     total = add_up(
         "pass over the rows",
         raw.n,
-        _PassivePass(raw, names),
-        (Y, columns),
+        _PassivePass(raw, names, stored),
+        (own, columns),
         FoldMoments.from_arrays,
         configuration,
         client,
@@ -301,10 +309,10 @@ class _GapPass:
 
     raw: FeatureRows
     coefficients: np.ndarray
+    which: np.ndarray  # columns of the entries
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
-        unknown, weights = beside
-        assert unknown is not None
+        counts, weights = beside
         assert weights is not None
         found = self.raw[block]
         edges = np.cumsum([part.shape[1] for part in found.values()])
@@ -312,24 +320,38 @@ class _GapPass:
         scores = self.coefficients[-1] + sum(
             F.dot(B) if hasattr(F, "dot") else F @ B for F, B in zip(found.values(), parts, strict=True)
         )
-        R = scores * unknown * weights[:, None]
-        images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
+        if scipy.sparse.issparse(counts):  # of the missing entries
+            R = scipy.sparse.csr_array(counts[:, self.which].multiply(scores * weights[:, None]))
+            images = [_crossed(F, R) for F in found.values()]
+        else:
+            R = 1.0 - (counts if len(self.which) == counts.shape[1] else counts[:, self.which])
+            R *= scores
+            R *= weights[:, None]
+            images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
         new = _Image(np.vstack([*images, R.sum(axis=0)]))
         return new if total is None else total + new
 
 
-def gap_products(
-    raw: FeatureRows, coefficients: np.ndarray, unknown: np.ndarray, weights: np.ndarray, client: Any = None
-) -> np.ndarray:
-    """Work out what unknown or lighter entries take from the products of a regression, in one pass over the rows.
+def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
+    """Compute F'R of factor rows in any form and a sparse matrix."""
+    product = R.T @ (F.dense() if hasattr(F, "dense") else F)
+    return np.asarray((product.toarray() if scipy.sparse.issparse(product) else product).T)
 
-    coefficients (d + 1, k); unknown (n, k); weights (n,) -> (d + 1, k)
+
+def gap_products(
+    raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray, client: Any = None
+) -> np.ndarray:
+    """Compute what unknown or lighter entries take from the products of a regression, in one pass over the rows.
+
+    coefficients (d + 1, k); counts (n, L), how often entries count; which (k,), their columns -> (d + 1, k)
     """
+    given = counts.missing if isinstance(counts, KnownRows) else counts
 
     def configuration() -> str:
-        return digest("gaps", _configuration(raw, None, None, weights), coefficients, unknown)
+        told = fingerprint(given) if isinstance(given, EntryRows) else given
+        return digest("gaps", _configuration(raw, None, None, weights), coefficients, told, which)
 
-    add, beside = _GapPass(raw, coefficients), (unknown, weights)
+    add, beside = _GapPass(raw, coefficients, which), (given, weights)
     name = "unknown labels (pass over the rows)"
     return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
 
@@ -367,7 +389,7 @@ class _LandmarkPass:
 
 def landmark_products(
     raw: FeatureRows,
-    Y: np.ndarray | LabelRows | None,
+    Y: np.ndarray | EntryRows | None,
     coefficients: np.ndarray | None,
     client: Any = None,
     wide: bool = True,
@@ -387,14 +409,14 @@ def landmark_products(
 
 def _configuration(
     raw: FeatureRows,
-    Y: np.ndarray | InOrder | None,
+    Y: np.ndarray | InOrder | EntryRows | None,
     folds: np.ndarray | None,
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
-    labels = fingerprint(Y.source) if isinstance(Y, InOrder) else Y
+    labels = fingerprint(Y.source) if isinstance(Y, InOrder) else fingerprint(Y) if isinstance(Y, EntryRows) else Y
     given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
     return digest(
         "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Block, cell_blocks, dense, gathered, packed, rows
+from dmo.blocks import Block, ByRows, cell_blocks, dense, gathered, packed, rows
 from dmo.formats.files import DataError
 from dmo.formats.schema import (
     NUMPY,
@@ -80,13 +80,24 @@ def label_matrix(
             f"{where}: column {words[0]!r} holds words ({first[:40]!r}), expected 0 and 1 or numbers in every column of "
             "labels; pass the names of the samples as id, or the label columns alone"
         )
-    values = np.column_stack([part for part in parts if part is not None])
+    values = _ColumnRows([part for part in parts if part is not None])
     found, real = checked_numbers(where, values, names, options)
-    if real and len(np.unique(values[~np.isnan(values)])) <= _CLASSES and whole_numbers(values.ravel()):
+    if real and len(np.unique(found[~np.isnan(found)])) <= _CLASSES and whole_numbers(found.ravel()):
         notes.append(
             f"{where}: {len(names)} columns of whole numbers are read as real targets; name one column for classes"
         )
     return found, names, "targets" if real else "labels"
+
+
+class _ColumnRows(ByRows):
+    """Columns of different types as a row source: a few unknown cells do not make floats of all columns."""
+
+    def __init__(self, columns: Sequence[np.ndarray]):
+        self.columns, self.dtype = columns, np.result_type(*columns)
+        self.shape = len(columns[0]), len(columns)
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        return np.column_stack([column[where] for column in self.columns])
 
 
 def _narrow(values: np.ndarray | None) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, dense, packed, rows
+from dmo.blocks import Rows, dense, gathered, packed, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
@@ -402,29 +402,34 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
     if len(features) == 0:
         raise DataError(f"{first.path}: {name}: every attribute is a label, expected at least one feature")
     # One pass for the labels and the number of rows; the features come in a second one, block by block.
-    passes = _scan(name, headers, lambda arff: [_outputs(block, features, outputs) for block in arff.blocks()])
+    passes = _scan(name, headers, lambda arff: [_outputs(arff, block, features, outputs) for block in arff.blocks()])
     if len({sparse for blocks in passes.values() for _, sparse, _ in blocks}) > 1:
         raise DataError(f"{first.path}: {name}: one file is sparse, another dense, expected the same in every split")
-    Ys = {split: np.concatenate([Y for Y, *_ in blocks]) for split, blocks in passes.items()}
+    n = {split: sum(Y.shape[0] for Y, *_ in blocks) for split, blocks in passes.items()}
     names = _names(first, features)
     parts = [
-        SequentialRows((len(Ys[split]), len(names)), np.dtype(np.float64), _Columns(arff, features), arff.path)
+        SequentialRows((n[split], len(names)), np.dtype(np.float64), _Columns(arff, features), arff.path)
         for split, arff in headers.items()
     ]
     lost = any(gaps for blocks in passes.values() for *_, gaps in blocks)
     notes = [f"{first.path}: attributes of type string or date are left out: {', '.join(texts[:6])}"] if texts else []
-    counts = {split: len(Y) for split, Y in Ys.items()}
-    table = Table(Stacked(parts, name), counts, feature_names=names, gaps=lost, notes=tuple(notes))
+    table = Table(Stacked(parts, name), n, feature_names=names, gaps=lost, notes=tuple(notes))
     if len(outputs) == 0:
         return table
-    Y, label_names = _label_columns(first, outputs, np.concatenate(list(Ys.values())))
+    label_names = _label_columns(first, outputs, np.zeros((0, len(outputs))))[1]
+    found = [Y for blocks in passes.values() for Y, *_ in blocks]
+    stored = sum(Y.nnz if scipy.sparse.issparse(Y) else int(np.count_nonzero(Y)) for Y in found)
+    Y = gathered(found, (sum(n.values()), len(label_names)), stored, np.result_type(*found))
     return replace(table, Y=Y, label_names=label_names, classes=len(outputs) < len(label_names))
 
 
-def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, bool, bool]:
-    """(the labels, whether the block is sparse, whether features are missing)."""
+def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[Block, bool, bool]:
+    """(the labels, as bytes if they are 0 and 1; whether the block is sparse; whether features are missing)."""
     sparse, cells = scipy.sparse.issparse(block), block[:, features]
-    return dense(block[:, outputs]), sparse, bool(np.isnan(cells.data if sparse else cells).any())
+    gaps = bool(np.isnan(cells.data if sparse else cells).any())
+    Y = dense(block[:, outputs])
+    Y = _label_columns(arff, outputs, Y)[0] if len(outputs) else Y
+    return packed(Y.astype(np.uint8) if np.isin(Y, (0, 1)).all() else Y), sparse, gaps
 
 
 def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]:

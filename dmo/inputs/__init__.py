@@ -20,10 +20,21 @@ from dmo.inputs.data import (
     check_row_weights,
     check_weights,
     directions,
+    note_many,
     of_views,
     read_complete,
     read_labels,
     read_some,
+)
+from dmo.inputs.label_rows import (
+    EntryRows,
+    KnownRows,
+    LabelRows,
+    ProductRows,
+    densified,
+    entry_blocks,
+    picked,
+    row_parts,
 )
 from dmo.inputs.needs import (
     CLASS_WEIGHT,
@@ -51,17 +62,16 @@ from dmo.inputs.needs import (
     unused,
 )
 from dmo.inputs.outputs import (
-    LabelRows,
     are_many,
     are_real,
     check_known_labels,
     check_label_factor,
     check_labels,
-    check_many_labels,
     check_outputs,
     check_partial_labels,
     check_stored_labels,
     is_label_sets,
+    known_values,
     missing_entries,
     warn_of_outputs,
 )

@@ -5,6 +5,7 @@ Weights are always there, so that no method has one way for samples that count a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,14 +15,23 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
-from dmo.blocks import Rows, Subset, packed, presence
+from dmo.blocks import Rows, Subset, packed, presence, rows
 from dmo.errors import TooFewSamples, UserError
 from dmo.inputs.containers import ClassWeight, RowWeights
-from dmo.inputs.outputs import (
+from dmo.inputs.label_rows import (
+    ClassCounts,
+    EntryRows,
+    KnownRows,
     LabelRows,
+    ProductRows,
+    densified,
+    entry_blocks,
+    picked,
+)
+from dmo.inputs.outputs import (
+    are_many,
     check_known_labels,
     check_labels,
-    check_many_labels,
     check_partial_labels,
     check_stored_labels,
     hierarchy_of,
@@ -30,6 +40,7 @@ from dmo.inputs.outputs import (
 from dmo.inputs.views import only_view, sample_count
 from dmo.labels.label_kernels import label_directions
 
+log = logging.getLogger("dmo")
 LABEL_WEIGHTS = "labels"
 """Key of the labels' weights in a mapping of weights by view."""
 
@@ -43,7 +54,7 @@ class SampleWeights:
 
     views: dict[str, np.ndarray]  # (n,): at least 0; 0 where the view lacks the sample
     labels: np.ndarray  # (n,): at least 0
-    entries: np.ndarray | None = None
+    entries: np.ndarray | EntryRows | None = None
     before: SampleWeights | None = None
 
     @property
@@ -86,7 +97,7 @@ class SampleWeights:
 
         index (m,)
         """
-        entries = None if self.entries is None else self.entries[index]
+        entries = None if self.entries is None else picked(self.entries, index)
         before = None if self.before is None else self.before.rows(index)
         return SampleWeights(
             {view: own[index] for view, own in self.views.items()}, self.labels[index], entries, before
@@ -103,7 +114,7 @@ class Data:
     views: Mapping[str, Rows]
     weights: SampleWeights  # those of the labels are 0 where none of the sample is known
     Y: Any = None  # labels of 0 and 1, or outputs as they are learned; CSR of very many; None: nothing was read from y
-    known: np.ndarray | None = None  # None: all labels of samples of positive weight are known
+    known: Any = None  # an array or `KnownRows`; None: all labels of samples of positive weight are known
 
     @classmethod
     def of(
@@ -111,7 +122,7 @@ class Data:
         views: Mapping[str, Rows],
         Y: Any = None,
         weights: SampleWeights | np.ndarray | None = None,
-        known: np.ndarray | None = None,
+        known: Any = None,
         passive: bool = False,
     ) -> Self:
         """Join what is known of labels and views; samples without a label count in views where they are `passive`.
@@ -126,14 +137,15 @@ class Data:
             weights = ones if weights is None else weights
             weights = SampleWeights(dict.fromkeys(views, weights), weights)
         entries = weights.entries
-        if entries is not None and not entries.all():
-            known = (entries > 0) & (True if known is None else known)
+        if entries is not None and not all(block.all() for _, block in entry_blocks(entries)):
+            both = entries if known is None else ProductRows(entries, known)
+            known = np.concatenate([block > 0 for _, block in entry_blocks(both)])
         labels = (weights.labels > 0) if known is None else (weights.labels > 0) & known.any(axis=1)
         own = {view: weight if passive else weight * labels for view, weight in weights.views.items()}
         for view, weight in own.items():
             if not weight.any():
                 raise TooFewSamples(f"view {view!r} has no sample with a known label; leave the view out")
-        some = None if known is None or known[labels].all() else known
+        some = None if known is None or picked(known, labels).all() else known
         return cls(views, SampleWeights(own, weights.labels * labels, entries, weights.before), Y, some)
 
     @property
@@ -173,11 +185,22 @@ class Data:
         return float(self.n if self.complete else self.weights.labels[self.any_weight].sum())
 
     @property
-    def counts(self) -> np.ndarray | None:
+    def counts(self) -> Any:
         """How often every label of a sample counts (n x L), beside the sample's weight; None: all once."""
         if self.weights.entries is None:
             return self.known
-        return self.weights.entries if self.known is None else self.weights.entries * self.known
+        return self.weights.entries if self.known is None else ProductRows(self.weights.entries, self.known)
+
+    @property
+    def answers(self) -> Any:
+        """y as another fit reads it: labels, NaN or masked where they are unknown (n x L)."""
+        if self.known is None:
+            return self.Y
+        if isinstance(self.Y, LabelRows) and isinstance(self.known, KnownRows):
+            missing = self.known.missing.astype(np.float32)
+            missing.data[:] = np.nan
+            return scipy.sparse.csr_array(rows(self.Y.source)) + missing
+        return np.ma.MaskedArray(np.asarray(self.Y), ~np.asarray(self.known))
 
     @cached_property
     def frequency(self) -> np.ndarray:
@@ -188,10 +211,8 @@ class Data:
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:
             return np.asarray(weights @ Y / weights.sum())
-        total = weights @ counts
-        return np.divide(
-            weights @ np.where(counts > 0, counts * Y, 0.0), total, out=np.zeros(Y.shape[1]), where=total > 0
-        )
+        total, carried = weights @ counts, weights @ ProductRows(Y, counts)
+        return np.divide(carried, total, out=np.zeros(Y.shape[1]), where=total > 0)
 
     def decided(self, rows: np.ndarray) -> np.ndarray | None:
         """Look up how often the labels of some samples count in decisions, which are of classes as they are.
@@ -207,8 +228,14 @@ class Data:
         return None if (counts == 1).all() else counts
 
     def held(self) -> Data:
-        """The same with its labels in memory, where a store holds them."""
-        return self if isinstance(self.Y, np.ndarray) else replace(self, Y=np.asarray(self.Y))
+        """The same with labels and weights of entries as arrays, for engines that solve for all samples at once."""
+        arrays: Any = {
+            name: np.asarray(part) for name in ("Y", "known") if isinstance(part := getattr(self, name), EntryRows)
+        }
+        weights = self.weights
+        if isinstance(weights.entries, EntryRows):
+            weights = replace(weights, entries=np.asarray(weights.entries))
+        return replace(self, weights=weights, **arrays) if arrays or weights is not self.weights else self
 
     def rows(self, index: np.ndarray) -> Data:
         """Take some samples.
@@ -216,8 +243,9 @@ class Data:
         index (m,)
         """
         some = {view: Subset(source, index) for view, source in self.views.items()}
-        known = None if self.known is None or self.known[index].all() else self.known[index]
-        return Data(some, self.weights.rows(index), self.Y[index], known)
+        known = None if self.known is None else picked(self.known, index)
+        known = None if known is None or known.all() else known
+        return Data(some, self.weights.rows(index), picked(self.Y, index), known)
 
 
 def read_complete(estimator: Any, views: Mapping[str, Rows], y: Any) -> Data:
@@ -237,44 +265,54 @@ def read_labels(
     views: Mapping[str, Rows],
     y: Any,
     given: SampleWeights | None,
-    dense: Mapping[str, bool],
+    wanted: Mapping[str, bool],
     passive: bool = False,
 ) -> Data:
-    """Read labels or real outputs, single ones of which may be unknown; very many sparse labels stay sparse.
+    """Read labels or real outputs, single ones of which may be unknown; labels are sparse if that is smaller.
 
-    `dense`: what is asked for that needs dense ones. Learned as by `check_labels`.
+    `wanted`: what is asked for that needs dense labels. Learned as by `check_labels`.
     """
     n = sample_count(views)
     estimator.outputs_ = None
-    many = check_many_labels(estimator, y, n)
-    asked = {
-        "a decoder": estimator._decoder is not None,
-        "standardize": bool(estimator._by_scores.standardize),
-        "class_weight": estimator.class_weight is not None,
-        "a matrix of label weights": given is not None and given.entries is not None,
-        "a hierarchy": hierarchy_of(estimator) is not None,
-    } | dict(dense)
-    if isinstance(y, LabelRows) and given is None and estimator.targets != "real" and not any(asked.values()):
-        return Data.of(views, check_stored_labels(estimator, y, n))
-    if many is not None:
-        for what in (what for what, wanted in asked.items() if wanted):
-            raise UserError(f"{what} needs dense labels, and these are {many.shape[1]}; pass fewer, or go without it")
-        return Data.of(views, many, given, passive=passive)
-    often = None if given is None else given.labels
-    Y, known = read_real(estimator, y, n, weights=often) or check_partial_labels(estimator, y, n)
-    if (
-        known is None
-        and given is None
-        and estimator.outputs_ is None
-        and estimator.multilabel_
-        and not any(asked.values())
-    ):
-        sparse = packed(Y)
-        Y = LabelRows(sparse) if scipy.sparse.issparse(sparse) else Y  # type: ignore[assignment]
+    dense = any(wanted.values())
+    Y: Any
+    known: Any = None
+    if isinstance(y, LabelRows) and not dense and estimator.targets != "real" and hierarchy_of(estimator) is None:
+        Y = check_stored_labels(estimator, y, n)
+    else:
+        often = None if given is None else given.labels
+        real = None if are_many(y) else read_real(estimator, y, n, weights=often)
+        Y, known = real or check_partial_labels(estimator, y, n)
+    if are_many(Y):
+        asked = {
+            "a decoder": estimator._decoder is not None,
+            "standardize": bool(estimator._by_scores.standardize),
+            "class_weight": estimator.class_weight is not None,
+            "a matrix of label weights": given is not None and given.entries is not None,
+            "an unknown label": known is not None,
+        } | dict(wanted)
+        for what in (what for what, needed in asked.items() if needed):
+            raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
+        return Data.of(views, note_many(Y), given, passive=passive)
+    if dense:
+        Y, known = densified(Y), densified(known)
+    elif known is None and estimator.outputs_ is None and estimator.multilabel_ and isinstance(Y, np.ndarray):
+        Y = packed(Y)
+    Y = LabelRows(Y) if scipy.sparse.issparse(Y) else Y
     given = with_class_weights(given, estimator.class_weight, estimator, Y)
     if not passive:
         given = with_label_weights(given, estimator.class_weight, estimator, Y, known)
     return Data.of(views, Y, given, known, passive=passive)
+
+
+def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Log how a fit treats sparse labels for which `are_many` holds."""
+    log.info(
+        "%d labels are learned from their sparse matrix: no probabilities are learned, and predict gives every sample as "
+        "many labels as a training sample has on average",
+        Y.shape[1],
+    )
+    return Y
 
 
 def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, np.ndarray | None]:
@@ -359,8 +397,8 @@ def with_label_weights(
     given: SampleWeights | None,
     class_weight: ClassWeight,
     estimator: BaseEstimator,
-    Y: np.ndarray,
-    known: np.ndarray | None,
+    Y: Any,
+    known: Any,
 ) -> SampleWeights | None:
     """Multiply the weights of the entries of a label matrix by those of carrying the label or not.
 
@@ -374,15 +412,21 @@ def with_label_weights(
         return given
     n, L = Y.shape
     given = SampleWeights({view: np.ones(n) for view in estimator.view_widths_}, np.ones(n)) if given is None else given
-    entries, positive = np.ones(Y.shape) if given.entries is None else given.entries, Y > 0
     if isinstance(class_weight, Mapping):
         carried, lacked = _named_weights(class_weight, estimator.classes_.tolist(), "labels"), np.ones(L)
     else:
-        counts = given.labels[:, None] * entries * (1.0 if known is None else known)
-        sums = np.stack([(counts * positive).sum(axis=0), (counts * ~positive).sum(axis=0)])
+        sums = np.zeros((2, L))
+        for where, block in entry_blocks(Y):
+            counts = np.broadcast_to(given.labels[where, None], block.shape)
+            for part in (given.entries, known):
+                counts = counts if part is None else counts * part[where]
+            sums += (counts * (block > 0)).sum(axis=0), (counts * (block <= 0)).sum(axis=0)
         kinds = (sums > 0).sum(axis=0)
         carried, lacked = np.divide(sums.sum(axis=0), kinds * sums, out=np.zeros_like(sums), where=sums > 0)
-    return SampleWeights(given.views, given.labels, entries * np.where(positive, carried, lacked), given)
+    counted: EntryRows = ClassCounts(Y, carried, lacked)
+    return SampleWeights(
+        given.views, given.labels, counted if given.entries is None else ProductRows(given.entries, counted), given
+    )
 
 
 def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: str) -> np.ndarray:

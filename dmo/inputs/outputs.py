@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
@@ -19,10 +18,11 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from dmo.blocks import RowsOf, Subset, cell_blocks, dense, filled, rows
+from dmo.blocks import cell_blocks, filled, rows
 from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
+from dmo.inputs.label_rows import KnownRows, LabelRows
 from dmo.inputs.needs import Named
 from dmo.inputs.views import column_names, is_lazy
 from dmo.labels.hierarchy import ancestor_pairs, ancestors_of, parents_of
@@ -30,8 +30,8 @@ from dmo.labels.label_kernels import LabelKernel, label_factor
 from dmo.metrics import with_ancestors
 from dmo.parameters import flat
 
-_MANY, _DENSE = 4096, 5e7
-"""Labels, and entries of their matrix, up to which sparse labels become dense."""
+_MANY = 4096
+"""Labels above which sparse labels are learned without matrices of labels x labels."""
 
 
 def check_labels(
@@ -96,18 +96,18 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
     return Y, known
 
 
-def check_partial_labels(
-    estimator: BaseEstimator, y: Outputs, n: int, *, reset: bool = True
-) -> tuple[np.ndarray, np.ndarray | None]:
+def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset: bool = True) -> tuple[Any, Any]:
     """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
 
-    y (n, L) -> labels, known (n, L)
+    y (n, L) -> labels, CSR if y is; known, an array or `KnownRows`, None: all (n, L)
     """
+    y = rows(y.source) if isinstance(y, LabelRows) else y
+    if scipy.sparse.issparse(y) and cast(Any, y).shape[1] > 1:
+        return _sparse_labels(estimator, y, n, reset)
     if scipy.sparse.issparse(y):
-        Y, mask = _without_gaps(y)
-        values, names = _read(Y, n)
-    else:
-        values, names, mask = _read_masked(y, n)
+        labels, gaps = _without_gaps(y)
+        y = labels.toarray() if gaps is None else np.ma.MaskedArray(labels.toarray(), gaps.toarray())
+    values, names, mask = _read_masked(y, n)
     values = values if isinstance(values, list) else _class_vector(values)
     if isinstance(values, list) or values.ndim == 1:
         if np.any(mask):
@@ -119,54 +119,11 @@ def check_partial_labels(
     unknown = None if unknown is None or not unknown.any() else unknown
     labels = _from_matrix(estimator, values, names, reset, False, unknown=unknown)
     labels = labels.view(np.uint8) if labels.itemsize == 1 else labels.astype(np.uint8)
-    if reset and scipy.sparse.issparse(y):
-        estimator.label_dtype_ = _type_name(cast(Any, y).dtype)
     if unknown is None:
         return labels, None
     known = np.logical_not(unknown, out=unknown)
     known |= labels > 0  # an ancestor of a label that is there
     return labels, known
-
-
-@dataclass(frozen=True, eq=False)
-class LabelRows(RowsOf):
-    """Labels of 0 and 1 that are sparse or in a store: passes read blocks of `source`, all others read arrays.
-
-    source (n, L)
-    """
-
-    def __getitem__(self, where: Any) -> np.ndarray:
-        if isinstance(where, tuple):  # scikit-learn asks for [rows, ...]
-            return self[where[0]][(slice(None), *where[1:])]
-        if isinstance(where, slice):
-            return dense(rows(self.source, where))
-        index = np.asarray(where)
-        if index.ndim == 0:
-            return self[index[None]][0]
-        return dense(rows(Subset(self.source, np.flatnonzero(index) if index.dtype == bool else index)))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(dense(rows(self.source)), dtype)
-
-    @cached_property
-    def _sums(self) -> np.ndarray:
-        return np.sum(
-            [rows(self.source, where).sum(axis=0, dtype=np.int64) for where in cell_blocks(self.shape)], axis=0
-        )
-
-    def sum(self, axis: int, dtype: Any) -> np.ndarray:
-        """Count the samples of every label.
-
-        -> (L,)
-        """
-        return self._sums.astype(dtype)
-
-    def mean(self, axis: int) -> np.ndarray:
-        """Work out the share of the samples that carry every label.
-
-        -> (L,)
-        """
-        return self._sums / len(self)
 
 
 def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> LabelRows:
@@ -182,38 +139,9 @@ def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> Label
     return y
 
 
-def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.sparse.csr_array | None:
-    """Read very many labels that are sparse, as they are; learned as by `check_labels`.
-
-    -> (n, L)
-    """
-    labels: Any = y
-    if not scipy.sparse.issparse(y) or not are_many(n, labels.shape[1]):
-        return None
-    if hierarchy_of(estimator) is not None:
-        raise UserError(
-            f"a hierarchy needs dense labels, and these are {labels.shape[1]}; pass fewer, or go without it"
-        )
-    _check_rows(labels.shape[0], n)
-    Y = scipy.sparse.csr_array(y)
-    Y.sum_duplicates()
-    wrong = np.flatnonzero((Y.data != 0) & (Y.data != 1))
-    if wrong.size:
-        row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
-        column, value = Y.indices[wrong[0]], Y.data[wrong[0]]
-        raise _not_binary(estimator, value, row, column)
-    Y = Y.astype(np.uint8)
-    Y.eliminate_zeros()
-    if not Y.nnz:
-        raise TooFewSamples("no sample has a label; pass labels for some of them")
-    _learn(estimator, np.arange(Y.shape[1]), True, None)
-    estimator.label_dtype_ = "uint8"
-    return Y
-
-
-def are_many(n: float, L: int) -> bool:
-    """Tell whether sparse labels of n samples and L labels stay sparse."""
-    return L > _MANY or n * L > _DENSE
+def are_many(y: Any) -> bool:
+    """Tell whether labels are sparse and too many for matrices of labels x labels."""
+    return scipy.sparse.issparse(y) and y.shape[1] > _MANY
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:
@@ -302,6 +230,17 @@ def check_label_factor(
     return label_factor(kernel, _widened(estimator, given) if is_label_sets(given) else given), None
 
 
+def known_values(labels: Any, known: Any) -> np.ndarray:
+    """Convert labels that `check_partial_labels` read to floats, NaN where they are unknown.
+
+    labels, known (n, L) -> (n, L)
+    """
+    found = (labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)).astype(np.float64)
+    if known is not None:
+        found[~np.asarray(known)] = np.nan
+    return found
+
+
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
     """Warn of outputs that are constant, or the same as another.
 
@@ -354,16 +293,36 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     return values, names
 
 
-def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, Any]:
-    """Sparse labels, as bytes if they are 0 and 1, and where they are NaN (n, L), or False."""
+def _sparse_labels(
+    estimator: BaseEstimator, y: Any, n: int, reset: bool
+) -> tuple[scipy.sparse.csr_array, KnownRows | None]:
+    """Sparse labels as bytes, and which of them are known, as `check_partial_labels` reads them."""
+    _check_rows(y.shape[0], n)
+    if are_many(y) and hierarchy_of(estimator) is not None:
+        raise UserError(f"a hierarchy needs dense labels, and these are {y.shape[1]}; pass fewer, or go without it")
+    given, gaps = _without_gaps(y)
+    labels: Any = _from_matrix(estimator, given, None, reset, False)
+    if reset:
+        estimator.label_dtype_ = _type_name(y.dtype)
+    if gaps is not None:  # an ancestor of a label that is there is known
+        gaps = scipy.sparse.csr_array(gaps > labels.astype(bool))
+    return labels, None if gaps is None or not gaps.nnz else KnownRows(gaps)
+
+
+def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array | None]:
+    """Sparse labels, as bytes if they are 0 and 1, and the entries that are NaN; None if there are none."""
     Y = scipy.sparse.csr_array(y, copy=True)
     Y.sum_duplicates()
-    gaps: Any = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
-    mask = scipy.sparse.csr_array((gaps, Y.indices, Y.indptr), shape=Y.shape).toarray() if gaps.any() else False
-    Y = filled(Y)
+    missing: Any = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
+    gaps = None
+    if missing.any():
+        gaps = scipy.sparse.csr_array((missing, Y.indices.copy(), Y.indptr.copy()), shape=Y.shape)
+        gaps.eliminate_zeros()
+        Y = filled(Y)
     if np.isin(Y.data, (0, 1)).all():  # an array of floats would take eight times as much
         Y = Y.astype(np.uint8)
-    return Y, mask
+    Y.eliminate_zeros()
+    return Y, gaps
 
 
 def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
@@ -450,7 +409,7 @@ def _from_classes(
 
 def _from_matrix(
     estimator: BaseEstimator,
-    Y: np.ndarray,
+    Y: Any,
     names: list[str] | None,
     reset: bool,
     grow: bool,
@@ -460,7 +419,7 @@ def _from_matrix(
     given, Y = Y.dtype, _binary(estimator, Y, row_numbers, unknown)
     L = Y.shape[1]
     if reset:
-        if not Y.any():
+        if not (Y.nnz if scipy.sparse.issparse(Y) else Y.any()):
             raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":
@@ -501,7 +460,12 @@ def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collec
 def _closed(estimator: Any, Y: np.ndarray) -> np.ndarray:
     """Labels with the ancestors of each, where they are in a hierarchy."""
     pairs = getattr(estimator, "ancestors_", None)
-    return Y if pairs is None else with_ancestors(Y, pairs)
+    if pairs is None or not scipy.sparse.issparse(Y):
+        return Y if pairs is None else with_ancestors(Y, pairs)
+    own = np.arange(Y.shape[1])
+    places = np.concatenate([own, pairs[:, 0]]), np.concatenate([own, pairs[:, 1]])
+    above = scipy.sparse.csr_array((np.ones(len(places[0]), np.int64), places), (len(own), len(own)))
+    return scipy.sparse.csr_array((Y @ above).astype(bool).astype(np.uint8))
 
 
 def _type_name(dtype: np.dtype) -> str:
@@ -510,11 +474,17 @@ def _type_name(dtype: np.dtype) -> str:
 
 def _binary(
     estimator: BaseEstimator,
-    Y: np.ndarray,
+    Y: Any,
     row_numbers: np.ndarray | None = None,
     unknown: np.ndarray | None = None,
-) -> np.ndarray:
+) -> Any:
     """Y as bytes, 0 where it is `unknown`; `row_numbers` of a part of the rows, for messages."""
+    if scipy.sparse.issparse(Y):
+        bad = np.flatnonzero((Y.data != 0) & (Y.data != 1))
+        if bad.size:
+            row = int(np.searchsorted(Y.indptr, bad[0], side="right")) - 1
+            raise _not_binary(estimator, Y.data[bad[0]], row, Y.indices[bad[0]])
+        return Y.astype(np.uint8)
     whole = unknown is None and Y.dtype.kind in "biu" and Y.dtype.itemsize == 1
     found = Y if whole else np.empty(Y.shape, np.uint8)
     for where in cell_blocks(Y.shape):

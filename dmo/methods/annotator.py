@@ -39,9 +39,10 @@ from dmo.inputs import (
     Outputs,
     Prepare,
     SampleWeights,
-    are_many,
     check_partial_labels,
     check_row_weights,
+    densified,
+    known_values,
     named,
     paired,
     prepare_views,
@@ -330,7 +331,7 @@ class Annotator(Estimator):
                     "a fit with label_sets=False learns no probabilities; fit with decoder=None, or take decision_function"
                 )
             n, L = self.rule_.n_train, len(self.rule_.frequency)
-            if n >= LEAST and are_many(n, L):
+            if n >= LEAST and L > _MANY:
                 raise UserError(
                     f"no probabilities are learned from {L} labels that a fit took as a sparse matrix; take top_labels or "
                     "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
@@ -619,7 +620,7 @@ class Annotator(Estimator):
             return float(r2_score(y, self._real_values(X, self.outputs_), sample_weight=sample_weight))
         scores = self._label_scores(X)
         Y, known = check_partial_labels(self, y, len(scores), reset=False)
-        truth = Y.astype(np.float64) if known is None else np.where(known, Y, np.nan)
+        truth = densified(Y) if known is None else known_values(Y, known)
         return rated(truth, scores, self.multilabel_, check_row_weights(sample_weight, len(scores)))
 
     def __sklearn_tags__(self) -> Tags:

@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset, dense, presence, rows, spaced_rows
+from dmo.blocks import Rows, Subset, cell_blocks, dense, presence, rows, spaced_rows
+from dmo.decide.decoders import Scores
 from dmo.errors import UserError
-from dmo.inputs import SampleWeights, check_raw_views, per_view, sample_count
+from dmo.inputs import Data, KnownRows, LabelRows, SampleWeights, check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
 from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
@@ -30,10 +32,10 @@ _SOME = 256  # samples whose kernel tells its scale
 def filled_labels(
     regression: MultiViewRidge,
     views: Mapping[str, Rows],
-    labels: np.ndarray,
-    known: np.ndarray,
+    labels: Any,
+    known: Any,
     weights: SampleWeights,
-) -> np.ndarray:
+) -> Any:
     """Replace the unknown entries of labels by predictions of ridge regressions of the known entries on the views.
 
     views (n, d); labels, known (n, L) -> (n, L)
@@ -45,12 +47,35 @@ def filled_labels(
         kernels = per_view("kernel", model.kernel, list(views))
         often = weights.plain.views
         model.set_params(ridge={view: _mean_diagonal(kernels[view], views[view], often[view]) for view in views})
+    if isinstance(labels, LabelRows) and isinstance(known, KnownRows):
+        return _filled_rows(model, views, labels, known, weights)
     full, some = np.where(known, labels, 0.0), known.any(axis=0)
     given = np.where(known, labels, np.nan)[:, some]
     predicted = model.fit(views, given, sample_weight=cast(Any, weights)).predict(views)
     clipped = np.clip(predicted, np.nanmin(given, axis=0), np.nanmax(given, axis=0))
     full[:, some] = np.where(known[:, some], given, clipped)
     return full
+
+
+def _filled_rows(
+    model: MultiViewRidge, views: Mapping[str, Rows], labels: LabelRows, known: KnownRows, weights: SampleWeights
+) -> LabelRows:
+    """Sparse labels with predictions, which the known labels bound, in the place of their unknown entries."""
+    # A ridge regression of labels predicts the same as one of standardized outputs, and keeps the labels sparse.
+    model.set_params(targets="labels", intercept=True, decoder=Scores(label_sets=False))
+    model.fit(views, Data.of(views, labels, weights, known, passive=True).answers, sample_weight=cast(Any, weights))
+    carried, count = labels.sum(0, np.float64), np.bincount(known.missing.indices, minlength=labels.shape[1])
+    low, high = (carried == len(labels) - count).astype(float), (carried > 0).astype(float)
+    missing = known.missing.astype(np.float64)
+    for where in cell_blocks(missing.shape):
+        part, places = missing[where].tocoo(), slice(missing.indptr[where.start], missing.indptr[where.stop])
+        some, row = np.unique(part.row, return_inverse=True)
+        if len(some):
+            index = where.start + some
+            scores = model.decision_function({view: rows(Subset(source, index)) for view, source in views.items()})
+            column = part.col
+            missing.data[places] = np.clip(scores[row, column], low[column], high[column])
+    return LabelRows(scipy.sparse.csr_array(rows(labels.source)) + missing)
 
 
 def _mean_diagonal(kernel: Any, source: Rows, weights: np.ndarray) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError
-from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, is_exact, pass_of
+from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, in_single, is_exact, pass_of
 from dmo.fit.exact import exact_engine
 from dmo.fit.fitted_views import FittedView, Groups
 from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
-from dmo.fit.moments import LABELS, ScoreSums
+from dmo.fit.moments import LABELS, Moments, ScoreSums
 from dmo.fit.passes import FeatureRows, passive_moments
+from dmo.fit.ridge_solves import SPACE, is_precise
 from dmo.inputs import (
     COUNT,
     FLAG,
@@ -53,6 +54,7 @@ from dmo.parameters import Part, parametrized
 from dmo.progress import stage
 from dmo.threads import in_threads
 
+T = TypeVar("T")
 Fold: TypeAlias = tuple[Rotated, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]
 """All samples but a fold's, and coefficients, offset -> the sums of the fold's scores."""
 
@@ -195,7 +197,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _read_rows(
         self,
         views: Mapping[str, Rows],
-        Y: np.ndarray | None,
+        Y: Any,
         weights: SampleWeights,
         shares: Sequence[float],
         n_folds: int = 1,
@@ -207,14 +209,21 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         maps, n = self._maps(views, None), sample_count(views)
         width = 0 if Y is None else Y.shape[1]
         if n >= width + sum(feature_map.rank for feature_map in maps.values()):
-            return FactorRows.of_pass(pass_of(maps, views, Y, n_folds, self.random_state), self.center)
+            done = self._collected(
+                maps,
+                views,
+                Y,
+                lambda own: pass_of(own, views, Y, n_folds, self.random_state),
+                lambda found: dict.fromkeys(maps, found.total),
+            )
+            return FactorRows.of_pass(replace(done, maps=maps), self.center)
         # their moments would be larger than the rows
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorRows.of_rows(maps, rows | labels, folds_of(n, n_folds, self.random_state), self.center)
 
     def _read_passive(
-        self, views: Mapping[str, Rows], Y: np.ndarray | None, weights: SampleWeights, shares: Sequence[float]
+        self, views: Mapping[str, Rows], Y: Any, weights: SampleWeights, shares: Sequence[float]
     ) -> FactorRows:
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
         some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has
@@ -222,10 +231,35 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         maps = self._maps(some, counts)
         groups = weights.views | ({} if Y is None else {LABELS: weights.labels})
         mass = np.sum([share / sum(shares) * D for share, D in zip(shares, groups.values(), strict=True)], axis=0)
-        joint, own = passive_moments(FeatureRows(views, maps), Y, groups, mass, current_client())
+        joint, own = self._collected(
+            maps,
+            views,
+            Y,
+            lambda found: passive_moments(FeatureRows(views, found), Y, groups, mass, current_client()),
+            lambda found: found[1],
+        )
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         own = {name: part.mixed(mixings) for name, part in own.items()}
         return FactorRows(maps, RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center))
+
+    def _collected(
+        self,
+        maps: Mapping[str, FeatureMap],
+        views: Mapping[str, Rows],
+        Y: Any,
+        collect: Callable[[dict[str, FeatureMap]], T],
+        moments_of: Callable[[T], Mapping[str, Moments]],
+    ) -> T:
+        """Collect moments, of float32 features in float32 if labels lead the space and every view's smoother is precise."""
+        # Without labels, directions can be as good as equal: on 20 000 samples of independent views, float32 changed the
+        # space of MultiSetCCA by 3e-5 at a condition of 100.
+        ridges = self._ridges(list(maps))
+
+        def precise(found: T) -> bool:
+            own = moments_of(found)
+            return all(is_precise(own[view], {view: 1.0}, ridges[view], self.center, SPACE) for view in maps)
+
+        return collect(dict(maps)) if Y is None else in_single(maps, views, collect, precise)
 
     def _keep(self, pairs: Eigenpairs) -> None:
         self.eigenvalues_ = pairs.values

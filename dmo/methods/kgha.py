@@ -211,8 +211,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
-            masked entries are unknown. A sparse matrix of more than 4096 labels, or 5e7 entries, stays sparse: the space is
-            learned from the 512 directions (or twice the components) in which they vary most.
+            masked entries are unknown. From a sparse matrix of more than 4096 labels the space is learned from the 512
+            directions (or twice the components) in which they vary most, and no probabilities are learned.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view and for "labels", 0 where one lacks the sample. Probabilities come from
             fits on folds of samples; of at most 1000 samples those of repeated rows are the same.
@@ -249,8 +249,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         T, V = directions(data.Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, data.n, len(self._kernels(list(views))), self.kernel)
+        data = data.held() if self.is_exact else data
         known = self._complete_labels(data if V is None else replace(data, Y=T))
-        statistics = self._learn_exact(known.held()) if self.is_exact else self._learn_moments(known)
+        statistics = self._learn_exact(known) if self.is_exact else self._learn_moments(known)
         if V is not None:  # of very many labels the space has seen the directions
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
@@ -423,7 +424,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _count_components(self, data: Data) -> int:
         """Count the components for labels without unknown ones."""
-        used = data.Y if data.complete else data.Y[data.weights.labels > 0]
+        used = data.Y if data.complete else data.Y[:][data.weights.labels > 0]
         return self._components(data.Y.shape[1], label_rank(used), data.n)
 
     def _components(self, n_labels: int, rank: int, n: int) -> int:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+import scipy.sparse
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
+from dmo.errors import UserError
 from dmo.fit.krylov import Krylov
 from dmo.inputs import (
     COUNT,
@@ -17,15 +20,18 @@ from dmo.inputs import (
     SHARE,
     Data,
     Inputs,
+    LabelRows,
     Need,
     Outputs,
     Prepare,
     RowWeights,
     SampleWeights,
     Scales,
-    check_many_labels,
+    are_many,
+    check_partial_labels,
     count_components,
     directions,
+    note_many,
     one_of,
     sample_count,
 )
@@ -60,12 +66,15 @@ class RegularizedProjection(DecodingProjection):
         return isinstance(self.label_kernel, str) and self.label_kernel == "linear"
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        n = sample_count(views)
-        many = check_many_labels(self, y, n) if self._decodes else None
-        if many is None:
+        given: Any = getattr(y, "source", y)
+        sparse = self._decodes and scipy.sparse.issparse(given) and given.shape[1] > 1
+        if not (sparse and (are_many(given) or np.isin(given.data, (0, 1)).all())):
             return self._read_factor(views, y, weights, self.label_kernel)
         self.outputs_ = None
-        return Data.of(views, many, weights, passive=True)
+        Y, known = check_partial_labels(self, y, sample_count(views))
+        if known is not None:
+            raise UserError(f"unknown labels need dense labels, and these are {Y.shape[1]}; pass fewer")
+        return Data.of(views, note_many(Y) if are_many(Y) else LabelRows(Y), weights, passive=True)
 
     def _form(self) -> tuple[ProjectionOptions, bool, bool]:
         """How the eigenproblem is reached, whether rows are centered, and coordinates scaled."""

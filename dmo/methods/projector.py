@@ -27,7 +27,7 @@ import numpy as np
 
 from dmo.blocks import Rows, Subset
 from dmo.errors import UserError
-from dmo.fit.engine import choose_engine, is_exact
+from dmo.fit.engine import choose_engine, in_single, is_exact
 from dmo.fit.exact import exact_engine
 from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
 from dmo.fit.functions import Expansion
@@ -41,7 +41,9 @@ from dmo.fit.one_view import (
     relation_features,
     subspace_columns,
 )
+from dmo.fit.ridge_solves import SPACE, is_precise
 from dmo.graphs.distances import read
+from dmo.inputs import EntryRows, picked
 from dmo.kernels import Linear, parse
 from dmo.kernels.composite import is_pairwise
 from dmo.linalg.eigen import CUTOFF, fix_signs, power_of
@@ -264,7 +266,7 @@ def project(
     `learn` how labels are decoded from coordinates (not by a subspace of linear functions, whose rows are then read anew)."""
     if weights is not None and not weights.all():
         index = np.flatnonzero(weights)
-        some = None if labels is None else labels[index]
+        some = None if labels is None else picked(labels, index)
         found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
         return replace(found, embedding=None)  # which lacks samples
     samples = TraceSamples(X.shape[0], None, labels, 1.0, task.center, weights)
@@ -307,6 +309,7 @@ def _by_subspace(
 ) -> Projected:
     """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
     rows each time, until the eigenvalues stay."""
+    samples = samples.held()
     labels, diagonal = task.columns(samples)
     values, growth, steps = None, 0.0, 0
     for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
@@ -338,6 +341,7 @@ def _by_dual(
 def _by_products(
     task: Task, built: ViewOperator, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
+    samples = samples.held()
     seen = replace(samples, trace=float(built.operator.diagonal().sum()))
     problem = task.problem(seen, built.operator).rooted(samples.weights)
     fit = fit_operator(problem, built.operator, k, options.tol, options.max_iter, options.random_state)
@@ -353,12 +357,20 @@ def _by_products(
 def _by_moments(
     task: Task, columns: ViewColumns, X: Rows, samples: TraceSamples, k: int, learn: Learner | None
 ) -> Projected:
-    labels, diagonal = task.columns(samples)
+    (labels, diagonal), weights = task.columns(samples), samples.weights
     if learn is None or samples.labels is None:
-        return _from_moments(task, columns, collect_view(columns, X, labels, diagonal, samples.weights), samples, k)
+        moments = in_single(
+            {ROWS: columns.row_map} if isinstance(task, FormTask) else {},
+            {ROWS: X},
+            lambda own: collect_view(
+                replace(columns, row_map=own.get(ROWS, columns.row_map)), X, labels, diagonal, weights
+            ),
+            lambda found: is_precise(found, {ROWS: 1.0}, task.ridge, task.center, SPACE),
+        )
+        return _from_moments(task, columns, moments, samples, k)
     # the labels themselves beside what the method makes of them, so that one pass serves both
     both = samples.labels if labels is None else np.hstack([labels, samples.labels])
-    moments = collect_view(columns, X, both, diagonal, samples.weights)
+    moments = collect_view(columns, X, both, diagonal, weights)
     first = both.shape[1] - samples.labels.shape[1]
     done = _from_moments(task, columns, _divided(moments, first, LABELS, "outputs"), samples, k)
     decoder = learn(_divided(moments, first, "columns", LABELS).mixed({ROWS: done.fit.coefficients}))
@@ -389,7 +401,8 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
     if decoder is not None and samples.labels is not None:
         B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
-        mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
+        centered = task.center and not isinstance(samples.labels, EntryRows)
+        mean = samples.mean(samples.labels) if centered else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
     return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
 

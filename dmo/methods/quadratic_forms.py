@@ -23,7 +23,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.graphs.edges import Mode
 from dmo.graphs.search import Metric
-from dmo.inputs import COUNT, NOT_NEGATIVE, PART, SHARE, Need, one_of, optional
+from dmo.inputs import COUNT, NOT_NEGATIVE, PART, SHARE, EntryRows, Need, one_of, optional
 from dmo.linalg.eigen import power_of
 from dmo.linalg.rows import WorkerRows, beside
 from dmo.linalg.tall import LinearMap
@@ -88,36 +88,40 @@ class TraceSamples:
 
     n: int  # samples
     rows: Any = None  # (n, d): X, for methods that look at it
-    labels: np.ndarray | None = None  # (n, q): 0/1, or a factor of a label kernel
+    labels: Any = None  # (n, q): 0/1, or a factor of a label kernel
     trace: float | None = None  # of the kernel X X'; None: worked out from the rows
     center: bool = True  # take rows and labels less their means
     weights: np.ndarray | None = None  # (n,): how often every sample counts, above 0; None: once each
 
     @property
-    def Y(self) -> np.ndarray:
+    def Y(self) -> Any:
         """The labels as given. Raises ValueError where there are none."""
         if self.labels is None:
             raise UserError("this method learns from labels; pass y")
         return self.labels
 
     @property
-    def factor(self) -> np.ndarray:
-        """The label factor, centered where the samples are."""
-        return self.Y - self.mean(self.Y) if self.center else self.Y
+    def factor(self) -> Any:
+        """The label factor, centered where the samples are; sparse labels as they are, since moments center them."""
+        return self.Y - self.mean(self.Y) if self.center and not isinstance(self.Y, EntryRows) else self.Y
+
+    def held(self) -> TraceSamples:
+        """The same with sparse labels as an array, for problems that are not solved from moments."""
+        return replace(self, labels=self.labels[:].astype(np.float64)) if isinstance(self.labels, EntryRows) else self
 
     @property
     def size(self) -> float:
         """Sum of the weights: the number of samples, each as often as it counts."""
         return self.n if self.weights is None else float(self.weights.sum())
 
-    def total(self, T: np.ndarray) -> np.ndarray:
+    def total(self, T: Any) -> np.ndarray:
         """Add up rows, each as often as it counts.
 
         T (n, ...) -> (...)
         """
         return np.asarray(T.sum(axis=0) if self.weights is None else self.weights @ T)
 
-    def mean(self, T: np.ndarray) -> np.ndarray:
+    def mean(self, T: Any) -> np.ndarray:
         """Average rows, each as often as it counts.
 
         T (n, ...) -> (...)
@@ -134,8 +138,12 @@ class TraceSamples:
     @property
     def label_scale(self) -> float:
         """tr K / tr K_Y, which gives both kernels the same trace; 0 where the labels are constant."""
-        factor = self.rooted(self.factor)
-        own = float(np.einsum("ij,ij->", factor, factor))
+        if isinstance(self.Y, EntryRows):
+            mean = self.mean(self.Y)
+            own = self.size * float(mean.sum() - self.center * (mean @ mean))
+        else:
+            factor = self.rooted(self.factor)
+            own = float(np.einsum("ij,ij->", factor, factor))
         trace = self._spread() if self.trace is None else self.trace
         return trace / own if own > 0 else 0.0
 
@@ -333,7 +341,8 @@ def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | Non
     if not parts:
         return None, None
     cores: Sequence[np.ndarray] = [np.eye(factor.shape[1]) if core is None else core for factor, core in parts]
-    return np.hstack([factor for factor, _ in parts]), scipy.linalg.block_diag(*cores)
+    factors = [factor for factor, _ in parts]  # a single one may be sparse labels
+    return factors[0] if len(factors) == 1 else np.hstack(factors), scipy.linalg.block_diag(*cores)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,9 +31,9 @@ from dmo.fit.engine import (
     chooses_solver,
     decided,
     fit_maps,
+    in_single,
     is_exact,
     pass_of,
-    regression_pass,
 )
 from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
@@ -58,6 +58,7 @@ from dmo.inputs import (
     check_weights,
     one_of,
     per_view,
+    picked,
     read_labels,
 )
 from dmo.inputs.outputs import Targets
@@ -258,7 +259,7 @@ class MultiViewRidge(Incremental, Annotator):
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
-            masked entries are unknown.
+            masked entries are unknown. From a sparse matrix of more than 4096 labels no probabilities are learned.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
             how often every label of a sample counts besides, 0 where it is unknown. Landmarks are drawn from all
@@ -350,7 +351,14 @@ class MultiViewRidge(Incremental, Annotator):
                     done = pass_of(maps, views, Y, folds, self.random_state)
                     self._learn_by_target(done.total)
                 else:
-                    done = regression_pass(maps, views, Y, folds, self.random_state, self._is_precise)
+                    how = folds, self.random_state
+                    done = in_single(
+                        maps,
+                        views,
+                        lambda own: pass_of(own, views, Y, *how, squares=False),
+                        lambda found: self._is_precise(found.total),
+                    )
+                    done = replace(done, maps=maps)
                 fitted, left.statistics = self._of_pass(done), self._statistics(done) if folds > 1 else None
             else:
                 fitted = self._of_rows(data)
@@ -380,7 +388,7 @@ class MultiViewRidge(Incremental, Annotator):
                 own, out = left.rows[has], weight_of_copies(keys[has], weights[has])
                 sources, labels = views, Y
                 if len(own) < Y.shape[0]:
-                    sources, labels = {view: Subset(views[view], own) for view in names}, Y[own]
+                    sources, labels = {view: Subset(views[view], own) for view in names}, picked(Y, own)
                 left.add(share, has, regression.left_out(sources, labels, out))
             self.expansions_ |= regression.expansions(share)
 
@@ -411,9 +419,9 @@ class MultiViewRidge(Incremental, Annotator):
             own = {view: engines[view] for view in shares}, {view: kernels[view] for view in shares}
             often = dict.fromkeys(shares, data.weights.plain.of_views(list(shares))[index])
             maps = fit_maps(*own, sources, self.random_state, self.center, often)
-            counts = None if data.counts is None else data.counts[index]
+            counts = None if data.counts is None else picked(data.counts, index)
             given = counts, weights[index], shares, c, self.center, data.frequency
-            yield PartialRidge.fit(maps, sources, data.Y[index], *given), share
+            yield PartialRidge.fit(maps, sources, picked(data.Y, index), *given), share
 
     def _regressions(self, names: list[str]) -> list[tuple[Mapping[str, Any], Any, float]]:
         """Of every regression the weights of its views' kernels, its ridge, and its own weight."""

@@ -20,7 +20,7 @@ from dmo.fit.exact import exact_engine
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.fit.row_sums import BLOCK
-from dmo.inputs import Data, label_rank, per_view, prepare_views
+from dmo.inputs import Data, label_rank, per_view, picked, prepare_views
 from dmo.inputs.outputs import RealOutputs
 from dmo.inputs.preparation import PreparedRows, learn_preparations, scalable
 from dmo.kernels import Linear, parse, rescaled
@@ -211,7 +211,7 @@ class SharedMaps:
 class _Folds:
     model: Any
     sources: Mapping[str, Rows]
-    labels: np.ndarray
+    labels: Any  # as `dmo.select.sweeps.searched_labels` reads them
     fold: np.ndarray
     algebra: Sequence[Setting]
     decoders: Sequence[Setting]
@@ -227,7 +227,7 @@ class _Folds:
         """The rows of the other folds as they are."""
         return {name: Subset(source, np.flatnonzero(self.fold != number)) for name, source in self.sources.items()}
 
-    def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], np.ndarray, RealOutputs | None]:
+    def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], Any, RealOutputs | None]:
         """Rows of the other folds and of this one, labels of the others, and the units of outputs: what is learned from
         rows, scales and units, is learned from the others."""
         model, test = self.model, np.flatnonzero(self.fold == number)
@@ -249,7 +249,7 @@ class _Folds:
             return "split", told(model._prepare), kinds, _named(memory, self.sources), (self.fold == number).tobytes()
 
         old, new = remembered(prepared, size, key) if model.is_exact else prepared()
-        labels = self.labels[self.fold != number]
+        labels = picked(self.labels, np.flatnonzero(self.fold != number))
         if not self.real:
             return old, new, labels, None
         units = RealOutputs.of(labels, False)
@@ -271,11 +271,12 @@ class ExactFolds(_Folds):
             for i, held in enumerate(self.fitted(old, new, labels)):
                 yield number, i, replace(held, units=units)
 
-    def fitted(self, old: Mapping[str, Rows], new: Mapping[str, Rows], labels: np.ndarray) -> Iterator[HeldOut]:
+    def fitted(self, old: Mapping[str, Rows], new: Mapping[str, Rows], labels: Any) -> Iterator[HeldOut]:
         """What fits on some rows say of others, by setting.
 
         old (n, d); new (m, d); labels (n, L)
         """
+        labels = np.asarray(labels, np.float64)
         model, known = clone(self.model), ~np.isnan(labels)
         model.approximation_ = replace(exact_engine(self.model.approximation), storage="memory")
         model._only_scores = True

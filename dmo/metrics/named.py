@@ -30,7 +30,8 @@ def _lrap(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None)
 def _ranking(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
     used = slice(None) if sample_weight is None else sample_weight > 0
     mixed = (Y[used] == 1).any(axis=0) & (Y[used] == 0).any(axis=0)
-    area = auc_macro(Y[:, mixed], S[:, mixed], sample_weight) if mixed.any() else 1.0
+    some = slice(None) if mixed.all() else mixed  # a copy only if some label has no area
+    area = auc_macro(Y[:, some], S[:, some], sample_weight) if mixed.any() else 1.0
     return (ranking_scores(Y, S, sample_weight).lrap + area) / 2
 
 

@@ -25,6 +25,7 @@ from dmo.fit.engine import by_gradients, choose_engine
 from dmo.hashing import digest, fingerprint
 from dmo.inputs import (
     Inputs,
+    LabelRows,
     Outputs,
     are_real,
     check_outputs,
@@ -32,6 +33,7 @@ from dmo.inputs import (
     check_partial_labels,
     check_raw_views,
     is_label_sets,
+    known_values,
     naming,
     needs_of,
     paired,
@@ -108,8 +110,8 @@ def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = Fal
     return "auc-macro" if labels.shape[1] == 1 else "ranking"
 
 
-def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.ndarray, bool]:
-    """Read what settings are compared by: labels, or real outputs.
+def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, bool]:
+    """Read what settings are compared by: labels as bytes or `LabelRows`, floats if some are unknown; or real outputs.
 
     -> labels (n, L)
     """
@@ -119,7 +121,19 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.nd
         RealOutputs.of(Y, flat)  # refuses an output that is never known
         return Y, True
     labels, known = check_partial_labels(estimator, y, n)
-    return (labels.astype(np.float64) if known is None else np.where(known, labels, np.nan)), False
+    if known is not None:
+        return known_values(labels, known), False
+    return LabelRows(labels) if scipy.sparse.issparse(labels) else labels, False
+
+
+def has_gaps(labels: Any) -> bool:
+    """Whether some of the labels or outputs that `searched_labels` read are unknown."""
+    return labels.dtype.kind == "f" and bool(np.isnan(labels).any())
+
+
+def counted_labels(labels: Any) -> Any:
+    """The labels that `searched_labels` read, 0 where they are unknown, as an array or CSR."""
+    return np.nan_to_num(labels) if labels.dtype.kind == "f" else getattr(labels, "source", labels)
 
 
 def _of_two_values(y: Any) -> bool:
@@ -134,7 +148,7 @@ def _of_two_values(y: Any) -> bool:
 class _Task:
     """What settings are compared on: labels (n x L, or `real` outputs), as given, fold of each sample, the metric."""
 
-    labels: np.ndarray
+    labels: Any  # as `searched_labels` reads them
     given: Any
     fold: np.ndarray
     metric: Metric
@@ -148,7 +162,7 @@ class _Task:
     def truth(self, number: int) -> np.ndarray:
         """Labels of the samples of a fold, as bytes where all are known; or outputs."""
         truth = self.labels[self.fold == number]
-        return truth if self.real or np.isnan(truth).any() else truth.astype(np.uint8)
+        return truth if self.real or has_gaps(truth) else truth.astype(np.uint8, copy=False)
 
 
 def sweep(
@@ -251,7 +265,7 @@ def compared(
     if metric is None:
         metric = "r2" if real else f"f1@{min(5, labels.shape[1])}"
     score = metric_of(metric)
-    known, lacking = ~np.isnan(labels), any(presence(source) is not None for source in raw.values())
+    unknown, lacking = has_gaps(labels), any(presence(source) is not None for source in raw.values())
     task = _Task(labels, Y, _dealt(labels, folds, random_state), score, real, metric)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
@@ -289,9 +303,10 @@ def compared(
                 runs: Callable[..., list[dict[str, Any]]] = _one_by_one
                 if shared and not (loo and not model.is_exact):
                     runs = _shared
-                if not known.all():  # moments have no single entries, and leaving one out has no closed form
+                if unknown:  # moments have no single entries, and leaving one out has no closed form
                     learned = learns(getattr(model, "weights", None))
-                    single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
+                    some = not np.isnan(labels).all(axis=1).any()
+                    single = shared and model.is_exact and not (loo or learned) and some
                     runs = runs if single else _one_by_one
                 scores.begin(number, advance)
                 with part_of_more(scores.save), naming(estimator):
@@ -399,10 +414,10 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
     return {"mean": float(np.mean(scores)), "std": float(np.std(scores)), "folds": [float(s) for s in scores]}
 
 
-def _dealt(labels: np.ndarray, folds: int, random_state: int | None) -> np.ndarray:
+def _dealt(labels: Any, folds: int, random_state: int | None) -> np.ndarray:
     """The fold of every sample (n)."""
     return remembered(
-        lambda: stratified_folds(np.nan_to_num(labels), folds, random_state),
+        lambda: stratified_folds(counted_labels(labels), folds, random_state),
         8.0 * len(labels),
         lambda memory: ("folds", memory.name(labels), folds, random_state),
     )
@@ -427,7 +442,7 @@ def _description(
         # may change with the memory that is free
         engine = encode(choose_engine("auto", len(task.labels), len(sources)))
         rows = {name: fingerprint(source) for name, source in sources.items()}
-        return digest(known, engine, rows, task.labels, task.fold)
+        return digest(known, engine, rows, fingerprint(task.labels), task.fold)
 
     return describe
 

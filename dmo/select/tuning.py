@@ -30,6 +30,7 @@ from dmo.inputs import (
     Inputs,
     Outputs,
     check_raw_views,
+    densified,
     is_label_sets,
     label_rank,
     naming,
@@ -59,7 +60,9 @@ from dmo.select.sweeps import (
     Metric,
     SweepResult,
     compared,
+    counted_labels,
     default_metric,
+    has_gaps,
     input_of,
     making_sets,
     names_rule,
@@ -176,7 +179,7 @@ class _Problem:
     X: Any
     Y: Any
     views: Mapping[str, Rows]
-    labels: np.ndarray
+    labels: Any  # as `searched_labels` reads them
     real: bool
     metric: str | Metric
     cv: int
@@ -211,7 +214,7 @@ class _Problem:
         """Whether held-out scores that a decoder learns from come with the fits of a search: left out in closed form."""
         model = self.estimator
         exact = isinstance(model, MultiViewRidge) and model.approximation in ("auto", "exact")
-        whole = all(presence(source) is None for source in self.views.values()) and not np.isnan(self.labels).any()
+        whole = all(presence(source) is None for source in self.views.values()) and not has_gaps(self.labels)
         return exact and whole and model.class_weight is None
 
     @property
@@ -242,7 +245,7 @@ class _Problem:
         if any(isinstance(parse(part), Linear) for part in by_view):
             most = min(most, sum(source.shape[1] for source in self.views.values()))
         if methods:  # whose directions are those of the labels
-            most = min(most, label_rank(np.nan_to_num(self.labels)), L - 1)
+            most = min(most, label_rank(densified(counted_labels(self.labels))), L - 1)
         held["n_components"] = tuple(dict.fromkeys(min(value, max(1, most)) for value in own))
         if held["n_components"] != own:
             log.info("tune: n_components is at most %d, as many as samples of a fold, columns or labels allow", most)
@@ -253,7 +256,7 @@ class _Problem:
         n = len(self.labels)
         chosen = None
         if n > most:
-            part = stratified_folds(np.nan_to_num(self.labels), (most / n, 1 - most / n), self.random_state)
+            part = stratified_folds(counted_labels(self.labels), (most / n, 1 - most / n), self.random_state)
             chosen = np.flatnonzero(part == 0)
         return replace(self, chosen=chosen, table=[])
 

@@ -19,7 +19,7 @@ from dmo.blocks import dense
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
 from dmo.features import list_images
-from dmo.formats.labels import checked_numbers
+from dmo.formats.labels import checked_numbers, label_matrix
 from dmo.formats.schema import TableOptions
 from dmo.stores import describe, open_features, open_results, verify
 from dmo.workflows.suggest import read_answers
@@ -849,6 +849,28 @@ def test_labels_of_an_array_need_two_bytes_per_cell(values):
     assert not real
     assert scipy.sparse.issparse(Y) == (share < 0.1)
     assert peak < 2 * given.size + (60 << 20)  # some blocks of floats
+
+
+def test_one_unknown_cell_makes_no_floats_of_all_label_columns():
+    Y = (np.random.default_rng(0).random((20000, 400)) < 0.01).astype(np.uint8)
+    table = pd.DataFrame({f"label {j}": column for j, column in enumerate(Y.T)})
+    table["label 3"] = np.where(np.arange(len(Y)) == 7, np.nan, table["label 3"])
+    (found, names, kind), peak = traced_peak(lambda: label_matrix("y", table))
+    expected = Y.astype(float)
+    expected[7, 3] = np.nan
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert (names[3], kind) == ("label 3", "labels")
+    assert peak < 5 * Y.size
+
+
+def test_labels_of_an_arff_file_are_held_sparse(tmp_path):
+    n, L = 20000, 300
+    with open(tmp_path / "a.arff", "w") as file:
+        file.write(f"@relation 'r: -C {L}'\n" + "".join(f"@attribute l{j} {{0,1}}\n" for j in range(L)))
+        file.write("@attribute x numeric\n@data\n" + "".join(f"{{{i % L} 1,{L} {i + 1}}}\n" for i in range(n)))
+    samples, peak = traced_peak(lambda: read_samples(tmp_path / "a.arff"))
+    np.testing.assert_array_equal(samples.labels.toarray(), np.eye(L, dtype=np.uint8)[np.arange(n) % L])
+    assert peak < 4 * n * L
 
 
 def test_labels_of_a_sparse_matrix_need_sixteen_bytes_per_entry():

@@ -7,9 +7,10 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
-from dmo import MultiViewRidge, Nystrom
+from dmo import KGHA, MLSI, MORP, MultiViewRidge, Nystrom
 from dmo.decoders import Scores
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.fit.ridge_solves import ridge
@@ -151,3 +152,35 @@ def test_float32_products_are_as_precise_as_the_ridge_needs(scale):
     ]
     single, double = (fit.decision_function(X) for fit in fits)
     np.testing.assert_allclose(single, double, atol=1e-5 * double.std())
+
+
+SPACES = [
+    KGHA("linear", n_components=3, approximation=Nystrom(rank=20)),
+    MORP("linear", n_components=3),
+    MORP("linear", n_components=3, form="direct"),
+    MLSI(n_components=3),
+]
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(5000) % 3])
+@pytest.mark.parametrize("model", [MultiViewRidge("linear", approximation=Nystrom(rank=20)), *SPACES], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_float32_features_yield_the_scores_of_float64(model, scale, weights, monkeypatch):
+    """Well-conditioned features are multiplied in float32, nearly dependent ones in float64."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5000, 20)).astype(np.float32)
+    X[:, 10:] = X[:, :10] + scale * X[:, 10:]
+    Y = (X[:, 7:10] * [1, 2, 3] + rng.standard_normal((5000, 3)) > 2).astype(np.uint8)
+    kinds, collect = [], Moments.absorb
+
+    def seen(self, block, *given, **more):
+        kinds.append({part.dtype for name, part in block.items() if name != LABELS and part.shape[1] == 20})
+        return collect(self, block, *given, **more)
+
+    monkeypatch.setattr(Moments, "absorb", seen)
+    model = clone(model).set_params(decoder=Scores(label_sets=False))
+    single = clone(model).fit(X, Y, sample_weight=weights).decision_function(X)
+    assert {np.dtype(np.float32)} in kinds
+    assert ({np.dtype(np.float64)} in kinds) == (scale < 1)
+    double = model.fit(X.astype(np.float64), Y, sample_weight=weights).decision_function(X)
+    np.testing.assert_allclose(single, double, atol=2e-5 * double.std())

@@ -16,6 +16,7 @@ import zarr
 from distributed import Future
 from sklearn.base import clone
 
+import dmo
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, Solver, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
 from dmo.cluster import connect
@@ -24,7 +25,7 @@ from dmo.fit import row_sums
 from dmo.fit.krylov import ShiftedRows
 from dmo.fit.moments import Moments
 from dmo.fit.passes import FeatureRows, collect_moments
-from dmo.inputs import LabelRows
+from dmo.inputs import EntryRows, LabelRows
 from dmo.stores import _arrays, features
 from dmo.stores.checkpoints import checkpoints
 
@@ -316,6 +317,70 @@ def test_low_rank_fits_of_sparse_labels_equal_those_of_arrays(
         np.testing.assert_allclose(same.decision_function(data[0]), scores, atol=1e-3 * np.abs(scores).max())
         assert (same.predict(data[0]) != expected.predict(data[0])).mean() < 1e-3
     assert [same.label_dtype_ for same in found] == ["uint8", "float64"]
+
+
+def rare_labels(unknown: bool) -> tuple[np.ndarray, scipy.sparse.csr_array]:
+    """One of 40 labels for every sample, dense and CSR; with `unknown`, NaN in some places."""
+    rng = np.random.default_rng(0)
+    rare = np.eye(40)[rng.integers(0, 40, N)]
+    gaps = unknown * (rng.random(rare.shape) < 0.01)
+    gaps[:20] = unknown
+    missing = scipy.sparse.csr_array(gaps.astype(float))
+    missing.data[:] = np.nan
+    return np.where(gaps, np.nan, rare), scipy.sparse.csr_array(np.where(gaps, 0, rare)) + missing
+
+
+LINEAR = {"kernel": "linear", "approximation": Nystrom(rank=30)}
+CASES = {
+    "ridge": MultiViewRidge(**LINEAR),
+    "ridge of balanced labels": MultiViewRidge(**LINEAR, class_weight="balanced"),
+    "ridge with a decoder": MultiViewRidge(**LINEAR, decoder="f1@1"),
+    "ridge of standardized scores": MultiViewRidge(**LINEAR, decoder=Scores(standardize=1.0)),
+    "KGHA": KGHA(**LINEAR, n_components=8),
+    "MORP": MORP(**LINEAR, n_components=8),
+    "MORP without a center": MORP(**LINEAR, n_components=8, center=False),
+}
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("unknown", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_fits_of_sparse_labels_equal_dense_fits(
+    case: str, unknown: bool, weights: bool, data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense, sparse = rare_labels(unknown)
+    X = data[0]["a"].astype(np.float64)
+    often = np.random.default_rng(1).integers(0, 4, N) if weights else None
+    found = clone(CASES[case]).fit(X, sparse, sample_weight=often)
+    monkeypatch.setattr("dmo.blocks._PACKED", 2 * dense.size)
+    wanted = clone(CASES[case]).fit(X, dense, sample_weight=often)
+    for method in ("decision_function", "predict_proba"):
+        np.testing.assert_allclose(getattr(found, method)(X[:99]), getattr(wanted, method)(X[:99]), atol=1e-9)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize(
+    ("case", "unknown"),
+    [*itertools.product(["ridge", "ridge of balanced labels", "KGHA"], [False, True]), ("MORP", False)],
+)
+def test_fits_read_sparse_labels_by_blocks(
+    case: str, unknown: bool, weights: bool, data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sums, "BLOCK", 128)
+    monkeypatch.setattr(dmo.blocks, "_CELLS", 128 * 40)
+    read, most = EntryRows.__getitem__, [0]
+
+    def counted(self: Any, where: Any) -> Any:
+        found = read(self, where)
+        most[0] = max(most[0], len(found))
+        return found
+
+    monkeypatch.setattr(EntryRows, "__getitem__", counted)
+    monkeypatch.setattr(EntryRows, "__array__", None)
+    model = clone(CASES[case]).set_params(decoder=Scores(label_sets=False))
+    often = np.random.default_rng(1).integers(0, 4, N) if weights else None
+    model.fit(data[0]["a"], rare_labels(unknown)[1], sample_weight=often)
+    assert most[0] <= 128
 
 
 def test_passes_read_sparse_labels_without_making_them_dense(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:

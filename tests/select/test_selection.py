@@ -700,6 +700,22 @@ def test_searches_take_views_in_every_form(form, monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("unknown", [False, True])
+@pytest.mark.parametrize("engine", ["exact", dmo.Nystrom(rank=4)])
+def test_searches_of_sparse_labels_score_as_of_arrays(engine, unknown):
+    X, Y = scattered(n=90)
+    Y = Y.astype(float)
+    missing = scipy.sparse.csr_array(unknown * (np.arange(Y.size).reshape(Y.shape) % 17 == 0).astype(float))
+    missing.data[:] = np.nan
+    sparse = scipy.sparse.csr_array(np.where(missing.toarray() == 0, Y, 0)) + missing
+    model = MultiViewRidge("linear", approximation=engine)
+    swept = [sweep(model, X, y, {"ridge": [0.1, 10.0]}, folds=3, metric="ranking") for y in (sparse.toarray(), sparse)]
+    tuned = [dmo.tune(model, X, y, grid={"ridge": [0.1, 10.0]}, cv=3).tuning_ for y in (sparse.toarray(), sparse)]
+    for expected, found in (swept, tuned):
+        for one, other in zip(expected.table, found.table, strict=True):
+            np.testing.assert_allclose(other["folds"], one["folds"], rtol=1e-12)
+
+
 @pytest.mark.parametrize("gap", ["view", "cells", "targets"])
 def test_tuning_with_gaps_scores_what_is_known_as_fits_of_the_folds_do(gap):
     """Fold by fold, by fits of MultiViewRidge on the others; metrics of known entries are tested on their own."""
