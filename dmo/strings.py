@@ -12,11 +12,12 @@ _BATCH = 4096
 
 
 class Strings(Sequence[str]):
-    """An immutable sequence of strings that needs 8 to 12 bytes for each beside its UTF-8 text; a list needs about 60.
+    """An immutable sequence of strings that needs 8 to 12 bytes per string plus its UTF-8 text; a list needs about 60.
 
-    The strings of a chunk of Zarr's vlen-utf8 codec are stored as they are: their number, then the length and the text of
-    each. A slice or an array of row indices selects strings into a new sequence; a slice of step 1 copies nothing.
+    Slices and arrays of row indices select strings into a new sequence; a slice of step 1 does not copy.
     """
+
+    # The buffer has the format of Zarr's vlen-utf8 codec: the number of strings, then the length and the text of each.
 
     def __init__(self, chunk: np.ndarray, starts: np.ndarray):
         self.chunk, self._starts = chunk, starts
@@ -40,7 +41,7 @@ class Strings(Sequence[str]):
 
         chunk (bytes,)
         """
-        data = memoryview(chunk)
+        data: Any = chunk.data
         count, at = int.from_bytes(data[:4], "little"), 4
         if 4 + 4 * count > len(data):
             return None

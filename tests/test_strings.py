@@ -15,10 +15,11 @@ EQUAL_LENGTHS = [f"img_{i:06}.jpg" for i in range(5000)]
 @pytest.mark.parametrize("texts", [TEXTS, EQUAL_LENGTHS, ["x"], []], ids=["mixed", "equal lengths", "one", "none"])
 def test_strings_are_a_sequence_in_the_layout_of_zarr(texts):
     strings = Strings.of(texts)
-    assert strings == texts and list(strings) == texts and len(strings) == len(texts)
+    assert (strings, list(strings), len(strings)) == (texts, texts, len(texts))
     assert strings.encoded().tobytes() == bytes(VLenUTF8().encode(np.array(texts, dtype=object)))
-    assert Strings.parse(strings.encoded()) == texts and pickle.loads(pickle.dumps(strings)) == texts
-    assert Strings.of(strings) is strings and list(np.array(strings, dtype=object)) == texts
+    assert [Strings.parse(strings.encoded()), pickle.loads(pickle.dumps(strings))] == [texts, texts]
+    assert Strings.of(strings) is strings
+    assert list(np.array(strings, dtype=object)) == texts
 
 
 def test_strings_are_selected_like_a_list():
@@ -28,14 +29,15 @@ def test_strings_are_selected_like_a_list():
     for where in (slice(2, 9), slice(9, 2), slice(None, None, -3), slice(5000, None), slice(0, 0)):
         assert strings[where] == TEXTS[where]
         assert Strings.parse(strings[where].encoded()) == TEXTS[where]
-    assert strings[2:9][1:3] == TEXTS[3:5] and strings[2:9][-1] == TEXTS[8]
+    assert (strings[2:9][1:3], strings[2:9][-1]) == (TEXTS[3:5], TEXTS[8])
     with pytest.raises(IndexError):
         strings[len(TEXTS)]
 
 
 def test_strings_differ_from_other_sequences():
     strings = Strings.of(["a", "b"])
-    assert strings != ["a"] and strings != ["a", "c"] and strings != "ab" and strings != Strings.of(["a", "b", "b"])
+    for other in (["a"], ["a", "c"], "ab", Strings.of(["a", "b", "b"])):
+        assert strings != other
     assert repr(Strings.of("abcdefg")) == "['a', 'b', 'c', 'd', 'e', 'f', ...]"
 
 

@@ -35,6 +35,7 @@ from dmo.inputs.outputs import (
     check_partial_labels,
     check_stored_labels,
     hierarchy_of,
+    loaded_if_many,
     read_real,
 )
 from dmo.inputs.views import only_view, sample_count
@@ -277,6 +278,7 @@ def read_labels(
     dense = any(wanted.values())
     Y: Any
     known: Any = None
+    y = loaded_if_many(y)
     if isinstance(y, LabelRows) and not dense and estimator.targets != "real" and hierarchy_of(estimator) is None:
         Y = check_stored_labels(estimator, y, n)
     else:

@@ -144,6 +144,12 @@ def are_many(y: Any) -> bool:
     return scipy.sparse.issparse(y) and y.shape[1] > _MANY
 
 
+def loaded_if_many(y: Any) -> Any:
+    """Load sparse labels of a store as a matrix if there are too many for matrices of labels x labels."""
+    is_many = isinstance(y, LabelRows) and y.shape[1] > _MANY
+    return rows(y.source) if is_many and scipy.sparse.issparse(rows(y.source, slice(0, 0))) else y
+
+
 def missing_entries(values: np.ndarray) -> np.ndarray:
     """Find where a matrix has NaN, None or pandas.NA.
 
