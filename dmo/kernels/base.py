@@ -83,8 +83,9 @@ class Kernel(ABC, Generic[P]):
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, read into memory: NumPy, SciPy CSR (which stays sparse), dask or Zarr. Kernels of a single formula
-            also accept arrays of other libraries, such as torch or CuPy, and then compute the tiles in that library.
+            Rows, read into memory: NumPy, SciPy CSR, dask or Zarr. CSR rows stay sparse unless the kernel subtracts an
+            offset. Kernels of a single formula also accept arrays of other libraries, such as torch or CuPy, and then
+            compute the tiles in that library.
         dtype : dtype, default=float32
             Type of the tiles, float32 or float64.
 
@@ -96,8 +97,9 @@ class Kernel(ABC, Generic[P]):
         Raises
         ------
         UserError
-            If an entry is invalid for the kernel (the error names row and column), or if the kernel needs `fit`
-            first.
+            If an entry is invalid for the kernel (the error names row and column), or if rows are so far from the
+            origin that distances are lost to floating-point error. In the latter case, fit the kernel on dense rows
+            or use float64.
         """
 
     @abstractmethod
@@ -117,6 +119,12 @@ class Kernel(ABC, Generic[P]):
         -------
         ndarray of shape (m, n)
             Kernel values.
+
+        Raises
+        ------
+        UserError
+            If a rule, such as bandwidth="mean", has not been replaced by `fit`, or if x and y were prepared by
+            different kernels, from different numbers of features or in different types.
         """
 
     @abstractmethod
@@ -157,7 +165,7 @@ class Kernel(ABC, Generic[P]):
 
     @property
     def pairwise(self) -> bool:
-        """Whether rows are rows of a kernel matrix, whose columns are samples, too."""
+        """Whether the rows of X are rows of a kernel matrix, whose columns are also samples."""
         return False
 
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
@@ -190,7 +198,7 @@ class Kernel(ABC, Generic[P]):
         """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, for searches in scikit-learn (such as over `kernel__bandwidth`).
+        """Return the parameters by name, as required by searches in scikit-learn over, say, `kernel__bandwidth`.
 
         Parameters
         ----------
@@ -205,7 +213,7 @@ class Kernel(ABC, Generic[P]):
         return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of this kernel in place, for searches in scikit-learn.
+        """Set parameters of this kernel in place, as required by searches in scikit-learn.
 
         Parameters
         ----------
@@ -354,7 +362,7 @@ class RowKernel(Kernel[Prepared]):
             raise UserError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
     def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
-        """Fit parameters without distances to rows `index` (None: all); errors refer to row i as `names[i]`."""
+        """Fit the parameters that do not depend on distances, such as an offset, from rows `index` (None: all)."""
         return self
 
     def _resolved(

@@ -120,7 +120,7 @@ class _Composite(Kernel[PreparedParts]):
 
     @property
     def pairwise(self) -> bool:
-        """Whether rows are rows of a kernel matrix."""
+        """Whether the rows of X are rows of a kernel matrix."""
         return any(kernel.pairwise for kernel in self.kernels)
 
     def to_dict(self) -> dict[str, Any]:

@@ -69,8 +69,8 @@ EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
 ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
 
 
-# Chebyshev fits of 2^f on [-1/2, 1/2], highest power first, computed with 60 digits: those of LAPACK depend on the
-# CPU.
+# Chebyshev fits of 2^f on [-1/2, 1/2], highest power first, computed with 60 digits, because fits by LAPACK
+# depend on the CPU.
 _A6, _A5, _A4, _A3, _A2, _A1, _A0 = (
     np.float32(c)
     for c in (

@@ -161,7 +161,7 @@ class MultiKernel:
 
 @dataclass
 class FeatureTiles:
-    """Tiles of a kernel matrix, computed from features on access.
+    """Tiles of a kernel matrix, computed from features when requested.
 
     sources (n, d)
     """

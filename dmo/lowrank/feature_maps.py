@@ -128,7 +128,7 @@ class FeatureMap:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
 
     def numbers(self, n: int) -> int:
-        """Return the number of entries of the factor of n rows, at which approximations are compared.
+        """Return the number of entries of the factor of n rows, the memory at which approximations are compared.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class FeatureMap:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearMap(FeatureMap):
-    """Linear kernel's own factor: f(x) = x - s, with x normalized like the kernel.
+    """Exact factor of a linear kernel: f(x) = x - s, where x is normalized as in the kernel.
 
     If the shift s is 0, f(x)'f(y) = k(x, y) exactly. Use a shift only in problems that center the factor rows, so
     that it has no effect on the result. Without a shift, products of rows far from the origin lose their differences
@@ -308,7 +308,8 @@ class LinearMap(FeatureMap):
         found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK // 8))), axis=0), error=exact)
         if found.single(X.dtype) is found:
             return found
-        return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))  # so that `single` has the same
+        # Round the shift to float32, so that `single` uses exactly the same shift.
+        return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))
 
     @property
     def rank(self) -> int:

@@ -36,7 +36,7 @@ def choose_landmarks(
     """Choose at most `rank` landmarks for the rows X (n x d, in memory)."""
     # "uniform" draws random rows. "rpcholesky" selects rows by randomly pivoted Cholesky of the kernel matrix, which
     # needs n x rank numbers of memory and stops early if the residual vanishes. "kmeans" computes centers in the space
-    # in which the kernel is a function of the Euclidean distance.
+    # of `metric_space`.
     n = X.shape[0]
     if kind == "kmeans":
         space = metric_space(kernel)
@@ -65,8 +65,8 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
     """Sketch rows to 256 features with approximately the distances of the prepared rows."""
-    # Pivots chosen from the sketch are as good landmarks as pivots chosen from the rows, and columns of their kernel
-    # cost no more than 256 features.
+    # Pivots chosen from the sketch are as good landmarks as pivots chosen from the rows, and their kernel columns are
+    # computed from only 256 features.
     n, d = X.shape
     values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
 
