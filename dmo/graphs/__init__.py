@@ -1,9 +1,9 @@
-"""Neighbor graphs: exact and approximate neighbors, adjacency, weights, Laplacians, geodesics; all sparse.
+"""Sparse neighbor graphs: exact and approximate neighbors, adjacency, edge weights, Laplacians and geodesics.
 
-`neighbors` and `nearest` give lists, `adjacency` makes a graph, `weigh` gives its edges values.
+`neighbors` and `nearest` return neighbor lists, `adjacency` converts a list to a graph, and `weigh` weights its edges.
 """
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names stand in __init__.pyi
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # public names: see __init__.pyi
 del lazy_loader

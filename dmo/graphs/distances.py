@@ -1,4 +1,4 @@
-"""Rows made ready for the neighbor search, their inner products, and distances of given pairs in float64."""
+"""Preparation of rows for the neighbor search, inner products, and float64 distances of given pairs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dmo.graphs import loops
 from dmo.threads import over_rows
 
 Matrix = Any
-"""n x d in memory: a NumPy array or a SciPy CSR array."""
+"""An n x d matrix in memory: a NumPy array or a SciPy CSR array."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Rows made ready for products, which use scale * row - offset."""
+    """Rows prepared for products of scale * row - offset."""
 
-    source: Matrix  # (n, d): the rows as given
-    scale: np.ndarray  # (n,): of each row: 1, or 1 / its length for cosines
-    offset: np.ndarray | None  # (d,): the mean, where rows are centered
+    source: Matrix  # (n, d): original rows
+    scale: np.ndarray  # (n,): factor of each row, 1 or, for cosines, 1 / its length
+    offset: np.ndarray | None  # (d,): mean of the rows if they are centered
     values: Matrix  # (n, d): scale * row - offset in the precision of the products
-    h64: np.ndarray  # (n,): what the key of a row adds to -2 x'y
-    length: np.ndarray  # (n,): of each row of `values`
-    rounding: float
-    metric: Any  # what distances are in
+    h64: np.ndarray  # (n,): term that is added to -2 x'y in the search key of a row
+    length: np.ndarray  # (n,): length of each row of `values`
+    rounding: float  # bound of the floating-point error of search keys, relative to squared lengths
+    metric: Any  # metric of the distances
 
     def __len__(self) -> int:
         return len(self.scale)
@@ -42,7 +42,7 @@ class Ready:
         return self.h64.astype(self.dtype)
 
     def take(self, picked: np.ndarray) -> Ready:
-        """The rows `picked`."""
+        """Select the rows `picked`."""
         return replace(
             self,
             source=self.source[picked],
@@ -53,13 +53,13 @@ class Ready:
         )
 
     def doubled(self) -> Ready:
-        """The rows with float64 products."""
+        """Return the rows in float64, for float64 products."""
         if self.dtype == np.float64:
             return self
         return replace(self, values=_dense_values(self.source, self.scale, self.offset, np.float64))
 
     def like64(self) -> Ready:
-        """The rows for float64 products, converted block by block as they are needed."""
+        """Return the rows for float64 products, converted block by block on access."""
         if self.dtype == np.float64:
             return self
         lazy = _Lazy(self)
@@ -70,12 +70,12 @@ class Ready:
         return replace(self, values=lazy, h64=h)
 
     def as_distances(self, squared: np.ndarray) -> np.ndarray:
-        """Distances in the metric, from squared Euclidean ones of the scaled rows."""
+        """Convert squared Euclidean distances of the scaled rows to distances in the metric."""
         return squared / 2 if self.metric == "cosine" else np.sqrt(squared)
 
 
 class _Lazy:
-    """Scaled and centered rows in float64, made for the rows asked for."""
+    """Scaled and centered rows in float64, computed on access."""
 
     dtype = np.dtype(np.float64)
 
@@ -88,7 +88,7 @@ class _Lazy:
 
 
 def read(X: Rows) -> Matrix:
-    """Take all rows into memory in the form that the search computes with.
+    """Read all rows into memory, in the format and precision of the search.
 
     X (n, d) -> (n, d)
     """
@@ -97,7 +97,7 @@ def read(X: Rows) -> Matrix:
         raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
     values = block.data if scipy.sparse.issparse(block) else block
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise UserError("graphs: the rows hold NaN or infinity; fill missing values, or drop those rows")
+        raise UserError("graphs: the rows hold NaN or infinity; impute missing values, or drop those rows")
     if scipy.sparse.issparse(block):
         found = scipy.sparse.csr_array(block, dtype=np.float64)
         if not found.has_canonical_format:
@@ -108,7 +108,7 @@ def read(X: Rows) -> Matrix:
 
 
 def alike(X_new: Matrix, X: Matrix) -> Matrix:
-    """Rows X_new as CSR where X is, dense where X is dense."""
+    """Convert X_new to CSR if X is CSR, and to a dense array if X is dense."""
     if scipy.sparse.issparse(X) and not scipy.sparse.issparse(X_new):
         return scipy.sparse.csr_array(X_new, dtype=np.float64)
     if scipy.sparse.issparse(X_new) and not scipy.sparse.issparse(X):
@@ -117,7 +117,7 @@ def alike(X_new: Matrix, X: Matrix) -> Matrix:
 
 
 def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
-    """Rows ready for products; new rows are shifted `like` the known ones."""
+    """Prepare rows for products; new rows are centered with the offset of the known rows `like`."""
     sparse = scipy.sparse.issparse(X)
     squares = _squares(X)
     cosine = metric == "cosine"
@@ -138,7 +138,7 @@ def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
 
 
 def _squares(X: Matrix) -> np.ndarray:
-    """Squared lengths of rows, summed in float64."""
+    """Compute squared lengths of rows, summed in float64."""
     if scipy.sparse.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
     out = np.empty(len(X))
@@ -149,7 +149,7 @@ def _squares(X: Matrix) -> np.ndarray:
 
 
 def _whole_numbers(X: np.ndarray, squares: np.ndarray) -> bool:
-    """Whether float32 products of the rows are exact: whole numbers, short rows."""
+    """Return whether float32 products of the rows are exact, which holds for integer rows of small norm."""
     if squares.max(initial=0.0) >= 2**22 or not np.array_equal(X[:64], np.rint(X[:64])):
         return False
     return all(np.array_equal(X[where], np.rint(X[where])) for where in row_blocks(len(X), 4096))
@@ -169,13 +169,13 @@ def _sparse_values(X: scipy.sparse.csr_array, scale: np.ndarray) -> scipy.sparse
 
 
 def transposed(ready: Ready, where: slice) -> Any:
-    """A block of rows as the right side of `product`."""
+    """Return a block of rows as the right-hand factor of `product`."""
     block = ready.values[where]
     return scipy.sparse.csc_array(block) if scipy.sparse.issparse(block) else block.T
 
 
 def product(ready: Ready, where: slice, inner: Any) -> np.ndarray:
-    """Inner products of a block of rows and those of `transposed`."""
+    """Compute inner products of a block of rows and the rows of `transposed`."""
     block = ready.values[where]
     if not scipy.sparse.issparse(block):
         return block @ inner
@@ -186,7 +186,7 @@ def product(ready: Ready, where: slice, inner: Any) -> np.ndarray:
 
 
 def distances_to(new: Ready, ready: Ready, pairs: np.ndarray) -> np.ndarray:
-    """Squared distances (n x m, float64) of the scaled rows i of `new` and pairs[i, c] of `ready`; inf for -1."""
+    """Compute squared distances (n x m, float64) of scaled rows i of `new` and pairs[i, c] of `ready`; inf for -1."""
     out = np.full(pairs.shape, np.inf)
     x, y = new.source, ready.source
     if scipy.sparse.issparse(y):

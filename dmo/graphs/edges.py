@@ -1,4 +1,4 @@
-"""Neighbor lists as sparse matrices: Laplacians, geodesic distances, weights of edges, reconstruction weights."""
+"""Sparse graphs of neighbor lists: Laplacians, geodesic distances, edge weights and reconstruction weights."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Mode = Literal["union", "mutual", "directed", "sum"]
 
 
 def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
-    """Turn a neighbor list into a graph; the one place where lists become symmetric.
+    """Convert a neighbor list to a graph, which is symmetric except for mode="directed".
 
     Parameters
     ----------
     neighbors : Neighbors
-        The list, n x k.
+        Neighbor list, n x k.
     mode : {"union", "mutual", "directed", "sum"}, default="union"
-        "directed": 1 where j is among i's neighbors; "union": 1 where either is among the other's; "mutual": 1 where both
-        are; "sum": the directed matrix plus its transpose, which is 2 where "mutual" has 1, and the "union" elsewhere.
+        "directed": entry (i, j) is 1 if j is a neighbor of i. "union": it is 1 if i is a neighbor of j or j of i.
+        "mutual": it is 1 if both hold. "sum": the directed matrix plus its transpose, which is 2 for mutual neighbors.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        Columns are sorted.
+        Graph with sorted columns.
 
     Raises
     ------
     UserError
-        For another mode.
+        If the mode is unknown.
 
     Examples
     --------
@@ -67,24 +67,24 @@ def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
 
 
 def check_symmetric(W: Any, n: int) -> csr_array:
-    """Take a user's weight matrix, where it is one of the samples, finite and symmetric.
+    """Check that a weight matrix is n x n, finite and symmetric, and convert it to CSR.
 
     Parameters
     ----------
     W : array-like or sparse of shape (n, n)
-        The weights.
+        Weights.
     n : int
         Number of samples.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        The same weights, columns sorted.
+        The same weights, with sorted columns.
 
     Raises
     ------
     UserError
-        Where it is not n x n, finite and symmetric (to 1e-8 of its largest entry).
+        If the matrix is not n x n, finite and symmetric (to 1e-8 of its largest entry).
 
     Examples
     --------
@@ -112,24 +112,24 @@ def check_symmetric(W: Any, n: int) -> csr_array:
 
 
 def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
-    """The Laplacian diag(W 1) - W of a graph.
+    """Compute the Laplacian diag(W 1) - W of a graph.
 
     Parameters
     ----------
     W : csr_array of shape (n, n)
         Edge weights.
     normalized : bool, default=False
-        D^-1/2 (D - W) D^-1/2 with D = diag(W 1), whose rows are 0 where W's are.
+        Whether to return D^-1/2 (D - W) D^-1/2 with D = diag(W 1). Zero rows of W remain zero.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        The Laplacian.
+        Laplacian.
 
     Raises
     ------
     UserError
-        For a normalized Laplacian of weights whose row sums are negative.
+        If a normalized Laplacian is requested and the weights of a sample have a negative sum.
 
     Examples
     --------
@@ -156,22 +156,22 @@ def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
 
 
 def geodesics(graph: csr_array) -> np.ndarray:
-    """Lengths of the shortest paths between all pairs of samples, by Dijkstra's algorithm.
+    """Compute the lengths of the shortest paths between all pairs of samples by Dijkstra's algorithm.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        Lengths of the edges, as `weigh(graph, X, "distance")` gives them; a stored 0 is an edge.
+        Edge lengths, such as from `weigh(graph, X, "distance")`. A stored 0 is an edge.
 
     Returns
     -------
     ndarray of shape (n, n), float64
-        The lengths, dense: 8 n^2 bytes.
+        Lengths, dense: 8 n^2 bytes.
 
     Raises
     ------
     UserError
-        For negative lengths, and for a disconnected graph, with the sizes of its components.
+        For negative lengths, or a disconnected graph. The error lists the sizes of its components.
 
     Examples
     --------
@@ -187,23 +187,24 @@ def geodesics(graph: csr_array) -> np.ndarray:
     if graph.nnz and graph.data.min() < 0:
         raise UserError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
     check_connected(graph)
-    # One search per sample with a heap of its edges, n^2 k log n: with k neighbors each far below Floyd and Warshall's n^3.
-    # Lengths of 0 between repeated rows are stored entries, which SciPy's sparse graphs keep as edges and dense ones drop.
+    # One search per sample with a heap costs n^2 k log n in total for k neighbors, far less than Floyd-Warshall's n^3.
+    # Zero lengths between equal rows are stored entries, which SciPy keeps as edges in sparse
+    # graphs, but drops in dense graphs.
     return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=False))
 
 
 def check_connected(graph: csr_array) -> None:
-    """Refuse a graph of several components.
+    """Check that a graph is connected.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        Its stored entries are edges, both ways.
+        Graph whose stored entries are undirected edges.
 
     Raises
     ------
     UserError
-        Where there are several, with their number and sizes.
+        If the graph has several components. The error lists their number and sizes.
 
     Examples
     --------
@@ -217,7 +218,7 @@ def check_connected(graph: csr_array) -> None:
         shown = ", ".join(str(size) for size in sizes[:8]) + (", ..." if count > 8 else "")
         raise UserError(
             f"the neighbor graph has {count} components of {shown} samples; raise the number of neighbors, "
-            f"or embed each component by itself"
+            f"or embed each component separately"
         )
 
 
@@ -244,46 +245,48 @@ def weigh(
     scales: np.ndarray | None = None,
     tau: float = 1.0,
 ) -> csr_array:
-    """Weights of the edges of a graph, from the rows that it joins.
+    """Compute weights of the edges of a graph from the rows that they connect.
 
-    With d_ij the Euclidean distance, the kinds are
+    With the Euclidean distance d_ij, the kinds are:
 
     - "constant": 1;
     - "distance": d_ij, for `geodesics`;
     - "gaussian": exp(-d_ij^2 / (2 s^2)), s = `bandwidth` [MOPE 7];
-    - "local": exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor [MOPE 8; Zelnik-Manor, Perona 2004];
+    - "local": exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor
+      [MOPE 8; Zelnik-Manor, Perona 2004];
     - "inverse": 1 / (tau + d_ij^2 / (|x_i|^2 + |x_j|^2)), at most 1 / tau [MOPE 9; Kokiopoulou, Saad 2009];
     - "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
-    - an n x n matrix, dense or sparse, whose values on the graph are taken once it is found symmetric.
+    - a symmetric n x n matrix, dense or sparse: its values on the edges of the graph.
 
-    A zero or constant row has cosine or correlation 0; in "local" a zero scale counts as the smallest other scale.
+    The cosine of a zero row and the correlation of a constant row are 0. For "local", zero scales are replaced by the
+    smallest nonzero scale.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        The edges; its values do not count.
+        Edges; the values are ignored.
     X : row source of shape (n, d)
-        Dense or CSR, read into memory.
+        Rows, dense or CSR, read into memory.
     kind : str or matrix of shape (n, n), default="constant"
         One of `KINDS`, or the weights.
     bandwidth : float or "mean", default="mean"
-        Of "gaussian", in units of the distance; "mean": the mean length of the edges.
+        For "gaussian": bandwidth in units of the distance. "mean" is the mean length of the edges.
     local : int, default=7
-        Of "local": which neighbor gives the scale, at most the n - 1st.
+        For "local": the scale of a row is the distance to its neighbor of this rank, at most n - 1.
     scales : ndarray of shape (n,), default=None
-        Of "local": the scales themselves.
+        For "local": the scales s_i, instead of distances to neighbors.
     tau : float, default=1.0
-        Of "inverse", above 0.
+        For "inverse": tau, above 0.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        The weights on the graph's pattern.
+        Weights of the edges.
 
     Raises
     ------
     UserError
-        For another kind or shape, a bandwidth or tau that is not positive, negative scales.
+        For an unknown kind, a wrong shape, negative scales, or if bandwidth or tau is not positive.
 
     Examples
     --------
@@ -319,7 +322,7 @@ def weigh(
         s = local_scales(X, local) if scales is None else np.asarray(scales, np.float64)
         if s.shape != (n,) or (s < 0).any() or not s.any():
             raise UserError(
-                "weigh: the local scales must be n numbers of at least 0, some above; raise `local` where rows are repeated"
+                "weigh: the local scales must be n numbers of at least 0, not all 0; raise `local` if rows are repeated"
             )
         s = np.maximum(s, s[s > 0].min())
         return _on(graph, np.exp(-squared / (s[left] * s[right])))
@@ -332,19 +335,19 @@ def weigh(
 
 
 def local_scales(X: Rows, local: int = 7) -> np.ndarray:
-    """Distance of every row to one of its neighbors, or to its farthest where there are fewer rows.
+    """Compute the distance of each row to its `local`-th nearest neighbor, or the farthest if there are fewer rows.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Dense or CSR, read into memory.
+        Rows, dense or CSR, read into memory.
     local : int, default=7
-        Which neighbor, 1 for the nearest.
+        Rank of the neighbor, 1 for the nearest.
 
     Returns
     -------
     ndarray of shape (n,), float64
-        The distances.
+        Distances.
 
     Examples
     --------
@@ -358,17 +361,17 @@ def local_scales(X: Rows, local: int = 7) -> np.ndarray:
 
 
 def root_mean_square(X: Rows) -> float:
-    """Root mean square of the distances of all pairs of different rows, from the rows' variances alone.
+    """Compute the root mean square distance of all pairs of different rows from the variances of the features.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Dense or CSR, read into memory.
+        Rows, dense or CSR, read into memory.
 
     Returns
     -------
     float
-        The distance.
+        Root mean square distance.
 
     Examples
     --------
@@ -385,17 +388,17 @@ def root_mean_square(X: Rows) -> float:
 
 
 def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """The two ends of every edge.
+    """Return the row and column indices of all edges.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        Its stored entries are edges.
+        Graph whose stored entries are edges.
 
     Returns
     -------
     rows, columns : ndarray of shape (edges,), int64
-        In the order of the stored entries.
+        Indices in the order of the stored entries.
 
     Examples
     --------
@@ -418,7 +421,7 @@ def _given(graph: csr_array, W: csr_array) -> csr_array:
 
 
 def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
-    """Squared lengths of the edges, summed in float64; of nearly all pairs: from inner products of centered rows."""
+    """Compute squared edge lengths in float64, for nearly complete graphs from inner products of centered rows."""
     left, right = ends(graph)
     if _crowded(left, X.shape[0]) and not scipy.sparse.issparse(X):
         centered = X - X.mean(axis=0, dtype=np.float64)
@@ -438,7 +441,7 @@ def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
 
 
 def _crowded(left: np.ndarray, n: int) -> bool:
-    """Whether pairs are most of all pairs of the rows from the first to the last of `left` with n others."""
+    """Return whether the pairs are more than half of all pairs of n rows with the range of rows in `left`."""
     return len(left) > 0 and len(left) > 0.5 * n * (left.max() - left.min() + 1)
 
 
@@ -450,21 +453,21 @@ def _bandwidth(squared: np.ndarray, bandwidth: float | str) -> float:
 
 
 def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray, Z: Matrix | None = None) -> np.ndarray:
-    """Inner products of given pairs of rows, by a matrix product where the pairs are most of those of a range of rows.
+    """Compute inner products of given pairs of rows, by a matrix product if most pairs of a range of rows are given.
 
     Parameters
     ----------
     X : ndarray or csr_array of shape (n, d)
-        Rows of the left ends; CSR with sorted columns.
+        Rows of the left ends. CSR rows need sorted columns.
     left, right : ndarray of int of shape (edges,)
-        Row numbers of X and of Z.
+        Row indices of X and of Z.
     Z : ndarray or csr_array of shape (m, d), default=None
-        Rows of the right ends, dense where X is; None: X.
+        Rows of the right ends, dense if and only if X is dense. None: X.
 
     Returns
     -------
     ndarray of shape (edges,), float64
-        The inner products.
+        Inner products.
 
     Examples
     --------
@@ -510,7 +513,7 @@ def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _spearman(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of the rows' ranks; sparse rows keep rank 0 for their zeros, which shifts them alike."""
+    """Compute Pearson correlations of ranks; ranks of sparse rows are shifted such that zeros have rank 0."""
     if not scipy.sparse.issparse(X):
         return _pearson(np.asarray(scipy.stats.rankdata(X, axis=1)), left, right)
     ranks = X.copy()
@@ -526,8 +529,8 @@ def _spearman(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _kendall(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if X.shape[1] > _KENDALL:
         raise UserError(
-            f"weigh: kendall compares all pairs of {X.shape[1]} features for every edge; at most {_KENDALL} are taken, "
-            f"use 'spearman'"
+            f"weigh: kendall compares all pairs of {X.shape[1]} features for every edge; at most {_KENDALL} are "
+            f"supported, use 'spearman'"
         )
     dense = X.toarray() if scipy.sparse.issparse(X) else X
     out = np.empty(len(left))
@@ -544,26 +547,26 @@ _CORRELATIONS: dict[str, Callable[[Matrix, np.ndarray, np.ndarray], np.ndarray]]
 
 
 def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> csr_array:
-    """Weights with sum 1 by which the neighbors of a row reconstruct it best.
+    """Compute weights with sum 1 for the least-squares reconstruction of each row from its neighbors.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Dense or CSR, read into memory.
+        Rows, dense or CSR, read into memory.
     neighbors : Neighbors
-        Of every row; also of its own class alone.
+        Neighbors of each row, possibly only from its own class.
     reg : float, default=1e-3
         Ridge of the local Gram matrix, relative to its trace.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        Row i holds the weights of its neighbors; a row without neighbors stays 0.
+        Weights of the neighbors of row i in row i. Rows without neighbors are 0.
 
     Raises
     ------
     UserError
-        For another number of rows.
+        If the number of rows differs from the number of neighbor lists.
 
     References
     ----------
@@ -593,7 +596,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
 
 
 def _local_grams(X: Matrix, rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Gram matrices (b x k x k, float64) of the neighbors' rows less the row itself."""
+    """Compute Gram matrices (b x k x k, float64) of the differences between neighbors and their row."""
     if not scipy.sparse.issparse(X):
         Z = X[indices].astype(np.float64) - X[rows][:, None, :]
         return Z @ Z.transpose(0, 2, 1)

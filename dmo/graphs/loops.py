@@ -1,12 +1,13 @@
-"""Compiled loops of the neighbor search and of values on edges: no interpreter's lock, a range of rows at a time.
+"""Compiled loops of the neighbor search and of edge weights; they release the GIL and process ranges of rows.
 
-The candidates of a row are a heap, the worst at its root: keys (n x m, inf where empty) and row numbers (n x m, -1).
-Equal keys go to the lower row number, so that the result does not depend on the order of the visits.
+The candidates of a row are a heap with the worst candidate at its root: keys (n x m, inf if empty) and row indices (n
+x m, -1 if empty). Ties are resolved by the lower row index, so that the result does not depend on the order of the
+tiles.
 
-After the first tiles nearly every key is worse than the root. So a tile is scanned in pieces of `_PIECE` entries: first a
-loop without branches, which the compiler turns into vector instructions, asks whether any key of the piece is good
-enough; only then are they looked at one by one. `scan_columns` keeps a copy of the roots of a piece of columns, so that
-the tile is read row by row, as it lies in memory.
+After the first tiles, almost all keys are worse than the root. Therefore, tiles are scanned in pieces of `_PIECE`
+entries. A branch-free loop, which the compiler vectorizes, checks whether any key of the piece is better than the
+root. Only then are the keys checked one by one. `scan_columns` copies the roots of a piece of columns, so that the
+tile is read row by row, in memory order.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 from dmo.kernels.loops import ANY_ORDER, compiled
 
 _PIECE = 64
-_PLAIN = ("contract", "nsz")  # the heaps hold inf
+_PLAIN = ("contract", "nsz")  # no option that excludes infinity, because empty heap entries are inf
 
 
 @compiled(*_PLAIN)
 def push(keys, rows, key, row):  # type: ignore[no-untyped-def]
-    """Put (key, row) in the place of the worst candidate of one heap."""
+    """Replace the worst candidate of one heap by (key, row)."""
     m, at = keys.shape[0], 0
     while True:
         child = 2 * at + 1
@@ -41,7 +42,7 @@ def push(keys, rows, key, row):  # type: ignore[no-untyped-def]
 
 @compiled(*_PLAIN)
 def _some_below(h, s, worst):  # type: ignore[no-untyped-def]
-    """Whether a key h_j - 2 s_j of a piece is at most `worst`: no branch, for the vector instructions."""
+    """Return whether a key h_j - 2 s_j of a piece is at most `worst`; without branches, to be vectorized."""
     found = np.int32(0)
     for j in range(h.shape[0]):
         found |= np.int32(h[j] - (s[j] + s[j]) <= worst)
@@ -50,7 +51,7 @@ def _some_below(h, s, worst):  # type: ignore[no-untyped-def]
 
 @compiled(*_PLAIN)
 def _some_below_own(worst, s, h):  # type: ignore[no-untyped-def]
-    """Whether a key h - 2 s_j of a piece is at most its own worst_j."""
+    """Return whether a key h - 2 s_j of a piece is at most its own threshold worst_j."""
     found = np.int32(0)
     for j in range(worst.shape[0]):
         found |= np.int32(h - (s[j] + s[j]) <= worst[j])
@@ -59,9 +60,9 @@ def _some_below_own(worst, s, h):  # type: ignore[no-untyped-def]
 
 @compiled(*_PLAIN)
 def scan_rows(S, start, stop, h, own, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
-    """Candidates of the rows start..stop of a tile S of inner products, among its columns: key h_j - 2 s_ij.
+    """Update the heaps of rows start..stop with the columns of a tile S of inner products; keys are h_j - 2 s_ij.
 
-    Row i has the number row0 + i, column j col0 + j. `own`: a row is no candidate of itself.
+    Row i has the index row0 + i, column j has col0 + j. With `own`, a row is not a candidate of itself.
     """
     width = S.shape[1]
     for i in range(start, stop):
@@ -84,7 +85,7 @@ def scan_rows(S, start, stop, h, own, keys, rows, row0, col0):  # type: ignore[n
 
 @compiled(*_PLAIN)
 def scan_columns(S, start, stop, h, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
-    """Candidates of the columns start..stop of a tile S, among its rows, which are other rows than its columns."""
+    """Update the heaps of columns start..stop with the rows of a tile S; its rows and columns are different samples."""
     worst = np.empty(_PIECE, keys.dtype)
     for c0 in range(start, stop, _PIECE):
         c1 = min(c0 + _PIECE, stop)
@@ -104,7 +105,7 @@ def scan_columns(S, start, stop, h, keys, rows, row0, col0):  # type: ignore[no-
 
 @compiled(*_PLAIN)
 def merge(keys, rows, more_keys, more_rows, start, stop):  # type: ignore[no-untyped-def]
-    """Put other candidates of the rows start..stop into their heaps."""
+    """Insert additional candidates of rows start..stop into their heaps."""
     for i in range(start, stop):
         for c in range(keys.shape[1]):
             key, row = more_keys[i, c], more_rows[i, c]
@@ -114,7 +115,7 @@ def merge(keys, rows, more_keys, more_rows, start, stop):  # type: ignore[no-unt
 
 @compiled(*_PLAIN)
 def sparse_products(S, start, stop, indptr, indices, data, inner_ptr, inner_rows, inner_data):  # type: ignore[no-untyped-def]
-    """The rows start..stop of S = X Z': X in CSR; Z by columns, `inner_*`."""
+    """Compute rows start..stop of S = X Z', for X in CSR and Z in CSC format (`inner_*`)."""
     for i in range(start, stop):
         S[i, :] = 0
         for a in range(indptr[i], indptr[i + 1]):
@@ -125,7 +126,7 @@ def sparse_products(S, start, stop, indptr, indices, data, inner_ptr, inner_rows
 
 @compiled(*ANY_ORDER)
 def dense_distances(x, y, sx, sy, pairs, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[i, c] = |sx_i x_i - sy_j y_j|^2, j = pairs[i, c], summed in float64, for rows start..stop of pairs."""
+    """Set out[i, c] to |sx_i x_i - sy_j y_j|^2 with j = pairs[i, c], summed in float64, for rows start..stop."""
     for i in range(start, stop):
         a = sx[i]
         for c in range(pairs.shape[1]):
@@ -141,7 +142,7 @@ def dense_distances(x, y, sx, sy, pairs, start, stop, out):  # type: ignore[no-u
 
 @compiled("contract")
 def sparse_distances(xp, xi, xv, yp, yi, yv, sx, sy, pairs, start, stop, out):  # type: ignore[no-untyped-def]
-    """`dense_distances` of CSR rows with sorted columns."""
+    """Apply `dense_distances` to CSR rows with sorted columns."""
     for i in range(start, stop):
         for c in range(pairs.shape[1]):
             j = pairs[i, c]
@@ -164,7 +165,7 @@ def sparse_distances(xp, xi, xv, yp, yi, yv, sx, sy, pairs, start, stop, out):  
 
 @compiled("contract")
 def sparse_dots(xp, xi, xv, yp, yi, yv, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[e] = x_left[e] . y_right[e] of CSR rows with sorted columns."""
+    """Set out[e] to the inner product of x_left[e] and y_right[e], for CSR rows with sorted columns."""
     for e in range(start, stop):
         a, a_end, b, b_end, total = xp[left[e]], xp[left[e] + 1], yp[right[e]], yp[right[e] + 1], 0.0
         while a < a_end and b < b_end:
@@ -181,7 +182,7 @@ def sparse_dots(xp, xi, xv, yp, yi, yv, left, right, start, stop, out):  # type:
 
 @compiled(*ANY_ORDER)
 def dense_dots(x, y, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[e] = x_left[e] . y_right[e], summed in float64."""
+    """Set out[e] to the inner product of x_left[e] and y_right[e], summed in float64."""
     for e in range(start, stop):
         i, j, total = left[e], right[e], 0.0
         for t in range(x.shape[1]):
@@ -191,7 +192,7 @@ def dense_dots(x, y, left, right, start, stop, out):  # type: ignore[no-untyped-
 
 @compiled("contract")
 def kendall(x, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[e]: Kendall's tau-b of two rows, by all pairs of features; 0 where a row is constant."""
+    """Set out[e] to Kendall's tau-b of two rows from all pairs of features, or to 0 if a row is constant."""
     for e in range(start, stop):
         i, j, both, in_x, in_y = left[e], right[e], 0, 0, 0
         for s in range(x.shape[1]):

@@ -1,14 +1,15 @@
-"""Exact nearest neighbors by blocks: matrix products, the best kept on the way, distances again in float64.
+"""Exact search of nearest neighbors by blocks of matrix products, with distances recomputed in float64.
 
-1. |x_i - x_j|^2 = |x_i|^2 + |x_j|^2 - 2 x_i'x_j, and |x_i|^2 is the same for all candidates of row i: the key
-   h_j - 2 x_i'x_j with h_j = |x_j|^2 orders them, so that the work is a matrix product per tile.
-2. A tile serves its rows and its columns, so each pair of blocks is multiplied once. No n x n array exists:
-   every row keeps a heap of its k + `_SPARE` best keys, and most entries of a tile fail at its root, by one comparison.
-3. Keys are float32 for dense rows, and cancel where rows are long and near each other. Rows are centered first, which
-   changes no distance and shortens them; and the keys only choose: the candidates' distances are summed again from
-   differences, in float64 (`_finish`).
-4. A neighbor can still be lost, where rounding put it behind the last candidate kept. The error of a key is bounded
-   (`Ready.rounding`), so such rows are known: those are searched again with float64 products (`_again`).
+1. |x_i - x_j|^2 = |x_i|^2 + |x_j|^2 - 2 x_i'x_j, and |x_i|^2 is the same for all candidates of row i. Therefore, the
+   key h_j - 2 x_i'x_j with h_j = |x_j|^2 orders the candidates, and most of the work is one matrix product per tile.
+2. A tile is used for its rows and its columns, so each pair of blocks is multiplied once. There is no n x n array: each
+   row has a heap of its k + `_SPARE` best keys. For most entries of a tile, one comparison with the root is enough.
+3. Keys of dense rows are float32 and suffer from cancellation if rows are long and near each other. Rows are centered
+   first, which shortens them without changing distances. Keys only select candidates, whose distances are then
+   recomputed from differences in float64 (`_finish`).
+4. A neighbor is lost if its rounded key is worse than the last candidate's. The error of a key is bounded
+   (`Ready.rounding`), so the rows where this is possible are known. They are searched again with float64 products
+   (`_again`).
 """
 
 from __future__ import annotations
@@ -34,23 +35,25 @@ from dmo.threads import blas_limited, over_rows, thread_count
 Metric = Literal["euclidean", "cosine"]
 _BLOCK = 1024  # rows and columns of a tile
 _SPARE = 8
-"""Candidates beyond k that are kept, whose distances are worked out in float64."""
+"""Number of additional candidates beyond k, for which float64 distances are computed."""
 _PAIRS = 64
-"""Pairs of blocks from which on workers search (some ten thousand rows): fewer are done before the rows are sent."""
+"""Minimum number of block pairs for a search on workers (some ten thousand rows).
+
+Smaller searches finish before the rows are sent."""
 
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The nearest rows of every row.
+    """Nearest rows of each row.
 
     Parameters
     ----------
     indices : ndarray of shape (n, k), int64
-        Row numbers, nearest first; -1: none.
+        Row indices, nearest first; -1 for missing neighbors.
     distances : ndarray of shape (n, k), float64
-        Their distances; inf where there is none.
+        Distances; inf for missing neighbors.
     metric : {"euclidean", "cosine"}, default="euclidean"
-        What the distances are in.
+        Metric of the distances.
 
     Examples
     --------
@@ -67,7 +70,7 @@ class Neighbors:
 
     @property
     def k(self) -> int:
-        """Neighbors of every row."""
+        """Number of neighbors of each row."""
         return self.indices.shape[1]
 
     def __len__(self) -> int:
@@ -82,38 +85,39 @@ def neighbors(
     method: Literal["exact", "approximate"] = "exact",
     random_state: int | None = 0,
 ) -> Neighbors:
-    """Find the k nearest other rows of every row; equally distant ones by their lower row numbers.
+    """Find the k nearest other rows of each row; ties are resolved by the lower row index.
 
-    Dense rows are centered and multiplied in float32; where rounding could have hidden a neighbor, its row is searched
-    again in float64, and all distances are worked out in float64. Inside `dmo.cluster.connect` the workers share the exact
-    search of many rows; else the threads of this process do.
+    Dense rows are centered and multiplied in float32. Rows for which floating-point error could hide a neighbor are
+    searched again in float64, and all distances are computed in float64. Inside `dmo.cluster.connect`, the workers
+    share the exact search of large data. Otherwise, the threads of the client process are used.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Dense or CSR, read into memory.
+        Rows, dense or CSR, read into memory.
     k : int
-        Neighbors of every row, 1..n-1.
+        Number of neighbors of each row, 1..n-1.
     metric : {"euclidean", "cosine"}, default="euclidean"
-        "cosine" is 1 - cos, and 1 from a row of zeros.
+        "cosine" is 1 - cos. The distance of a row of zeros to any row is 1.
     block : int, default=1024
-        Rows and columns of a tile; a thread holds block x block numbers (float32 for dense rows, else float64).
+        Number of rows and columns of a tile. Each thread uses block x block numbers (float32 for dense rows, otherwise
+        float64).
     method : {"exact", "approximate"}, default="exact"
-        "approximate" needs pynndescent; `recall` says what it misses.
+        "approximate" requires pynndescent. `recall` measures its accuracy.
     random_state : int, default=0
         Seed of the approximate search.
 
     Returns
     -------
     Neighbors
-        Row numbers and distances, n x k.
+        Row indices and distances, n x k.
 
     Raises
     ------
     UserError
-        For k outside 1..n-1, values not finite, an unknown metric or method.
+        If k is outside 1..n-1, values are not finite, or the metric or method is unknown.
     ImportError
-        For the approximate search without pynndescent.
+        If method="approximate" and pynndescent is not installed.
 
     Examples
     --------
@@ -142,28 +146,28 @@ def neighbors(
 
 
 def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neighbors:
-    """Find the k nearest known rows of every new row; a known row that is equal to a new one is its neighbor.
+    """Find the k nearest known rows of each new row, including known rows that are equal to the new row.
 
     Parameters
     ----------
     X_new : row source of shape (m, d)
-        Dense or CSR, read into memory.
+        New rows, dense or CSR, read into memory.
     X : row source of shape (n, d)
-        The known rows, read into memory.
+        Known rows, read into memory.
     k : int
-        Neighbors of every new row, 1..n.
+        Number of neighbors of each new row, 1..n.
     metric : {"euclidean", "cosine"}, default="euclidean"
-        "cosine" is 1 - cos, and 1 from a row of zeros.
+        "cosine" is 1 - cos. The distance of a row of zeros to any row is 1.
 
     Returns
     -------
     Neighbors
-        Row numbers of X and distances, m x k.
+        Row indices of X and distances, m x k.
 
     Raises
     ------
     UserError
-        For k outside 1..n, other numbers of features, values not finite, an unknown metric.
+        If k is outside 1..n, the numbers of features differ, values are not finite, or the metric is unknown.
 
     Examples
     --------
@@ -175,7 +179,7 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
     X, X_new = read(X), read(X_new)
     X_new = alike(X_new, X)
     if X_new.shape[1] != X.shape[1]:
-        raise UserError(f"nearest: the new rows have {X_new.shape[1]} features, the known ones {X.shape[1]}")
+        raise UserError(f"nearest: the new rows have {X_new.shape[1]} features, the known rows {X.shape[1]}")
     _check(X.shape[0] + 1, k, metric)
     ready = prepare(X, metric)
     new = prepare(X_new, metric, like=ready)
@@ -184,23 +188,23 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
 
 
 def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
-    """Share of the true nearest rows that a list of neighbors has; one as near as the k-th counts as true.
+    """Compute the fraction of the true nearest rows in a neighbor list; rows as near as the k-th one count as true.
 
     Parameters
     ----------
     found : Neighbors
-        The list, n x k.
+        Neighbor list, n x k.
     X : row source of shape (n, d)
-        The rows it was made from.
+        Rows of the list.
     sample : int, default=500
-        Rows that are looked at.
+        Number of random rows to check.
     random_state : int, default=0
         Seed of the sample.
 
     Returns
     -------
     float
-        The share, 0..1.
+        Fraction, 0..1.
 
     Examples
     --------
@@ -215,7 +219,7 @@ def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | Non
     picked = np.random.default_rng(random_state).choice(n, min(sample, n), replace=False)
     exact = nearest(X[picked], X, min(k + 1, n), found.metric)
     foreign = exact.indices != picked[:, None]
-    foreign[foreign.all(axis=1), -1] = False  # among many equal rows the row itself may be missing
+    foreign[foreign.all(axis=1), -1] = False  # the row itself may be missing if many rows are equal
     true = exact.distances[foreign].reshape(len(picked), k)
     mine = found.distances[picked]
     return float((mine <= true[:, -1:] * (1 + 1e-6) + 1e-12).mean())
@@ -225,7 +229,7 @@ def _check(n: int, k: int, metric: str) -> None:
     if metric not in ("euclidean", "cosine"):
         raise UserError(f"neighbors: metric = {metric!r}; known: euclidean, cosine")
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise TooFewSamples(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise TooFewSamples(f"neighbors: k = {k!r} of {n} samples; expected a whole number from 1 to {n - 1}")
 
 
 def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -235,12 +239,12 @@ def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 def _scan(
     ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, advance: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best m candidates of every row, from these pairs (row block <= column block) of blocks alone."""
+    """Find the best m candidates of each row in the given pairs of blocks (row block <= column block)."""
     slices = row_blocks(len(ready), block)
     rows, keys = _heaps(len(ready), m, ready.dtype)
     held: tuple[int, Any] = (-1, None)
     for i, j in pairs:
-        if held[0] != j:  # pairs come column block by column block: a transposed one serves many tiles
+        if held[0] != j:  # pairs are sorted by column block, so a transposed block is used for many tiles
             held = j, transposed(ready, slices[j])
         S = product(ready, slices[i], held[1])
         r, c, h = slices[i].start, slices[j].start, ready.h
@@ -253,7 +257,7 @@ def _scan(
 
 
 def _in_threads(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """The block pairs shared out among threads that never wait for each other, each with candidates of its own."""
+    """Distribute the block pairs over independent threads, each with its own candidates, and merge the candidates."""
     parts = grouped(pairs, thread_count())
     with stage("neighbors (block pairs)", len(pairs)) as advance:
         if len(parts) == 1:
@@ -268,7 +272,7 @@ def _over(n: int, loop: Any, S: np.ndarray, rest: tuple[Any, ...]) -> None:
 
 
 def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best m candidates of the rows `new` among `ready`."""
+    """Find the best m candidates of the rows `new` among `ready`."""
     rows, keys = _heaps(len(new), m, ready.dtype)
     for columns in row_blocks(len(ready), _BLOCK):
         inner = transposed(ready, columns)
@@ -280,13 +284,14 @@ def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _finish(new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool) -> Neighbors:
-    """Distances in float64, the k nearest of the candidates in order, doubtful rows again in float64."""
+    """Compute float64 distances of the candidates, search doubtful rows again, and return the k nearest in order."""
     indices, squared = _sorted(new, ready, rows)
     reach = squared[:, k - 1]
     rounding = max(new.rounding, ready.rounding)
-    if rounding and rows.shape[1] < len(ready) - own:  # else every row is a candidate, and none can have been lost
-        # A neighbor nearer than the k-th has a true key below reach - |x|^2, and |y| <= |x| + sqrt(reach) = radius. It can
-        # be missing only if its rounded key came out above the worst key kept: only if the error bound spans that gap.
+    if rounding and rows.shape[1] < len(ready) - own:  # otherwise all rows are candidates, and none is lost
+        # A neighbor nearer than the k-th has a true key below reach - |x|^2, and |y| <= |x| + sqrt(reach) = radius.
+        # It is missing only if its rounded key is above the worst stored key, which requires an error of at least
+        # this gap.
         radius = new.length + np.sqrt(reach)
         doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
         doubt &= new.scale > 0
@@ -305,8 +310,8 @@ def _again(
     squared: np.ndarray,
     own: bool,
 ) -> None:
-    """Search the rows `picked` again in float64, with one more candidate for the row itself."""
-    some = new.take(picked).doubled()  # the known rows follow block by block, since twice as wide they may not fit
+    """Search the rows `picked` again in float64, with one additional candidate for the row itself."""
+    some = new.take(picked).doubled()  # known rows are converted block by block, because all may not fit in float64
     m = min(indices.shape[1] + own, len(ready))
     rows, _ = _search(some, ready.like64(), m)
     rows[rows == (picked[:, None] if own else -2)] = -1
@@ -315,7 +320,7 @@ def _again(
 
 
 def _sorted(new: Ready, ready: Ready, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Candidates (n x m) by their squared distances in float64, equal ones by row number; missing ones last."""
+    """Sort candidates (n x m) by squared float64 distance, ties by row index; missing candidates are last."""
     squared = distances_to(new, ready, rows)
     last = np.where(rows < 0, np.iinfo(np.int64).max, rows)
     order = np.lexsort((last, squared), axis=1)
@@ -331,7 +336,7 @@ def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -
 def _on_cluster(
     client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The block pairs shared out among the workers' threads, their candidates merged in a tree."""
+    """Distribute the block pairs over the workers' threads, and merge their candidates by tree reduction."""
     shared = Broadcast(client, ready)
 
     def work() -> tuple[np.ndarray, np.ndarray]:
@@ -346,15 +351,15 @@ def _on_cluster(
 
 
 def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and distances (n x k) of approximately the k nearest other rows; distances in float64.
+    """Find approximate k nearest other rows with pynndescent; return indices and float64 distances (n x k).
 
-    Raises ImportError where pynndescent is not installed. Source: Dong, Charikar, Li 2011.
+    Source: Dong, Charikar, Li 2011.
     """
     try:
         from pynndescent import NNDescent
     except ImportError as error:
         raise ImportError(
-            "neighbors: method='approximate' needs pynndescent; install dmo-learn[approximate], or take method='exact'"
+            "neighbors: method='approximate' needs pynndescent; install dmo-learn[approximate], or use method='exact'"
         ) from error
     n = X.shape[0]
     with warnings.catch_warnings():

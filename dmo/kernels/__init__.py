@@ -1,18 +1,18 @@
-"""Kernel functions: parameter objects that give tiles of Gram matrices.
+"""Kernel functions and their Gram matrices.
 
     kernel = parse("hellinger-rbf")            # or RBF(bandwidth="median", normalize="hellinger")
-    K, fitted = gram_matrix(kernel, X)         # n x n, the symmetric work done once
+    K, fitted = gram_matrix(kernel, X)         # n x n; computes each pair once
     x, y = fitted.prepare(X_new), fitted.prepare(X)
     K_new = fitted.tile(x, y)                  # m x n
-    lazy = kernel_array(kernel, X)             # the same as a dask array, which `dmo.stores.write_kernel` takes
+    lazy = kernel_array(kernel, X)             # the same matrix as a dask array, for `dmo.stores.write_kernel`
 
-Only positive semidefinite kernels are parsed by name; `parse_relation` takes distances too, for relation features.
+`parse` accepts only positive semidefinite kernels. `parse_relation` also accepts distances, for relation features.
 Sums, products and positive multiples of kernels are kernels.
 """
 
 import lazy_loader
 
-from dmo.kernels import composite as composite  # whose classes + and * make, of whatever kernels
+from dmo.kernels import composite as composite  # defines the classes that + and * of kernels use
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names stand in __init__.pyi
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # public names: see __init__.pyi
 del lazy_loader

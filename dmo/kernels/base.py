@@ -1,4 +1,4 @@
-"""What every kernel can do, and the kernels that are one formula of a pair of rows."""
+"""Base classes of kernels, with the caches that fits of the same rows share."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from dmo.memory import memory
 from dmo.progress import stage
 
 LOG2_E = math.log2(math.e)
-_DOUBLE = 2048  # rows up to which distances that many fits share are float64
-_KEPT = 16  # matrices of distances for which there has to be room
+_DOUBLE = 2048  # up to this number of rows, distances that several fits share are float64
+_KEPT = 16  # number of distance matrices that must fit into the cache before one is shared
 P = TypeVar("P")
-"""The type of a kernel's prepared rows."""
+"""Type of a kernel's prepared rows."""
 
 
 class Kernel(ABC, Generic[P]):
-    """A symmetric positive semidefinite function k(x, y) of rows: a value, compared and hashed by its parameters.
+    """Base class of symmetric positive semidefinite kernels k(x, y) of rows.
 
-    Life: `fitted = kernel.fit(X)` turns rules into numbers, `p = fitted.prepare(X)` makes rows ready once,
-    `fitted.tile(p[i:j], p[k:l])` gives any tile of the Gram matrix. `a + b`, `a * b` and `2.0 * a` are kernels again.
+    Kernels are compared and hashed by their parameters. Use a kernel in three steps: `fitted = kernel.fit(X)` replaces
+    rules such as "median" by numbers, `p = fitted.prepare(X)` checks and normalizes rows once, and
+    `fitted.tile(p[i:j], p[k:l])` computes any tile of the Gram matrix. `a + b`, `a * b` and `2.0 * a` are kernels, too.
 
     Examples
     --------
@@ -46,8 +47,8 @@ class Kernel(ABC, Generic[P]):
     """
 
     name: ClassVar[str]
-    portable: ClassVar[bool] = False  # takes rows of other libraries than NumPy
-    # classes by name: how + and * find sums and products, which build on this module
+    portable: ClassVar[bool] = False  # whether arrays of other libraries than NumPy are supported
+    # Sums and products are defined in a module that imports this one, so + and * look up their classes by name here.
     _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -57,73 +58,83 @@ class Kernel(ABC, Generic[P]):
 
     @abstractmethod
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Set everything that depends on the data to numbers.
+        """Replace all rules and parameters that depend on the data by numbers.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            All its rows are looked at up to 8192, else a random sample of so many.
+            Rows. All are used if there are at most 8192 (4096 with sample weights), otherwise a random sample of this
+            size.
         random_state : int, Generator, RandomState or None, default=None
             Seed of the sample.
         sample_weight : ndarray of shape (n,) or None, default=None
-            How often every row counts, at least 0; None: once.
+            Non-negative sample weights, which act as repetition counts. None: 1 for every row.
 
         Returns
         -------
         Kernel
-            The fitted kernel. A bandwidth rule holds the distances of these rows in float32, 268 MB at the most.
+            The fitted kernel. A bandwidth rule needs a float32 matrix of the distances, at most 268 MB.
         """
 
     @abstractmethod
     def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> P:
-        """Make rows ready once, for any number of tiles.
+        """Check and normalize rows once, for use in any number of tiles.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Read whole: NumPy, SciPy CSR (which stays CSR), dask or Zarr; for kernels of one formula also an array of
-            another library, such as torch or CuPy, where its tiles are then made.
+            Rows, read into memory: NumPy, SciPy CSR, dask or Zarr. CSR rows stay sparse unless the kernel subtracts an
+            offset. Kernels of a single formula also accept arrays of other libraries, such as torch or CuPy, and then
+            compute the tiles in that library.
         dtype : dtype, default=float32
-            Of the tiles, float32 or float64.
+            Type of the tiles, float32 or float64.
 
         Returns
         -------
         prepared rows
-            With `len`, row slices and `nbytes`.
+            Prepared rows, which support `len`, slicing and `nbytes`.
 
         Raises
         ------
         UserError
-            For entries the kernel has no value for, naming row and column, and where `fit` is missing.
+            If an entry is invalid for the kernel (the error names row and column), or if rows are so far from the
+            origin that distances are lost to floating-point error. In the latter case, fit the kernel on dense rows
+            or use float64.
         """
 
     @abstractmethod
     def tile(self, x: P, y: P, out: np.ndarray | None = None) -> np.ndarray:
-        """Work out k(x_i, y_j) of prepared rows; safe to call from many threads.
+        """Compute k(x_i, y_j) of prepared rows; safe to call from several threads.
 
         Parameters
         ----------
         x : prepared rows
-            m of them.
+            The m rows of the tile.
         y : prepared rows
-            n of them.
+            The n columns of the tile.
         out : ndarray of shape (m, n) or None, default=None
-            Where to write, C-contiguous.
+            C-contiguous array for the result.
 
         Returns
         -------
         ndarray of shape (m, n)
             Kernel values.
+
+        Raises
+        ------
+        UserError
+            If a rule, such as bandwidth="mean", has not been replaced by `fit`, or if x and y were prepared by
+            different kernels, from different numbers of features or in different types.
         """
 
     @abstractmethod
     def diagonal(self, x: P) -> np.ndarray:
-        """Work out k(x_i, x_i), exact for the prepared rows.
+        """Compute k(x_i, x_i) exactly for the prepared rows.
 
         Parameters
         ----------
         x : prepared rows
-            m of them.
+            The m rows.
 
         Returns
         -------
@@ -133,44 +144,44 @@ class Kernel(ABC, Generic[P]):
 
     @abstractmethod
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
-        """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
+        """Compute the kernel matrix of rows in memory and fit the kernel; see `gram_matrix`.
 
         Parameters
         ----------
         X : ndarray or csr_array of shape (n, d)
             Rows.
         dtype : dtype
-            float32 or float64.
+            Type of the matrix, float32 or float64.
         random_state : int, Generator, RandomState or None
-            Seed of the sample that decides a bandwidth.
+            Seed of the sample that determines a bandwidth.
 
         Returns
         -------
         matrix : ndarray of shape (n, n)
-            Symmetric, with an exact diagonal.
+            Symmetric matrix with an exact diagonal.
         kernel : Kernel
-            Fitted.
+            Fitted kernel.
         """
 
     @property
     def pairwise(self) -> bool:
-        """Whether rows are those of a kernel matrix, whose columns are samples too."""
+        """Whether the rows of X are rows of a kernel matrix, whose columns are also samples."""
         return False
 
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
-        """Some rows as `prepare` takes them: in memory; of a kernel matrix unread, with their numbers.
+        """Select rows in a form that `prepare` accepts; rows of a kernel matrix are not read.
 
         Parameters
         ----------
         X : row source of shape (n, d)
             Rows.
         where : slice, ndarray of int, or None, default=None
-            Which of them; None: all.
+            Rows to select; None selects all.
 
         Returns
         -------
         row source
-            The rows.
+            The selected rows, in memory. For kernel matrices, a `Subset` with the row indices.
         """
         if self.pairwise:
             return X if where is None else blocks.Subset(X, np.arange(X.shape[0])[where])
@@ -178,21 +189,21 @@ class Kernel(ABC, Generic[P]):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as a JSON dict, which `parse` reads.
+        """Describe the kernel as a JSON dict that `parse` reads.
 
         Returns
         -------
         dict
-            Its name and parameters.
+            Name and parameters.
         """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """List the parameters by name, as scikit-learn's searches ask for them: `kernel__bandwidth` is one.
+        """Return the parameters by name, as required by searches in scikit-learn over, say, `kernel__bandwidth`.
 
         Parameters
         ----------
         deep : bool, default=True
-            Of no effect.
+            Ignored.
 
         Returns
         -------
@@ -202,22 +213,22 @@ class Kernel(ABC, Generic[P]):
         return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters of this very object, which scikit-learn's searches do to copies.
+        """Set parameters of this kernel in place, as required by searches in scikit-learn.
 
         Parameters
         ----------
         **params : object
-            Values by name.
+            New values by name.
 
         Returns
         -------
         Kernel
-            This one.
+            This kernel.
 
         Raises
         ------
         UserError
-            For an unknown name, and for a value that the kernel cannot have.
+            If a name is unknown or a value is invalid.
 
         Examples
         --------
@@ -233,7 +244,7 @@ class Kernel(ABC, Generic[P]):
                     f"{self.name}: parameter {key!r} is unknown{near}; known are {', '.join(known) or 'none'}"
                 )
         made = replace(cast(Any, self), **params)
-        self.__dict__.clear()  # what was worked out from the old parameters too
+        self.__dict__.clear()  # also remove values that were computed from the old parameters
         self.__dict__.update(made.__dict__)
         return self
 
@@ -261,7 +272,7 @@ class Kernel(ABC, Generic[P]):
     __rmul__ = __mul__
 
     def __call__(self, X: blocks.Rows, Y: blocks.Rows | None = None, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """k of small arrays: n x n for X, or n x m for X and Y; rules are fitted on X."""
+        """Compute k of small arrays: n x n for X, or n x m for X and Y. Rules are fitted on X."""
         X = rows.read(X, self.name)
         if Y is None:
             return self.gram(X, np.dtype(dtype), None)[0]
@@ -270,16 +281,16 @@ class Kernel(ABC, Generic[P]):
 
 
 class RowKernel(Kernel[Prepared]):
-    """A kernel that is a function of one number per pair of rows (see `pairs`), such as their distance.
+    """Base class of kernels that depend on one number per pair of rows, such as their distance (see `pairs`).
 
-    Argument `normalize` of all of them: see `normalize_rows`.
+    `normalize` is described in `normalize_rows`.
     """
 
     normalize: str | None
     pair: ClassVar[str]
     portable: ClassVar[bool] = True
     non_negative: ClassVar[bool] = False
-    _offset: ClassVar[np.ndarray | None] = None  # what rows are taken less
+    _offset: ClassVar[np.ndarray | None] = None  # subtracted from normalized rows
 
     def __post_init__(self) -> None:
         rows.check_normalization(self.normalize, self.name)
@@ -295,7 +306,7 @@ class RowKernel(Kernel[Prepared]):
         return self._prepare(X, dtype, None)
 
     def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
-        """`prepare`, errors naming row i `names[i]`."""
+        """Prepare rows; error messages refer to row i as `names[i]`."""
         dtype = np.dtype(dtype)
         if dtype not in (np.float32, np.float64):
             raise TypeError(f"{self.name}: tiles are float32 or float64, got dtype {dtype}; pass one of these")
@@ -319,7 +330,7 @@ class RowKernel(Kernel[Prepared]):
         return K
 
     def _fill(self, x: Prepared, y: Prepared, K: np.ndarray) -> None:
-        """Write the pair values of some rows."""
+        """Write the inner products or distances of x and y to K."""
         pairs.fill(self.pair, x, y, K)
 
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
@@ -329,7 +340,7 @@ class RowKernel(Kernel[Prepared]):
         return K, kernel
 
     def _pairs(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[Prepared, np.ndarray, Self]:
-        """Prepared rows, their pair values in a lower triangle (n x n), and the kernel fitted to them."""
+        """Return prepared rows, the lower triangle of their inner products or distances, and the fitted kernel."""
         index = pairs.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
@@ -351,13 +362,13 @@ class RowKernel(Kernel[Prepared]):
             raise UserError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
     def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
-        """Parameters that come from the rows `index` (all when None) without distances; errors name row i `names[i]`."""
+        """Fit the parameters that do not depend on distances, such as an offset, from rows `index` (None: all)."""
         return self
 
     def _resolved(
         self, p: Prepared, K: np.ndarray, index: np.ndarray | None, weights: np.ndarray | None = None
     ) -> Self:
-        """The kernel with that parameter, from the pair values in the lower triangle of K."""
+        """Fit the bandwidth from the inner products or distances in the lower triangle of K."""
         return self
 
     def diagonal(self, x: Prepared) -> np.ndarray:
@@ -369,11 +380,11 @@ class RowKernel(Kernel[Prepared]):
 
 @dataclass(frozen=True)
 class BandwidthKernel(RowKernel):
-    """A kernel exp(-f(distance / width)), width = scale * bandwidth: the base of `RBF`, `Laplacian` and others."""
+    """Base class of kernels exp(-f(distance / width)) with width = scale * bandwidth, such as `RBF` and `Laplacian`."""
 
-    bandwidth: float | str = "mean"  # in units of the distance: a number above 0, or a rule that `fit` resolves
-    normalize: str | None = None  # how rows are normalized first, see `normalize_rows`
-    scale: float = 1.0  # A factor on the bandwidth, above 0
+    bandwidth: float | str = "mean"  # number above 0 in units of the distance, or a rule that `fit` resolves
+    normalize: str | None = None  # normalization of the rows, see `normalize_rows`
+    scale: float = 1.0  # factor on the bandwidth, above 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -385,20 +396,22 @@ class BandwidthKernel(RowKernel):
 
     @property
     def width(self) -> float:
-        """scale * bandwidth as a number."""
+        """Effective bandwidth, scale * bandwidth."""
         if isinstance(self.bandwidth, str):
-            raise UserError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or give a number")
+            raise UserError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or pass a number")
         return self.scale * self.bandwidth
 
     def exponents(self, x: Prepared, y: Prepared) -> np.ndarray:
-        """Work out -log2 k(x_i, y_j) of prepared rows, whose multiples are those of other bandwidths (see `power_of`).
+        """Compute -log2 k(x_i, y_j) of prepared rows.
+
+        A change of the bandwidth multiplies these exponents by a constant, see `power_of`.
 
         Parameters
         ----------
         x : prepared rows
-            m of them.
+            The m rows of the matrix.
         y : prepared rows
-            n of them.
+            The n columns of the matrix.
 
         Returns
         -------
@@ -427,17 +440,17 @@ class BandwidthKernel(RowKernel):
         return np.maximum(K, 0.0, out=K)
 
     def power_of(self, other: BandwidthKernel) -> float:
-        """Work out of which power of a kernel with another bandwidth this one is.
+        """Compute the power p for which this kernel equals `other` to the power p.
 
         Parameters
         ----------
         other : BandwidthKernel
-            Of the same kind.
+            Kernel of the same class with another bandwidth.
 
         Returns
         -------
         float
-            The power, by which exponents are multiplied.
+            The power. It is also the ratio of the kernels' exponents.
 
         Examples
         --------
@@ -469,7 +482,7 @@ class BandwidthKernel(RowKernel):
         own = memory()
         if own is None:
             return super()._pairs(X, dtype, random_state)
-        # kernels that differ in the scale of their bandwidth have the same distances, and the same rule's number
+        # The distances, and a bandwidth rule's result, do not depend on the scale, so leave it out of the key.
         key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
         size = float(np.prod(X.shape))
         whole = self._whole(X, X) if isinstance(X, blocks.Subset) else None
@@ -501,7 +514,7 @@ class BandwidthKernel(RowKernel):
         return p
 
     def _fitted(self, X: blocks.Rows, K: np.ndarray, index: np.ndarray | None) -> tuple[Prepared, Self]:
-        """Prepared rows, and the kernel fitted to their pair values."""
+        """Return prepared rows, and the kernel fitted to their distances in K."""
         p = self._prepare(X, K.dtype, None)
         return p, self._resolved(p, K, index)
 
@@ -509,16 +522,17 @@ class BandwidthKernel(RowKernel):
         if memory() is None:
             return super().part(X, where)
         source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
-        # told apart by numbers, read when it must be
+        # The cache identifies rows by source and index. They are read only on a cache miss.
         return blocks.Subset(source, index if where is None else index[where])
 
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
-        """Pair values of x and y from those of all rows that both are parts of; None where there are none."""
+        """Select the distances of x and y from the cached matrix of their common source, or None without a matrix."""
         own, source = memory(), x.source
         n = source.shape[0]
         if own is None or self.pair not in pairs.FEATURE_BY_FEATURE or own.name(source) != own.name(y.source):
             return None
-        # folds have most of the rows, and nothing of a pair follows from other rows; float32 as kernels of so many have
+        # Compute the distances of all rows once: cross-validation folds contain most rows, and a distance depends only
+        # on its two rows. Use float32 for large matrices.
         dtype = np.dtype(np.float64 if n <= _DOUBLE else np.float32)
         if 2 * max(len(x), len(y)) < n or _KEPT * dtype.itemsize * n * n > own.room:
             return None
@@ -550,7 +564,7 @@ class BandwidthKernel(RowKernel):
         return K
 
     def _check_digits(self, p: Prepared) -> None:
-        """Refuse rows whose distances the precision loses, where the bandwidth is a number."""
+        """Raise an error if floating-point error hides the distances of the rows; the default does nothing."""
 
     def _needs_fit(self) -> bool:
         return isinstance(self.bandwidth, str)
@@ -567,7 +581,7 @@ class BandwidthKernel(RowKernel):
         return kernel
 
     def _floor(self, p: Prepared) -> float:
-        """Distances up to here are rounding: differences of norms lose the digits that direct ones keep."""
+        """Return the distance up to which a bandwidth is floating-point error."""
         return 1e-6 * float(p.norms.mean()) if scipy.sparse.issparse(p.values) else 0.0
 
     def diagonal(self, x: Prepared) -> np.ndarray:
@@ -579,17 +593,17 @@ class BandwidthKernel(RowKernel):
 
 @dataclass(frozen=True)
 class CenteredKernel(BandwidthKernel):
-    """A kernel of the Euclidean distance: dense rows are taken less an offset learned by `fit`, which keeps digits."""
+    """Base class of kernels of the Euclidean distance, which subtract an offset from dense rows for precision."""
 
-    # Argument `offset`: a number per feature, subtracted after normalization; None for CSR rows. A kernel that was
-    # fitted on dense rows makes CSR rows dense.
+    # `fit` sets `offset`, one number per feature, which is subtracted after normalization. It is None for CSR rows,
+    # which stay sparse. A kernel that was fitted on dense rows converts CSR rows to dense ones.
 
     offset: tuple[float, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.offset is not None:
-            # by an array: thousands of numbers are converted in a tenth of the time, at every copy of the kernel
+            # Every copy of the kernel converts the offset. Via an array, this takes a tenth of the time.
             object.__setattr__(self, "offset", tuple(np.asarray(self.offset, np.float64).tolist()))
 
     def _floor(self, p: Prepared) -> float:
@@ -611,7 +625,7 @@ class CenteredKernel(BandwidthKernel):
 
 
 def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owner: str) -> np.ndarray:
-    """`out` if it can hold the tile, else a new array; raises ValueError where it cannot."""
+    """Return `out`, or a new array if it is None; raise an error if the tile does not fit `out`."""
     if out is None:
         return np.empty(shape, dtype)
     if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
@@ -620,17 +634,17 @@ def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owne
 
 
 def log_distance(values: np.ndarray) -> np.ndarray:
-    """Turn values of a kernel exp(-distance) back into distances.
+    """Compute the distances from the values of a kernel exp(-distance).
 
     Parameters
     ----------
     values : ndarray of float32
-        Kernel values; above 1 by rounding alone.
+        Kernel values. Values above 1 are treated as floating-point error.
 
     Returns
     -------
     ndarray of float32
-        -log of the values, from 0; finite where they have underflowed.
+        -log of the values, at least 0. The distance stays finite if the kernel value has underflowed.
 
     Examples
     --------
@@ -639,4 +653,4 @@ def log_distance(values: np.ndarray) -> np.ndarray:
     >>> log_distance(np.array([1.0, np.exp(-2.0)], np.float32)).round(3)
     array([0., 2.], dtype=float32)
     """
-    return -np.log(np.clip(values, np.finfo(np.float32).tiny, 1.0)) + 0.0  # + 0.0: no negative zeros
+    return -np.log(np.clip(values, np.finfo(np.float32).tiny, 1.0)) + 0.0  # adding 0.0 turns -0.0 into 0.0

@@ -1,4 +1,4 @@
-"""Kernels made of kernels, those that were computed elsewhere, and all of them from strings and JSON."""
+"""Sums and products of kernels, precomputed kernels, Python functions as kernels, and parsing of all kernels."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dmo.kernels.functions import DISTANCES, KERNELS, Euclidean
 from dmo.kernels.pairs import RandomState
 from dmo.kernels.rows import Prepared, nearest
 
-_TRIED = 16  # rows on which a function is tried before it is taken as a kernel
-_DIAGONAL = 64  # rows whose diagonal a function gives at a time, as the diagonal of their square
-_STRIP = 1024  # rows of a kernel that are compared with its columns, or whose diagonal is read, at a time
+_TRIED = 16  # number of rows on which `fit` tests a function
+_DIAGONAL = 64  # rows per block for the diagonal of a function, which needs the whole square of the block
+_STRIP = 1024  # rows per block when a kernel is checked for symmetry, or its diagonal is read
 
 
 @dataclass(frozen=True)
 class PreparedParts:
-    """The rows prepared for each kernel of a sum or product.
+    """Rows prepared for each kernel of a sum or product.
 
     Parameters
     ----------
     parts : tuple of prepared rows
-        One per kernel.
+        Prepared rows, one entry per kernel.
 
     Examples
     --------
@@ -55,22 +55,22 @@ class PreparedParts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Size in bytes."""
         return sum(part.nbytes for part in self.parts)
 
 
 @dataclass(frozen=True)
 class PreparedSquare:
-    """Rows of a precomputed kernel, of which a tile reads the entries that it needs.
+    """Rows of a precomputed kernel; only the entries of a requested tile are read.
 
     Parameters
     ----------
     source : array of shape (m, n)
-        The kernel of m samples with the n training samples.
+        Kernel values of m samples with the n training samples.
     index : ndarray of int of shape (k,)
-        Which of its rows these are.
+        Row indices in `source`.
     columns : ndarray of int of shape (k,) or None
-        Which training samples they are; None: new ones.
+        Columns of these rows if they are training samples, None for new samples.
     dtype : dtype
         Precision of the tiles.
 
@@ -95,13 +95,13 @@ class PreparedSquare:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, beside the kernel."""
+        """Size in bytes, without the kernel."""
         return self.index.nbytes
 
 
 @dataclass(frozen=True)
 class _Composite(Kernel[PreparedParts]):
-    """Kernels of the same rows, combined entry by entry."""
+    """Kernels of the same rows, combined elementwise."""
 
     kernels: tuple[Kernel, ...]
 
@@ -114,13 +114,13 @@ class _Composite(Kernel[PreparedParts]):
             raise TypeError(f"{self.name}: needs kernels, got {wrong[0]!r}; write parse({wrong[0]!r})")
         if self.pairwise and not all(k.pairwise for k in self.kernels):
             raise UserError(
-                f"{self.name}: rows of a precomputed kernel are no features of {', '.join(k.name for k in self.kernels)}; "
-                "pass the kernel and the features as two views"
+                f"{self.name}: rows of a precomputed kernel are not features of "
+                f"{', '.join(k.name for k in self.kernels)}; pass the kernel and the features as two views"
             )
 
     @property
     def pairwise(self) -> bool:
-        """Whether rows are of a kernel matrix."""
+        """Whether the rows of X are rows of a kernel matrix."""
         return any(kernel.pairwise for kernel in self.kernels)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,23 +161,23 @@ class _Composite(Kernel[PreparedParts]):
         return K, replace(self, kernels=tuple(fitted))
 
     def _begin(self, K: np.ndarray) -> None:
-        """Make the values of the first kernel the start of the result, in place."""
+        """Multiply the values of the first kernel by its weight, if it has one, in place."""
 
     def _add(self, K: np.ndarray, part: np.ndarray, k: int) -> None:
-        """Combine the values of kernel k into K, in place."""
+        """Combine the values of kernel k with K, in place."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Sum(_Composite):
-    """A weighted sum of kernels, sum_k weights_k k_k(x, y).
+    """Weighted sum of kernels, sum_k weights_k k_k(x, y).
 
     Parameters
     ----------
     kernels : tuple of Kernel
-        Of the same rows.
+        Kernels of the same rows.
     weights : tuple of float or None, default=None
-        Above 0; None: all 1.
+        Weights above 0; None sets all to 1.
 
     Examples
     --------
@@ -195,17 +195,17 @@ class Sum(_Composite):
         weights = (1.0,) * len(self.kernels) if self.weights is None else tuple(float(w) for w in self.weights)
         object.__setattr__(self, "weights", weights)
         if len(weights) != len(self.kernels):
-            raise UserError(f"sum: got {len(self.kernels)} kernels and {len(weights)} weights; give one weight each")
+            raise UserError(f"sum: got {len(self.kernels)} kernels and {len(weights)} weights; pass one weight each")
         if not all(np.isfinite(w) and w > 0 for w in weights):
             raise UserError(f"sum: weights must be positive to keep the kernel positive semidefinite, got {weights}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as a JSON dict, which `parse` reads.
+        """Describe the kernel as a JSON dict that `parse` reads.
 
         Returns
         -------
         dict
-            Its name and parameters.
+            Name and parameters.
         """
         return super().to_dict() | {"weights": list(self.weights or ())}
 
@@ -219,12 +219,12 @@ class Sum(_Composite):
 
 @dataclass(frozen=True)
 class Product(_Composite):
-    """The product of kernels, prod_k k_k(x, y).
+    """Product of kernels, prod_k k_k(x, y).
 
     Parameters
     ----------
     kernels : tuple of Kernel
-        Of the same rows.
+        Kernels of the same rows.
 
     Examples
     --------
@@ -242,12 +242,12 @@ class Product(_Composite):
 
 @dataclass(frozen=True)
 class Precomputed(Kernel[PreparedSquare]):
-    """A kernel matrix that the user computed: X is the n x n kernel of the training rows, or m x n for new rows.
+    """Kernel matrix that the user computed: X is the n x n kernel of the training rows, or m x n for new rows.
 
-    Rows of a square matrix, and subsets of them (`dmo.blocks.Subset`), are training rows; `tile(x, y)` reads the columns of
-    the training rows y in the rows x. Of a kernel in tiles or chunks (dask, Zarr, `KernelStore`) nothing else is read. Where
-    only the columns count, `selection` stands for training rows.
-    Whether the matrix is positive semidefinite is not checked: exp(-d^2) of L1 or chi-square distances d is not.
+    Rows of a square matrix, and subsets of them (`dmo.blocks.Subset`), are training rows. `tile(x, y)` reads the rows
+    x in the columns of the training rows y. From a kernel in tiles or chunks (dask, Zarr, `KernelStore`), it reads
+    nothing else. The matrix is not checked for being positive semidefinite. For example, exp(-d^2) of L1 or
+    chi-square distances d is not positive semidefinite.
 
     Examples
     --------
@@ -262,20 +262,20 @@ class Precomputed(Kernel[PreparedSquare]):
 
     @property
     def pairwise(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Set everything that depends on the data to numbers.
+        """Check that the training kernel is square.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            The training kernel, of which the shape is looked at.
+            Training kernel; only its shape is used.
         random_state : int, Generator, RandomState or None, default=None
-            Of no effect.
+            Ignored.
         sample_weight : ndarray of shape (n,) or None, default=None
-            Of no effect.
+            Ignored.
 
         Returns
         -------
@@ -285,25 +285,25 @@ class Precomputed(Kernel[PreparedSquare]):
         Raises
         ------
         UserError
-            For a matrix that is not square.
+            If the matrix is not square.
         """
         _check_square(blocks.numbered(rows.source(X))[0])
         return self
 
     def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> PreparedSquare:
-        """Make rows ready once, for any number of tiles.
+        """Select rows of the kernel for use in any number of tiles, without reading them.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Kernel values, unread: NumPy, SciPy CSR, dask, Zarr, `KernelStore`, or a `Subset` of one.
+            Kernel values: NumPy, SciPy CSR, dask, Zarr, `KernelStore`, or a `Subset` of one.
         dtype : dtype, default=float32
-            Of the tiles, float32 or float64.
+            Type of the tiles, float32 or float64.
 
         Returns
         -------
         prepared rows
-            With `len`, row slices and `nbytes`.
+            Prepared rows, which support `len`, slicing and `nbytes`.
         """
         source, index = blocks.numbered(rows.source(X))
         if len(source.shape) != 2:
@@ -327,7 +327,7 @@ class Precomputed(Kernel[PreparedSquare]):
         if y.columns is None:
             raise UserError("precomputed: y must be rows of the square training kernel; pass new rows as x")
         K = output(out, (len(x), len(y)), x.dtype, self.name)
-        with np.errstate(over="ignore"):  # which is refused in the next line
+        with np.errstate(over="ignore"):  # the next lines raise an error for infinite values
             K[:] = blocks.entries(x.source, x.index, y.columns)
         if not np.isfinite(K).all():
             raise not_finite("precomputed: the kernel", K, x.index, y.columns)
@@ -343,23 +343,23 @@ class Precomputed(Kernel[PreparedSquare]):
         return np.concatenate(found or [np.empty(0)]).astype(x.dtype)
 
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
-        """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
+        """Read the kernel matrix into memory and check that it is square and symmetric; see `gram_matrix`.
 
         Parameters
         ----------
         X : array of shape (n, n)
-            The training kernel.
+            Training kernel.
         dtype : dtype
-            float32 or float64.
+            Type of the matrix, float32 or float64.
         random_state : int, Generator, RandomState or None
-            Of no effect.
+            Ignored.
 
         Returns
         -------
         matrix : ndarray of shape (n, n)
-            Symmetric, with an exact diagonal.
+            Symmetric matrix with an exact diagonal.
         kernel : Kernel
-            Fitted.
+            This kernel.
         """
         p = self.fit(X).prepare(X, dtype)
         return self.tile(p, p), self
@@ -370,15 +370,15 @@ class Precomputed(Kernel[PreparedSquare]):
 
 @dataclass(frozen=True)
 class Function(Kernel[Prepared]):
-    """A Python function k(A, B) of two matrices of rows, which gives the m x n kernel values of their pairs.
+    """Kernel given by a Python function k(A, B) that returns the m x n kernel values of two matrices of rows.
 
-    Models hold no code: one with such a kernel is not saved.
+    A model with such a kernel cannot be saved, because model files contain no code.
 
     Parameters
     ----------
     function : callable
-        Takes rows (m, d) and (n, d), NumPy in the precision of the fit or SciPy CSR as they are; has to be symmetric and
-        positive semidefinite.
+        Function of rows (m, d) and (n, d). It receives NumPy arrays or SciPy CSR arrays, in the precision of the fit.
+        It must be symmetric and positive semidefinite.
 
     Examples
     --------
@@ -394,37 +394,37 @@ class Function(Kernel[Prepared]):
     name = "function"
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Try the function on a few rows: values of pairs, finite and symmetric.
+        """Test the function on the first 16 rows: its values must be finite and symmetric.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, of which the first are looked at.
+            Rows; only the first 16 are used.
         random_state : int, Generator, RandomState or None, default=None
-            Of no effect.
+            Ignored.
         sample_weight : ndarray of shape (n,) or None, default=None
-            Of no effect.
+            Ignored.
 
         Returns
         -------
         Kernel
-            This one.
+            This kernel.
 
         Raises
         ------
         UserError
-            Where the values have another shape, are no finite numbers, or differ for k(x, y) and k(y, x).
+            If the values have a wrong shape, are not finite, or differ between k(x, y) and k(y, x).
         """
         p = self.prepare(blocks.rows(rows.source(X), slice(0, _TRIED)), np.float64)
         K = self.tile(p, p)
-        self.tile(p[:1], p)  # of unequal numbers of rows
+        self.tile(p[:1], p)  # also test unequal numbers of rows
         if not np.isfinite(K).all():
-            raise UserError(f"kernel {self._called}: has values that are no finite numbers; check it on the first rows")
+            raise UserError(f"kernel {self._called}: returned non-finite values; check the function on the first rows")
         if not np.allclose(K, K.T, rtol=1e-4, atol=1e-6 * float(np.abs(K).max(initial=0.0))):
             i, j = np.unravel_index(np.abs(K - K.T).argmax(), K.shape)
             raise UserError(
-                f"kernel {self._called}: is not symmetric, k of rows {i} and {j} is {K[i, j]:.6g}, of {j} and {i} "
-                f"{K[j, i]:.6g}; pass a symmetric function"
+                f"kernel {self._called}: is not symmetric, k of rows {i} and {j} is {K[i, j]:.6g}, but k of rows {j} "
+                f"and {i} is {K[j, i]:.6g}; pass a symmetric function"
             )
         return self
 
@@ -438,8 +438,8 @@ class Function(Kernel[Prepared]):
         found = found.toarray() if scipy.sparse.issparse(found) else np.asarray(found)
         if found.shape != K.shape or found.dtype.kind not in "biuf":
             raise UserError(
-                f"kernel {self._called}: of {len(x)} and {len(y)} rows it gave {found.dtype} of shape {found.shape}, needed "
-                f"are numbers of shape {K.shape}; pass a function of two matrices of rows"
+                f"kernel {self._called}: returned {found.dtype} of shape {found.shape} for {len(x)} and {len(y)} rows, "
+                f"expected numbers of shape {K.shape}; pass a function of two matrices of rows"
             )
         K[...] = found
         return K
@@ -460,8 +460,8 @@ class Function(Kernel[Prepared]):
 
     def to_dict(self) -> dict[str, Any]:
         raise UserError(
-            f"kernel {self._called}: a Python function is not saved, since models hold no code; take a kernel by its name, or "
-            "pass the values of this one with kernel='precomputed'"
+            f"kernel {self._called}: a Python function cannot be saved, because models contain no code; use a named "
+            "kernel, or pass the values of this one with kernel='precomputed'"
         )
 
     @property
@@ -470,7 +470,7 @@ class Function(Kernel[Prepared]):
 
 
 def selection(source: blocks.Rows) -> scipy.sparse.csr_array:
-    """What is left of rows of a training kernel where only new rows are compared with them: m x n, a 1 for their column."""
+    """Replace training rows by an m x n matrix with a 1 in each row's column, which suffices to compare new rows."""
     prepared = Precomputed().prepare(source)
     if prepared.columns is None:
         _check_square(prepared.source)
@@ -480,7 +480,7 @@ def selection(source: blocks.Rows) -> scipy.sparse.csr_array:
 
 
 def _selected(source: blocks.Rows) -> np.ndarray | None:
-    """The columns of a `selection`; no kernel is one, but for the identity, which selects its own rows."""
+    """Return the column indices of a `selection`, or None for other matrices; the identity is a selection of all."""
     if not isinstance(source, scipy.sparse.csr_array) or source.nnz != source.shape[0]:
         return None
     one_each = (np.diff(source.indptr) == 1).all() and (source.data == 1).all()
@@ -491,20 +491,20 @@ def _check_square(source: blocks.Rows) -> None:
     n, m = source.shape
     if n != m:
         raise UserError(
-            f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train), of the same samples in "
-            "rows and columns"
+            f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train), with the same "
+            "samples in rows and columns"
         )
 
 
 def _symmetric(K: np.ndarray) -> np.ndarray:
-    """A square of the kernel with itself, without its rounding; refused where it is not symmetric but for that."""
+    """Remove floating-point asymmetry from a square of the kernel; raise an error if the asymmetry is larger."""
     worst = max(
         (float(np.abs(K[w] - K[:, w].T).max(initial=0.0)) for w in blocks.row_blocks(len(K), _STRIP)), default=0.0
     )
     if worst > 1e-5 * float(np.abs(K).max(initial=0.0)):
         raise UserError(
             f"precomputed: the training kernel must be symmetric, got entries that differ by {worst:.2g}; "
-            "pass k(x_i, x_j) of all pairs"
+            "pass k(x_i, x_j) for all pairs"
         )
     return K if worst == 0.0 else (K + K.T) / 2
 
@@ -515,14 +515,14 @@ PREFIXES = ("hellinger", "l1", "l2")
 
 
 def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Kernel:
-    """Make the kernel that a name, a dict of `to_dict`, a function of two matrices, or a kernel itself stands for.
+    """Create a kernel from a name, a dict or a function of two matrices; kernels are returned unchanged.
 
     Parameters
     ----------
     spec : str, Kernel, dict or callable
-        A function: see `Function`. Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear",
-        "polynomial", "cosine", "precomputed", each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the
-        normalization of rows: "hellinger-rbf".
+        Function: see `Function`. Dict: see `from_dict`. Names: "rbf", "laplacian", "exponential", "chi2",
+        "intersection", "linear", "polynomial", "cosine" and "precomputed". All names except the last allow a prefix
+        "hellinger-", "l1-" or "l2-", which normalizes the rows: "hellinger-rbf".
 
     Returns
     -------
@@ -532,7 +532,7 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     Raises
     ------
     UserError
-        For an unknown name, with the nearest known one, and for a distance that is no kernel.
+        If the name is unknown (the error suggests a similar one), or names a distance that is not a kernel.
 
     Examples
     --------
@@ -544,8 +544,8 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
         spec = from_dict(spec)
     if isinstance(spec, Euclidean) or (isinstance(spec, str) and spec.rpartition("-")[2] in DISTANCES):
         raise UserError(
-            "kernel 'euclidean' is a distance, not a positive semidefinite kernel; it serves as relation features, with "
-            "n_landmarks; else take 'exponential'"
+            "kernel 'euclidean' is a distance, not a positive semidefinite kernel; use 'exponential', or use "
+            "'euclidean' for relation features with n_landmarks"
         )
     if isinstance(spec, Kernel):
         return spec
@@ -566,15 +566,15 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
 
 
 def not_finite(kernel: str, K: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> UserError:
-    """Describe the first entry of a block of a precomputed kernel that is not finite, its likely cause and the fix."""
+    """Return an error with the first non-finite entry of a precomputed kernel, its likely cause and the fix."""
     first, start = np.argwhere(~np.isfinite(K))[0]
     value, row, gap = K[first, start], int(rows[first]), np.isnan(K)
     column = int(columns[start])
-    # A sample with NaN has NaN in its own row up to the diagonal; a missing triangle leaves every row NaN to its end.
+    # A sample with NaN has NaN in its own row up to the diagonal. If a triangle is missing, every row ends in NaN.
     if gap[first, columns >= column].all() and not gap[rows[:, None] >= columns].any():
         return UserError(
-            f"{kernel} has NaN from row {row}, column {column} on and none below the diagonal, likely because it is one "
-            "triangle of a kernel store that was read without dmo; pass dmo.stores.open_kernel(path)"
+            f"{kernel} has NaN from row {row}, column {column} on and none below the diagonal, likely because it is "
+            "one triangle of a kernel store that was read without dmo; pass dmo.stores.open_kernel(path)"
         )
     if np.isnan(value):
         found, cause = "NaN", "the features of a sample hold NaN or were divided by a norm of 0; correct these features"
@@ -587,22 +587,22 @@ def not_finite(kernel: str, K: np.ndarray, rows: np.ndarray, columns: np.ndarray
 
 
 def is_pairwise(spec: Any) -> bool:
-    """Tell whether a kernel, or that of a view, is a matrix that the user computed, whose rows and columns are samples."""
+    """Return whether a kernel, or the kernel of any view, is a precomputed matrix."""
     if isinstance(spec, (list, tuple)) or (isinstance(spec, dict) and "kernel" not in spec):
         return any(is_pairwise(one) for one in (spec.values() if isinstance(spec, dict) else spec))
     try:
         return parse(spec).pairwise
-    except (UserError, TypeError):  # what is no kernel is told by whoever takes it for one
+    except (UserError, TypeError):  # invalid kernels are reported where they are used
         return False
 
 
 def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
-    """Make the kernel or distance that gives relation features.
+    """Create a kernel or distance for relation features.
 
     Parameters
     ----------
     spec : str, Kernel or dict
-        As for `parse`, and "euclidean" (or "l2-euclidean" ... of normalized rows).
+        As for `parse`, and "euclidean", also with a prefix that normalizes the rows, such as "l2-euclidean".
 
     Returns
     -------
@@ -624,24 +624,24 @@ def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
 
 
 def rescaled(spec: Any, factor: float) -> Any:
-    """Multiply the bandwidth of a kernel, or of the kernels of views.
+    """Multiply the bandwidth of a kernel, or of the kernels of all views, by a factor.
 
     Parameters
     ----------
     spec : str, Kernel, dict, mapping of view to these, or list
         See `parse`.
     factor : float
-        Above 0.
+        Factor, above 0.
 
     Returns
     -------
     Kernel, dict or list
-        As it was given, with other bandwidths.
+        Kernels with the new bandwidths, in the same structure as `spec`.
 
     Raises
     ------
     UserError
-        For a kernel that has none.
+        If a kernel has no bandwidth.
 
     Examples
     --------
@@ -657,17 +657,17 @@ def rescaled(spec: Any, factor: float) -> Any:
     if isinstance(kernel, (Sum, Product)):
         return replace(kernel, kernels=tuple(rescaled(part, factor) for part in kernel.kernels))
     if not hasattr(kernel, "scale"):
-        raise UserError(f"kernel {kernel.name!r} has no bandwidth to scale; leave bandwidth out, or take 'rbf'")
+        raise UserError(f"kernel {kernel.name!r} has no bandwidth to scale; omit bandwidth, or use 'rbf'")
     return replace(kernel, scale=factor * kernel.scale)
 
 
 def from_dict(spec: dict[str, Any]) -> Kernel:
-    """Make the kernel that `to_dict` wrote.
+    """Create a kernel from the output of `to_dict`.
 
     Parameters
     ----------
     spec : dict
-        JSON.
+        Description of the kernel.
 
     Returns
     -------
@@ -677,7 +677,7 @@ def from_dict(spec: dict[str, Any]) -> Kernel:
     Raises
     ------
     UserError
-        For unknown kernels and parameters.
+        If a kernel or parameter is unknown.
 
     Examples
     --------
@@ -688,9 +688,7 @@ def from_dict(spec: dict[str, Any]) -> Kernel:
     rest = dict(spec)
     if "kernel" not in rest:
         keys = ", ".join(map(repr, rest))
-        raise UserError(
-            f"one kernel is needed, and a mapping of {keys[:60]} was given: kernels by view are for several views"
-        )
+        raise UserError(f"expected one kernel, got a mapping of {keys[:60]}; kernels by view require several views")
     name = rest.pop("kernel")
     kinds = NAMED | DISTANCES | COMPOSITES
     if name not in kinds:

@@ -1,4 +1,4 @@
-"""The kernels by name: each a formula of a pair of rows."""
+"""Named kernels, each defined by one formula of two rows."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from dmo.kernels.rows import Prepared
 
 @dataclass(frozen=True)
 class RBF(CenteredKernel):
-    """Gaussian kernel exp(-|x - y|^2 / (2 sigma^2)), sigma = scale * bandwidth.
+    """Gaussian kernel exp(-|x - y|^2 / (2 sigma^2)) with sigma = scale * bandwidth.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
-        distance to the
-        fifth nearest neighbor.
+        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
+        mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
     scale : float, default=1.0
-        A factor on the bandwidth, above 0.
+        Factor on the bandwidth, above 0.
     offset : tuple of float of length d, or None, default=None
-        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learned by `fit`.
+        Offset that is subtracted from normalized dense rows. It preserves float32 precision if the rows are far from
+        the origin. `fit` sets it.
 
     Examples
     --------
@@ -57,26 +57,26 @@ class RBF(CenteredKernel):
         if lost > 1e-3:
             raise UserError(
                 f"rbf: rows lie so far from the origin that {p.dtype} loses the distances (error about "
-                f"{lost:.0e}); fit the kernel on dense rows, or take dtype float64"
+                f"{lost:.0e}); fit the kernel on dense rows, or use dtype float64"
             )
 
 
 @dataclass(frozen=True)
 class Exponential(CenteredKernel):
-    """Exponential kernel exp(-|x - y|_2 / b), b = scale * bandwidth.
+    """Exponential kernel exp(-|x - y|_2 / b) with b = scale * bandwidth.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
-        distance to the
-        fifth nearest neighbor.
+        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
+        mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
     scale : float, default=1.0
-        A factor on the bandwidth, above 0.
+        Factor on the bandwidth, above 0.
     offset : tuple of float of length d, or None, default=None
-        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learned by `fit`.
+        Offset that is subtracted from normalized dense rows. It preserves float32 precision if the rows are far from
+        the origin. `fit` sets it.
 
     Examples
     --------
@@ -92,18 +92,17 @@ class Exponential(CenteredKernel):
 
 @dataclass(frozen=True)
 class Laplacian(BandwidthKernel):
-    """Laplacian kernel exp(-|x - y|_1 / b), b = scale * bandwidth, distances in the L1 norm.
+    """Laplacian kernel exp(-|x - y|_1 / b) of L1 distances, with b = scale * bandwidth.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
-        distance to the
-        fifth nearest neighbor.
+        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
+        mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
     scale : float, default=1.0
-        A factor on the bandwidth, above 0.
+        Factor on the bandwidth, above 0.
 
     Examples
     --------
@@ -121,18 +120,17 @@ class Laplacian(BandwidthKernel):
 class ChiSquare(BandwidthKernel):
     """Chi-square kernel exp(-chi2(x, y) / b), chi2 = sum (x - y)^2 / (x + y), for non-negative rows.
 
-    b = scale * bandwidth. Positive definite as it stands; exp(-chi2^2 / (2 b^2)) would not be.
+    b = scale * bandwidth. This kernel is positive definite, unlike exp(-chi2^2 / (2 b^2)).
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
-        distance to the
-        fifth nearest neighbor.
+        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
+        mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
     scale : float, default=1.0
-        A factor on the bandwidth, above 0.
+        Factor on the bandwidth, above 0.
 
     Examples
     --------
@@ -149,12 +147,12 @@ class ChiSquare(BandwidthKernel):
 
 @dataclass(frozen=True)
 class Intersection(RowKernel):
-    """Histogram intersection sum min(x, y), for non-negative rows.
+    """Histogram intersection kernel sum min(x, y), for non-negative rows.
 
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
 
     References
     ----------
@@ -181,7 +179,7 @@ class Linear(RowKernel):
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
 
     Examples
     --------
@@ -198,12 +196,14 @@ class Linear(RowKernel):
 
 @dataclass(frozen=True)
 class Euclidean(RowKernel):
-    """Distance |x - y|, which is no kernel; its values to seed samples serve as relation features.
+    """Euclidean distance |x - y|, for relation features only, because it is not a kernel.
+
+    Relation features are the distances of a sample to seed samples.
 
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
 
     References
     ----------
@@ -227,12 +227,12 @@ class Euclidean(RowKernel):
 
 @dataclass(frozen=True)
 class Cosine(RowKernel):
-    """Cosine x'y / (|x| |y|); 0 for rows of zeros.
+    """Cosine similarity x'y / (|x| |y|), which is 0 for rows of zeros.
 
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
 
     Examples
     --------
@@ -267,13 +267,13 @@ class Polynomial(RowKernel):
     Parameters
     ----------
     degree : int, default=3
-        At least 1.
+        Degree, at least 1.
     gamma : float or None, default=None
-        Above 0; None: 1 / number of features, set by `fit`.
+        Factor on x'y, above 0. None: `fit` sets it to 1 / number of features.
     coef0 : float, default=1.0
-        At least 0: below, the kernel would not be positive semidefinite.
+        Constant term, at least 0. With a negative term, the kernel would not be positive semidefinite.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        How rows are normalized first, see `normalize_rows`.
+        Normalization of the rows, see `normalize_rows`.
 
     Examples
     --------
@@ -300,16 +300,16 @@ class Polynomial(RowKernel):
             raise UserError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Set everything that depends on the data to numbers.
+        """Set `gamma` from the number of features if it is None.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, of which the number of features is taken.
+            Rows; only their number of features is used.
         random_state : int, Generator, RandomState or None, default=None
-            Unused: nothing is drawn.
+            Ignored.
         sample_weight : ndarray of shape (n,) or None, default=None
-            Unused: the features have none.
+            Ignored.
 
         Returns
         -------
@@ -323,7 +323,7 @@ class Polynomial(RowKernel):
 
     def _number(self) -> float:
         if self.gamma is None:
-            raise UserError("polynomial: gamma None is a rule; call fit first, or give a number")
+            raise UserError("polynomial: gamma is not set; call fit first, or pass gamma as a number")
         return float(self.gamma)
 
     def _map(self) -> EntryMap:
@@ -338,4 +338,4 @@ KERNELS: dict[str, type] = {
 }
 """Kernels of rows, by name."""
 DISTANCES: dict[str, type] = {Euclidean.name: Euclidean}
-"""Not positive semidefinite: for relation features alone."""
+"""Distances that are not positive semidefinite, for relation features only."""

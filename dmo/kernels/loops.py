@@ -1,7 +1,7 @@
-"""Compiled loops of the kernels: what a matrix product cannot do, one row at a time, without the interpreter's lock.
+"""Compiled loops of the kernels, for operations that are not matrix products. They release the GIL.
 
-Every function works on a range of rows, so that callers may share the rows out among threads. Matrices that are
-written are whole C-contiguous arrays with row and column offsets: a slice would cost the vector instructions.
+Every function processes a range of rows, so that callers can distribute the rows over threads. Output matrices are
+passed as whole C-contiguous arrays with row and column offsets, because numba does not vectorize writes to slices.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 DOT, MIN, CHI2, L1_DIRECT, CHI2_DIRECT = range(5)
-"""What is summed over the features of a pair: xy; min(x, y); xy / (x + y); |x - y|; (x - y)^2 / (x + y)."""
+"""Terms that are summed over the features of a pair: xy; min(x, y); xy / (x + y); |x - y|; (x - y)^2 / (x + y)."""
 IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
-"""What becomes of the value of a pair, see `_map_row`."""
+"""Functions that are applied to the value of a pair, see `_map_row`."""
 WIDTH = 128
-"""Rows of y that are worked on together: their shared columns stay in the second-level cache."""
+"""Rows of y that are processed together, few enough that the columns they share stay in the second-level cache."""
 
 
 class _Compiled:
-    """A function that numba compiles, with those beside it, when one is first called: numba takes a quarter of a second."""
+    """Function that numba compiles on the first call in its module, because importing numba takes 0.25 s."""
 
     def __init__(self, function: Callable[..., Any], flags: tuple[str, ...]):
         self.function, self.flags, self.ready = function, flags, None
@@ -31,7 +31,7 @@ class _Compiled:
         return self.dispatcher()(*arguments)
 
     def dispatcher(self) -> Any:
-        """What numba makes of the function; it takes the function's place in its module."""
+        """Compile the function, and replace all functions of this kind in its module by their dispatchers."""
         with _ONE_BY_ONE:
             if self.ready is None:
                 self.ready = _by_numba(self.function, self.flags)
@@ -56,12 +56,12 @@ def _by_numba(function: Callable[..., Any], flags: tuple[str, ...]) -> Any:
     options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
     try:
         return _numba().njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
+    except RuntimeError:  # neither the package's nor the user's cache folder is writable
         return _numba().njit(**options)(function)
 
 
 def compiled(*flags: str) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function by numba, without the interpreter's lock, cached on disk where a folder can be written."""
+    """Compile a function by numba without the GIL; cache the result on disk if a folder is writable."""
     return lambda function: _Compiled(function, flags)
 
 
@@ -69,7 +69,8 @@ EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
 ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
 
 
-# Chebyshev fits of 2^f on [-1/2, 1/2], the highest power first, from 60 digits: by LAPACK they differ with the processor
+# Chebyshev fits of 2^f on [-1/2, 1/2], highest power first, computed with 60 digits, because fits by LAPACK
+# depend on the CPU.
 _A6, _A5, _A4, _A3, _A2, _A1, _A0 = (
     np.float32(c)
     for c in (
@@ -100,12 +101,12 @@ _ROUND32, _ROUND64 = np.float32(1.5 * 2**23), 1.5 * 2**52
 
 
 def _exp2(y: float) -> float:
-    """2^y for y <= 0 to about one rounding of y, 0 below the smallest normal number; numpy.exp2 in the interpreter."""
+    """Compute 2^y for y <= 0 with floating-point accuracy, 0 below the smallest normal number (uncompiled version)."""
     return np.exp2(y)
 
 
 def _exp2_compiled(y):  # type: ignore[no-untyped-def]
-    # Adding 1.5 * 2^(mantissa bits) rounds y to a whole number in the low bits; they become the exponent.
+    # Adding 1.5 * 2^(mantissa bits) rounds y to an integer in the low bits, which become the exponent.
     def single(y):  # type: ignore[no-untyped-def]
         shifted = max(y, np.float32(-127.0)) + _ROUND32
         f = max(y, np.float32(-127.0)) - (shifted - _ROUND32)
@@ -126,7 +127,7 @@ def _exp2_compiled(y):  # type: ignore[no-untyped-def]
 
 @compiled(*EXACT_ORDER)
 def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
-    """Replace the pair values v of one row: with h = h_x + h_y,
+    """Replace the inner products or distances v of one row by one of these functions, with h = h_x + h_y:
 
     GAUSSIAN 2^min(a v + h, 0); EUCLIDEAN sqrt(max(h - 2 v, 0)); EXPONENTIAL 2^(-a v); POLYNOMIAL (a v + b)^power.
     """
@@ -151,16 +152,16 @@ def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
 
 @compiled(*EXACT_ORDER)
 def map_tile(op, a, b, power, K, start, stop, hx, hy):  # type: ignore[no-untyped-def]
-    """Apply `_map_row` to the rows start..stop of a whole tile."""
+    """Apply `_map_row` to rows start..stop of a whole tile."""
     for i in range(start, stop):
         _map_row(op, a, b, power, K[i], hx[i], hy)
 
 
 @compiled(*EXACT_ORDER)
 def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-untyped-def]
-    """Apply `_map_row` to the rows start..stop of the lower triangle (diagonal included); copy it above if `mirror`.
+    """Apply `_map_row` to rows start..stop of the lower triangle and diagonal; copy it above the diagonal if `mirror`.
 
-    Goes by pieces of 16 x 1024, which are copied, a cache line at a time, before they leave the cache.
+    The loop processes pieces of 16 x 1024, and copies them by cache lines while they are cached.
     """
     for i0 in range(start, stop, 16):
         i1 = min(i0 + 16, stop)
@@ -182,7 +183,7 @@ def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-un
 
 @compiled(*ANY_ORDER)
 def lower_sum(K, start, stop, h, euclidean):  # type: ignore[no-untyped-def]
-    """Sum of the distances below the diagonal in rows start..stop; from inner products and h = |x|^2 if `euclidean`."""
+    """Sum distances below the diagonal in rows start..stop; with `euclidean`, K has inner products and h = |x|^2."""
     zero, total = K.dtype.type(0), 0.0
     for i in range(start, stop):
         row, hi = K[i, :i], h[i]
@@ -197,7 +198,7 @@ def lower_sum(K, start, stop, h, euclidean):  # type: ignore[no-untyped-def]
 
 @compiled(*ANY_ORDER)
 def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-untyped-def]
-    """total[j] = sum over k < count of pair(value[k], block[where[k], j]); count is a multiple of 4."""
+    """Set total[j] to the sum over k < count of pair(value[k], block[where[k], j]); count is a multiple of 4."""
     zero, tiny = block.dtype.type(0), block.dtype.type(1e-30)
     total[:] = zero
     for k in range(0, count, 4):
@@ -225,7 +226,7 @@ def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-u
 
 @compiled(*ANY_ORDER)
 def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no-untyped-def]
-    """K[row, column + j] = total[j], or max(sx + sy[j] - factor total[j], 0) where a factor is given; j < count."""
+    """Write total[j], or max(sx + sy[j] - factor total[j], 0) if factor is not 0, to K[row, column + j], j < count."""
     for j in range(count):
         if factor == 0.0:
             K[row, column + j] = total[j]
@@ -235,12 +236,10 @@ def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no
 
 @compiled(*ANY_ORDER)
 def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, lower):  # type: ignore[no-untyped-def]
-    """Pair sums over the features that both rows have, for rows start..stop of x and all rows of y, into K[first + i,
-    j].
-    """
-    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. The rows of y are laid out WIDTH at a time as
-    # a dense block of the columns that any of them has; a row of x picks its own from these. `lower`: only j <= first
-    # + i.
+    """Write pair sums over common features to K[first + i, j], for rows start..stop of x and all rows of y."""
+    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. WIDTH rows of y at a time are stored as a
+    # dense block of the columns that occur in any of them. Each row of x selects its own columns from this block.
+    # With `lower`, only entries with j <= first + i are written.
     (xd, xi, xp), (yd, yi, yp) = x, y
     longest, most, n_y = 0, 0, yp.shape[0] - 1
     for i in range(start, stop):
@@ -269,7 +268,7 @@ def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, l
             for k in range(xp[i], xp[i + 1]):
                 where[count], value[count] = position[xi[k]], xd[k]
                 count += position[xi[k]] >= 0
-            while count % 4:  # a value against a row of zeros adds nothing
+            while count % 4:  # pad with a row of zeros, which adds nothing to the sum
                 where[count], value[count] = used, 1
                 count += 1
             _sum_features(pair, block, where, value, count, total)
@@ -281,12 +280,12 @@ def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, l
 
 @compiled(*ANY_ORDER)
 def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-untyped-def]
-    """Pair sums over all features, for rows start..stop of x and all rows of y, into K[first + i, j]."""
+    """Write pair sums over all features to K[first + i, j], for rows start..stop of x and all rows of y."""
     d = x.shape[1]
     padded = d + (-d) % 4
     block, total = np.zeros((padded, WIDTH), K.dtype), np.empty(WIDTH, K.dtype)
     where, value = np.empty(padded, np.int64), np.empty(padded, K.dtype)
-    for f in range(padded):  # numba takes longer to compile np.arange and slices that are assigned than all else here
+    for f in range(padded):  # numba takes longer to compile np.arange and slice assignment than all the rest
         where[f], value[f] = f, 0
     for j0 in range(0, y.shape[0], WIDTH):
         begin, j1 = max(start, j0 - first) if lower else start, min(j0 + WIDTH, y.shape[0])
@@ -306,7 +305,7 @@ def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-un
 
 @compiled(*ANY_ORDER)
 def refine_dense(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ignore[no-untyped-def]
-    """Recompute from the rows the Euclidean distances K[first + i, j] whose square is below `near` (h_x + h_y)."""
+    """Recompute Euclidean distances K[first + i, j] from the rows if their square is below `near` (h_x + h_y)."""
     for i in range(start, stop):
         for j in range(first + i + 1 if lower else y.shape[0]):
             if np.float64(K[first + i, j]) ** 2 < near * (hx[i] + hy[j]):
@@ -318,7 +317,7 @@ def refine_dense(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ign
 
 @compiled(*ANY_ORDER)
 def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ignore[no-untyped-def]
-    """`refine_dense` for CSR triples with sorted indices."""
+    """Apply `refine_dense` to CSR triples with sorted indices."""
     (xd, xi, xp), (yd, yi, yp) = x, y
     for i in range(start, stop):
         for j in range(first + i + 1 if lower else yp.shape[0] - 1):
@@ -340,7 +339,7 @@ def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ig
 
 @compiled()
 def fill_sparse(source, indptr, indices, data):  # type: ignore[no-untyped-def]
-    """Write the columns and values of the entries that are not zero; the arrays have room for one more."""
+    """Write the columns and values of the nonzero entries; both arrays need space for one additional entry."""
     for i in range(source.shape[0]):
         k, row = indptr[i], source[i]
         for f in range(row.shape[0]):
@@ -350,9 +349,9 @@ def fill_sparse(source, indptr, indices, data):  # type: ignore[no-untyped-def]
 
 @compiled("contract", "nsz", "reassoc")
 def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-untyped-def]
-    """Write the rows of `source` to `out`, normalized and less `offset`; norms: sums of squares, or of absolute values.
+    """Write normalized rows of `source` minus `offset` to `out`, and sums of squares or absolute values to `norms`.
 
-    `how`: 0 as they are, 1 sum of absolute values 1, 2 length 1, 3 square roots of 1. NaN and infinities reach `norms`.
+    `how`: 0 unchanged, 1 L1 norm 1, 2 L2 norm 1, 3 square roots of case 1. NaN and infinity propagate to `norms`.
     """
     for i in range(source.shape[0]):
         row, target, total = source[i], out[i], 0.0
@@ -367,7 +366,7 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
         if how == 3:
             for f in range(row.shape[0]):
                 target[f] = np.float64(row[f]) * scale
-                # the root in the precision of the tiles: that of float64 takes half of the whole loop
+                # compute the root in the precision of the tiles: a float64 root takes half the time of the whole loop
                 target[f] = np.sqrt(target[f]) - offset[f]
         else:
             for f in range(row.shape[0]):
@@ -384,8 +383,10 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
 
 @compiled()
 def sketch_rows(values, shift, sign, out):  # type: ignore[no-untyped-def]
-    """Add the features of every row to out[i], m sums, m features at a time: sign[f] times feature f to the sum that is
-    shift[f // m] places on, round the end."""
+    """Add sign[f] times feature f of each row to one of the m sums out[i].
+
+    Feature f = c m + r is added to sum (r + shift[c]) mod m.
+    """
     m = out.shape[1]
     for i in range(values.shape[0]):
         row, target = values[i], out[i]
@@ -393,7 +394,7 @@ def sketch_rows(values, shift, sign, out):  # type: ignore[no-untyped-def]
             many, s = min(m, row.shape[0] - c * m), shift[c]
             x, signs, front = row[c * m : c * m + many], sign[c * m : c * m + many], min(many, m - s)
             later = target[s:]
-            for j in range(front):  # two runs of neighbors, which are added many at a time
+            for j in range(front):  # two contiguous runs, because contiguous sums are vectorized
                 later[j] += signs[j] * x[j]
             x, signs = x[front:], signs[front:]
             for j in range(many - front):

@@ -1,4 +1,4 @@
-"""Matrices of kernels, whole and lazy; several kernels, one per view, as one: its sum or product, and tiles from features."""
+"""Gram matrices as arrays and as dask arrays; sums and products of the kernels of several views."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ Combine = Literal["sum", "product"]
 
 @dataclass(eq=False, repr=False)
 class ProductKernel(ParameterObject):
-    """The kernel exp(-gamma sum_v w_v d_v) of distances d_v, each divided by its mean over the training samples, of `KGHA`.
+    """Kernel exp(-gamma sum_v w_v d_v), where d_v is a view's distance divided by its mean over the training samples.
 
-    "product" stands for it with its defaults.
+    kernel="product" of an estimator such as `KGHA` selects this kernel with its defaults.
 
     Parameters
     ----------
     distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto", and views that a
-        mapping does not name: "chi2" where their feature store calls them histograms, else "l2".
+        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance. "auto" selects "chi2"
+        for views that the feature store marks as histograms and "l2" for others. Views that a mapping omits
+        use "auto".
     gamma : float, default=2.0
-        Sharpness, above 0.
+        Factor on the distances, above 0.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        w_v, scaled to sum 1; None: equal ones. "tagprop" and "alignment" are learned, as in `MultiViewRidge`.
+        Weights w_v, scaled to sum 1. None: equal weights. "tagprop" and "alignment" are learned as in
+        `MultiViewRidge`.
 
     Examples
     --------
@@ -60,12 +62,12 @@ class ProductKernel(ParameterObject):
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Whether a value stands for the product of the views' distances."""
+        """Return whether a value denotes the product of the views' distances."""
         return is_product(value)
 
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """The object that a name stands for; kernels of views have parameters of their own."""
+        """Convert a name to its object; kernels of views have their own parameters."""
         if not (is_product(value) or hasattr(value, "set_params")):
             raise UserError(
                 f"distances, gamma and weights are those of kernel='product', got kernel={value!r}; leave them out"
@@ -74,92 +76,92 @@ class ProductKernel(ParameterObject):
 
 
 def is_product(kernel: Any) -> bool:
-    """Tell whether what an estimator was given for a kernel is the product of distances of the views."""
+    """Return whether the kernel argument of an estimator is the product of the views' distances."""
     return isinstance(kernel, ProductKernel) or (isinstance(kernel, str) and kernel == "product")
 
 
 @dataclass(frozen=True)
 class MultiKernel:
-    """One kernel of several views: k(x, y) = sum_v w_v k_v(x_v, y_v), or prod_v k_v(x_v, y_v)^w_v."""
+    """Kernel of several views: k(x, y) = sum_v w_v k_v(x_v, y_v), or prod_v k_v(x_v, y_v)^w_v."""
 
-    # Powers of positive definite kernels stay so for w_v in 0..1 where they are infinitely divisible, as all
-    # exponential kernels exp(-d / b) on negative definite d are.
+    # Powers of a kernel with w_v in 0..1 are positive definite if the kernel is infinitely divisible. This holds for
+    # all kernels exp(-d / b) with a negative definite d.
     #
     # Berg, Christensen, Ressel 1984, theorem 3.2.2.
 
     kernels: Mapping[str, Kernel]  # by view
     weights: Mapping[str, float]  # w_v >= 0 by view
-    combine: Combine = "sum"  # how
+    combine: Combine = "sum"  # how the views' kernels are combined
 
     @classmethod
     def of(cls, view: str, kernel: Kernel) -> MultiKernel:
-        """Take one view's kernel as it is."""
+        """Wrap the kernel of a single view."""
         return cls({view: kernel}, {view: 1.0})
 
     @property
     def key(self) -> Hashable:
-        """What tells kernels of several views apart."""
+        """Hashable description of the kernel."""
         return tuple(self.kernels.items()), tuple(self.weights.items()), self.combine
 
     @property
     def pairwise(self) -> list[str]:
-        """Views whose rows are those of a kernel matrix."""
+        """Views with precomputed kernels."""
         return [name for name, kernel in self.kernels.items() if kernel.pairwise]
 
     def prepare(self, views: Mapping[str, Rows], where: slice, dtype: DTypeLike) -> dict[str, Any]:
-        """Make rows of every view ready for `tile`.
+        """Prepare rows of every view for `tile`.
 
         views (n, d)
         """
         return {name: kernel.prepare(kernel.part(views[name], where), dtype) for name, kernel in self.kernels.items()}
 
     def tile(self, x: Mapping[str, Any], y: Mapping[str, Any]) -> np.ndarray:
-        """Work out k(x_i, y_j) of prepared rows.
+        """Compute k(x_i, y_j) of prepared rows.
 
         -> (m, n)
         """
         return self.combined((name, kernel.tile(x[name], y[name])) for name, kernel in self.kernels.items())
 
     def diagonal(self, x: Mapping[str, Any]) -> np.ndarray:
-        """Work out k(x_i, x_i) of prepared rows.
+        """Compute k(x_i, x_i) of prepared rows.
 
         -> (m,)
         """
         return self.combined((name, kernel.diagonal(x[name])) for name, kernel in self.kernels.items())
 
     def combined(self, parts: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
-        """Combine values of the views' kernels, in the first one's array: two at a time, whatever the number of views."""
+        """Combine the values of the views' kernels in the array of the first one, with at most two arrays in memory."""
         combine = np.multiply if self.combine == "product" else np.add
         return reduce(lambda total, part: combine(total, part, out=total), starmap(self.weighted, parts))
 
     def weighted(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Work out the share of one view's kernel values, in place where the weight is not 1."""
+        """Apply the weight of a view to its kernel values, in place if the weight is not 1."""
         weight = self.weights[name]
         if weight == 1.0:
             return values
         if self.combine == "product" and values.size and values.min() < 0:
             raise UserError(
-                f"a product of kernels takes powers of their values, and kernel '{self.kernels[name]}' of view {name!r} has "
-                "negative ones; take kernels without, such as 'rbf', or combine='kernels'"
+                f"a product of kernels uses powers of their values, but kernel '{self.kernels[name]}' of view {name!r} "
+                "has negative ones; use kernels without negative values, such as 'rbf', or combine='kernels'"
             )
         operation = np.power if self.combine == "product" else np.multiply
         return operation(values, values.dtype.type(weight), out=values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as JSON."""
+        """Describe the kernel as a JSON dict."""
         kernels = {name: kernel.to_dict() for name, kernel in self.kernels.items()}
         return {"kernels": kernels, "weights": dict(self.weights), "combine": self.combine}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> MultiKernel:
-        """Make the kernel that `to_dict` described."""
+        """Create the kernel from the output of `to_dict`."""
         kernels = {name: from_dict(spec) for name, spec in description["kernels"].items()}
         return cls(kernels, description["weights"], description["combine"])
 
 
 @dataclass
 class FeatureTiles:
-    """Tiles of a kernel matrix, computed from features when they are asked for.
+    """Tiles of a kernel matrix, computed from features when requested.
 
     sources (n, d)
     """
@@ -181,18 +183,18 @@ class FeatureTiles:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the features that lie in memory, and travel with a copy of this object."""
+        """Size of the features in memory, which are also pickled with this object, in bytes."""
         return sum(_held_bytes(source) for source in self.sources.values())
 
     def _prepare(self, i: int) -> dict[str, Any]:
         return self.kernel.prepare(self.sources, slice(i * self.block, min((i + 1) * self.block, self.n)), self.dtype)
 
     def tile(self, i: int, j: int) -> np.ndarray:
-        """Work out one tile.
+        """Compute one tile.
 
         -> (block, block)
         """
-        held = self._held  # tiles are asked for strip by strip: keep the row block that a strip shares
+        held = self._held  # callers request tiles strip by strip, so keep the row block that a strip shares
         if held is None or held[0] != i:
             held = self._held = (i, self._prepare(i))
         return self.kernel.tile(held[1], held[1] if i == j else self._prepare(j))
@@ -201,12 +203,12 @@ class FeatureTiles:
         return range(len(row_blocks(self.n, self.block))) if blocks is None else blocks
 
     def diagonal(self, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Work out diagonal entries, without the tiles."""
+        """Compute diagonal entries without the tiles."""
         parts = [self.kernel.diagonal(self._prepare(i)) for i in self._blocks(blocks)]
         return np.concatenate(parts).astype(np.float64)
 
     def columns(self, index: np.ndarray, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Work out some columns, without the matrix's other entries."""
+        """Compute selected columns without the other entries."""
         picked = {name: Subset(source, np.asarray(index)) for name, source in self.sources.items()}
         chosen = self.kernel.prepare(picked, slice(None), self.dtype)
         return np.concatenate([self.kernel.tile(self._prepare(i), chosen) for i in self._blocks(blocks)])
@@ -227,30 +229,30 @@ def gram_matrix(
     random_state: RandomState = None,
     n_threads: int | None = None,
 ) -> tuple[np.ndarray, Kernel]:
-    """Work out the kernel matrix of all pairs of rows, and fit the kernel on the way.
+    """Compute the kernel matrix of all pairs of rows and fit the kernel.
 
-    Distances are computed once, below the diagonal; a bandwidth rule takes its statistic from them and the kernel's values
-    replace them. Memory: n^2 entries and the prepared rows ("median": the distances of the sampled pairs again).
+    Distances below the diagonal are computed once. A bandwidth rule uses them, then the kernel values replace them.
+    Memory: n^2 entries and the prepared rows; with "median", also the distances of the sampled pairs.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
-        See `parse`.
+        Kernel, see `parse`.
     X : row source of shape (n, d)
-        Read whole.
+        Rows, read into memory.
     dtype : dtype, default=float32
-        float32 or float64.
+        Type of the matrix, float32 or float64.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the sample of rows that decides a bandwidth where n > 8192.
+        Seed of the sample of rows that determines a bandwidth if n > 8192.
     n_threads : int or None, default=None
-        Of the compiled loops; None: as many as BLAS may use (matrix products always use BLAS's).
+        Number of threads of the compiled loops. None: as many as BLAS uses. Matrix products always use BLAS threads.
 
     Returns
     -------
     matrix : ndarray of shape (n, n)
-        Exactly symmetric, with an exact diagonal.
+        Exactly symmetric matrix with an exact diagonal.
     kernel : Kernel
-        Fitted.
+        Fitted kernel.
 
     Examples
     --------
@@ -274,36 +276,36 @@ def kernel_array(
     dtype: DTypeLike = np.float32,
     random_state: RandomState = None,
 ) -> da.Array:
-    """Describe the kernel matrix of all pairs of rows as a dask array, of which nothing is computed yet.
+    """Return the kernel matrix of all pairs of rows as a lazy dask array.
 
-    A task makes one block of rows ready, another works out one tile; tiles above the diagonal are the transposed ones below.
-    A bandwidth rule alone is resolved at once, from at most 8192 rows.
+    One task prepares a block of rows, another computes a tile. Tiles above the diagonal are transposes of those
+    below. Only a bandwidth rule is resolved immediately, from at most 8192 rows.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
-        See `parse`.
+        Kernel, see `parse`.
     X : row source of shape (n, d)
         Rows, read block by block.
     Y : row source of shape (m, d) or None, default=None
-        The rows that columns stand for, such as the training rows of new rows X, from which a bandwidth rule is resolved;
-        None: X.
+        Rows of the columns, such as the training rows for new rows X. A bandwidth rule is resolved from them. None:
+        X.
     block : int, default=2048
-        Rows and columns of a tile.
+        Number of rows and columns of a tile.
     dtype : dtype, default=float32
-        float32 or float64.
+        Type of the matrix, float32 or float64.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the sample of rows that decides a bandwidth where there are more than 8192.
+        Seed of the sample of rows that determines a bandwidth if there are more than 8192 rows.
 
     Returns
     -------
     dask.array.Array of shape (n, n) or (n, m)
-        Kernel values, in chunks of `block` rows and columns.
+        Kernel values in chunks of `block` rows and columns.
 
     Raises
     ------
     UserError
-        For a kernel that is a matrix already.
+        If the kernel is precomputed.
 
     Examples
     --------
@@ -319,12 +321,12 @@ def kernel_array(
     ...     open_kernel(f"{folder}/k.zarr").shape
     (3, 3)
     """
-    import dask.array as da  # a second to import, which few fits need
+    import dask.array as da  # imported here, because the import takes a second and few fits need it
 
     parsed = parse(kernel)
     if parsed.pairwise:
         raise UserError(
-            "kernel_array: a precomputed kernel is a matrix already; take it as it is, or as dask.array.from_array"
+            "kernel_array: a precomputed kernel is a matrix already; use it directly, or dask.array.from_array"
         )
     fitted = parsed.fit(rows.source(X if Y is None else Y), random_state)
     left = _ready_blocks(fitted, rows.source(X), block, dtype)
@@ -341,8 +343,8 @@ def kernel_array(
 
 
 def _ready_blocks(kernel: Kernel, X: Rows, size: int, dtype: DTypeLike) -> list[tuple[int, Any]]:
-    """Per row block its length and the task that makes it ready; what Dask computes is a part of its graph."""
-    held = None if hasattr(X, "compute") else delayed(X, traverse=False)  # one node: rows in memory are sent once
+    """Return the length and the task of each prepared row block; inputs that dask computes become part of the graph."""
+    held = None if hasattr(X, "compute") else delayed(X, traverse=False)  # one node, so rows in memory are sent once
     parts = row_blocks(X.shape[0], size)
     read = [X[where] if held is None else delayed(blocks.rows)(held, where) for where in parts]
     return [

@@ -1,10 +1,11 @@
-"""Inner products and distances of all pairs of prepared rows, what kernels make of them, and bandwidths from distances.
+"""Inner products and distances of all pairs of prepared rows, kernel values from them, and bandwidth rules.
 
-pair "dot" x'y; "l2" |x - y|; "l1" sum |x - y|; "chi2" sum (x - y)^2 / (x + y); "min" sum min(x, y).
+`pair` names a function of two rows: "dot" x'y; "l2" |x - y|; "l1" sum |x - y|; "chi2" sum (x - y)^2 / (x + y); "min"
+sum min(x, y).
 
-Dense inner products are BLAS products. "l1", "chi2" and "min" of rows that are mostly zeros, and every product of CSR
-rows, go through the features that both rows have: |x - y|_1 = |x|_1 + |y|_1 - 2 sum min(x, y), and
-chi2 = sum x + sum y - 4 sum x y / (x + y); other dense rows are compared feature by feature, which loses no digits.
+BLAS computes inner products of dense rows. "l1", "chi2" and "min" of mostly-zero rows, and all values of CSR rows,
+use only the features that are nonzero in both rows: |x - y|_1 = |x|_1 + |y|_1 - 2 sum min(x, y), and chi2 = sum x +
+sum y - 4 sum x y / (x + y). Other dense rows are compared feature by feature, which avoids cancellation.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ THROUGH_COMMON = {
     "l1": (loops.MIN, 2.0),
     "chi2": (loops.CHI2, 4.0),
 }
-"""What is summed over common features, and its factor in norm + norm - factor * sum (0: the sum itself)."""
+"""Term that is summed over common features, and its factor in norm + norm - factor * sum (0: the sum itself)."""
 FEATURE_BY_FEATURE = {"min": loops.MIN, "l1": loops.L1_DIRECT, "chi2": loops.CHI2_DIRECT}
 NEAR = 1e-4
-"""Squared Euclidean distances below this share of |x|^2 + |y|^2 are recomputed from the rows: products lose them."""
+"""Squared Euclidean distances below this fraction of |x|^2 + |y|^2 suffer from cancellation and are recomputed."""
 
 
 @dataclass(frozen=True)
 class EntryMap:
-    """What a kernel makes of a pair's value (`loops._map_row`): the operation and its numbers."""
+    """Function that a kernel applies to the value of a pair, see `loops._map_row`, with its parameters."""
 
     op: int = loops.IDENTITY
     a: float = 1.0
@@ -44,7 +45,7 @@ class EntryMap:
     power: int = 1
 
     def norms(self, prepared: Prepared) -> np.ndarray:
-        """The part of the value that belongs to one row, in the dtype of the tile."""
+        """Return the part of the value that depends on one row only, in the dtype of the tile."""
         weight = -0.5 * self.a if self.op == loops.GAUSSIAN else 1.0
         return (weight * prepared.norms).astype(prepared.dtype)
 
@@ -53,7 +54,7 @@ class EntryMap:
 
 
 def go_sparse(pair: str, X: Matrix) -> Matrix:
-    """X as CSR where it is dense, mostly zeros, and the pair's value goes through common features."""
+    """Convert X to CSR if it is dense and mostly zero, and `pair` can be computed from common features."""
     if scipy.sparse.issparse(X) or pair not in FEATURE_BY_FEATURE or X.size == 0:
         return X
     X = np.ascontiguousarray(X) if X.dtype.isnative and X.dtype.kind in "iu" else readable(X)
@@ -78,13 +79,13 @@ def fill(
     first: int = 0,
     lower: bool = False,
 ) -> None:
-    """Write the pair values of x_i and y_j to K[first + i, j]; with `lower` at least those with j <= first + i.
+    """Write inner products or distances of x_i and y_j to K[first + i, j]; with `lower`, at least for j <= first + i.
 
-    With `lower`, x is the rows first, first + 1 ... of y. BLAS products use BLAS's threads, loops those of `threads.given`.
+    With `lower`, x are the rows first, first + 1 ... of y. `threads.given` sets the threads of loops, not of BLAS.
     """
     dense = not scipy.sparse.issparse(x.values) and not scipy.sparse.issparse(y.values)
     if dense and pair in ("dot", "l2"):
-        if lower:  # the square on the diagonal apart: NumPy takes BLAS's symmetric product for it
+        if lower:  # compute the diagonal square separately, because NumPy uses the symmetric BLAS product for it
             if first:
                 np.matmul(x.values, y.values[:first].T, out=K[first : first + len(x), :first])
             np.matmul(x.values, x.values.T, out=K[first : first + len(x), first : first + len(x)])
@@ -121,7 +122,7 @@ def _fill_common(pair: str, x: Prepared, y: Prepared, K: np.ndarray, first: int,
 
 
 def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool) -> None:
-    """Turn inner products into distances, those of near rows recomputed from the rows."""
+    """Convert inner products to distances; recompute small distances directly from the rows."""
     sparse = scipy.sparse.issparse(x.values) or scipy.sparse.issparse(y.values)
     left, right = x.values, y.values
     if sparse:
@@ -141,7 +142,7 @@ def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool)
 
 
 def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
-    """Turn a tile of pair values into kernel values."""
+    """Convert a tile of inner products or distances to kernel values."""
     if change.op == loops.IDENTITY:
         return
     hx, hy = change.norms(x), change.norms(y)
@@ -149,7 +150,7 @@ def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
 
 
 def finish_lower(change: EntryMap, x: Prepared, K: np.ndarray) -> None:
-    """Turn the pair values in the lower triangle into kernel values and copy them above the diagonal."""
+    """Convert a lower triangle of inner products or distances to kernel values and copy it above the diagonal."""
     _map_lower(change, K, change.norms(x), True)
 
 
@@ -159,30 +160,30 @@ def _map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> 
 
 
 SAMPLE = 8192
-"""Rows whose pairs decide a bandwidth, at most."""
+"""Maximum number of rows whose pairs determine a bandwidth."""
 RULES = ("mean", "median", "mean-fifth-neighbor")
 """Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbor (Liu, Lin, Yu 2009)."""
 RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
-"""A seed, a generator that goes on, or None: another draw every time."""
+"""Seed, generator, or None for a different sample in every call. A generator continues its sequence."""
 
 
 def check(bandwidth: float | str, owner: str) -> None:
-    """Raise ValueError unless `bandwidth` is a rule or a positive number."""
+    """Raise UserError unless `bandwidth` is a rule or a positive number."""
     if isinstance(bandwidth, str):
         if bandwidth not in RULES:
             known = ", ".join(repr(rule) for rule in RULES)
             hint = rows.nearest(bandwidth, RULES)
             raise UserError(f"{owner}: bandwidth must be a number or one of {known}, got {bandwidth!r}{hint}")
     elif not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise UserError(f"{owner}: bandwidth must be a positive number, got {bandwidth!r}; give one, or a rule")
+        raise UserError(f"{owner}: bandwidth must be a positive number, got {bandwidth!r}; pass one, or a rule")
 
 
 def sample(n: int, random_state: RandomState, most: int | None = None) -> np.ndarray | None:
-    """Sorted row numbers of a random sample of `most` (None: SAMPLE) of n rows, None where all are taken."""
+    """Draw sorted indices of `most` (None: SAMPLE) of n rows, or return None if there are at most `most` rows."""
     most = SAMPLE if most is None else most
     if n <= most:
         return None
-    from sklearn.utils import check_random_state  # here: a kernel's name is read without scikit-learn
+    from sklearn.utils import check_random_state  # imported here, so that parsing names does not load scikit-learn
 
     generator = np.random.default_rng(random_state) if isinstance(random_state, np.random.Generator) else None
     generator = check_random_state(random_state) if generator is None else generator
@@ -190,7 +191,7 @@ def sample(n: int, random_state: RandomState, most: int | None = None) -> np.nda
 
 
 def counted(n: int, random_state: RandomState, weights: np.ndarray | None) -> np.ndarray | None:
-    """`sample` of the rows whose weight is not 0; half as many with weights, whose medians sort all pairs."""
+    """Draw a `sample` of rows with nonzero weight, of half the size with weights, whose median sorts all pairs."""
     if weights is None:
         return sample(n, random_state)
     some = np.flatnonzero(weights)
@@ -201,9 +202,9 @@ def counted(n: int, random_state: RandomState, weights: np.ndarray | None) -> np
 def central_row(
     X: blocks.Rows, index: np.ndarray | None, normalize: str | None, owner: str, names: np.ndarray | None = None
 ) -> np.ndarray:
-    """Mean (d, float64) of up to 512 normalized rows, evenly spaced among the rows `index` (all when None) of X.
+    """Compute the mean (d, float64) of up to 512 evenly spaced rows among `index` (None: all), after normalization.
 
-    Any point amid the rows serves to center them. Errors name row i `names[i]`.
+    Centering needs only some point amid the rows. Error messages refer to row i as `names[i]`.
     """
     index = np.arange(X.shape[0]) if index is None else index
     index = index[:: max(1, -(-len(index) // 512))]
@@ -213,7 +214,7 @@ def central_row(
 
 
 def strips(n: int) -> list[slice]:
-    """Row strips of a lower triangle, of equal height up to 1024: the fastest in a product and while cached."""
+    """Split a lower triangle into row strips of equal height up to 1024, which is fast in products and fits caches."""
     count = max(1, -(-n // 1024))
     return blocks.row_blocks(n, max(1, -(-n // count)))
 
@@ -228,16 +229,15 @@ def resolve(
     owner: str,
     weights: np.ndarray | None = None,
 ) -> float:
-    """The bandwidth that `rule` gives for the rows `index` (all when None) of p."""
-    # Arguments: `K` n x n, its lower triangle holds the pair values of p ("dot": inner products, else distances);
-    # `floor`: distances up to here are rounding; `weights` (n): how often each row counts, above 0. Raises ValueError
-    # where there are too few rows, or all are equal.
+    """Compute the bandwidth that `rule` defines for rows `index` (None: all) of p; raise UserError for equal rows."""
+    # `K` is n x n; its lower triangle has the inner products ("dot") or distances (other pairs) of p. A result
+    # up to `floor` is floating-point error. `weights` (n) are repetition counts above 0.
     h = p.norms.astype(p.dtype)
     if index is not None:
         K, h = K[np.ix_(index, index)], h[index]
     n, least = len(h), 6 if rule == "mean-fifth-neighbor" else 2
     if n < least:
-        raise UserError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; give it a number")
+        raise UserError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; pass it as a number")
     euclidean = pair == "dot"
     if rule == "mean" and weights is None:
         value = _mean(K, h, euclidean)
@@ -251,8 +251,8 @@ def resolve(
             value = _median(K) if rule == "median" else _fifth_neighbor(K)
     if not value > floor:
         raise UserError(
-            f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features constant, or too small: their "
-            f"squares leave {p.dtype}); drop the constant view, multiply the features, or give the bandwidth as a number"
+            f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features are constant, or too small: "
+            f"their squares underflow in {p.dtype}); drop the constant view, scale the features, or pass a number"
         )
     return value
 
@@ -262,7 +262,7 @@ def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool) -> float:
     sums: dict[int, float] = {}
 
     def task(start: int, stop: int) -> None:
-        for where in blocks.row_blocks(stop - start, 32):  # fixed pieces: the sum does not depend on the threads
+        for where in blocks.row_blocks(stop - start, 32):  # fixed blocks, so that threads do not change the sum
             begin = start + where.start
             sums[begin] = loops.lower_sum(K, begin, start + where.stop, h, euclidean)
 
@@ -280,7 +280,7 @@ def _median(D: np.ndarray) -> float:
 
 
 def _fifth_neighbor(D: np.ndarray) -> float:
-    """Mean of each row's fifth smallest distance to another row."""
+    """Compute the mean over rows of the fifth smallest distance to another row."""
     n, total = len(D), 0.0
     for where in blocks.row_blocks(n, 256):
         block = np.empty((where.stop - where.start, n), D.dtype)
@@ -294,7 +294,7 @@ def _fifth_neighbor(D: np.ndarray) -> float:
 
 
 def _copies(weights: np.ndarray) -> float:
-    """Pairs of a row with itself, at distance 0: w (w - 1) / 2 of a row that counts w times, none where w is below 1."""
+    """Count pairs of copies of a row (at distance 0): w (w - 1) / 2 for weight w, 0 if w is below 1."""
     return float(np.maximum(weights * (weights - 1), 0.0).sum() / 2)
 
 
@@ -313,7 +313,7 @@ def _weighted_median(D: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _weighted_fifth(D: np.ndarray, weights: np.ndarray) -> float:
-    """Of every row the distance to which there are five others; to the farthest, where all weigh less."""
+    """Compute the mean distance within which other rows have total weight 5 (or the largest distance), weighted."""
     total = 0.0
     for i in range(len(D)):
         own = np.concatenate([D[i, :i], [0.0], D[i + 1 :, i]])

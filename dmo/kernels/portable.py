@@ -1,7 +1,7 @@
-"""Tiles of rows that another library holds, such as CuPy or torch, in that library and on its device.
+"""Tiles of rows in arrays of other libraries, such as CuPy or torch, computed by that library on its device.
 
-The same formulas as `rows`, `pairs` and `loops` have for NumPy, in terms of the array API standard alone: each step makes a
-new array, where the compiled loops change a tile in place.
+The formulas agree with `rows`, `pairs` and `loops`, restricted to the array API standard. Each step allocates a new
+array, whereas the compiled loops change a tile in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dmo.kernels import loops
 from dmo.kernels.rows import NEGATIVE, NOT_FINITE, TOO_LARGE, Prepared
 
 _ENTRIES = 1 << 24
-"""Differences of pairs that are held at a time, by features."""
+"""Maximum number of feature differences of pairs in memory."""
 LN_2 = math.log(2.0)
 
 
@@ -32,7 +32,7 @@ def ready(
     non_negative: bool,
     owner: str,
 ) -> tuple[Any, Any]:
-    """Normalized rows less `offset` and their norms, as `rows.ready`; raises UserError alike."""
+    """Normalize rows, subtract `offset` and compute norms, with the same results and errors as `rows.ready`."""
     xp = foreign(X)
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
@@ -63,7 +63,7 @@ def _refuse(bad: Any, X: Any, what: str, owner: str, dtype: np.dtype) -> None:
 
 
 def of_length_1(p: Prepared) -> Prepared:
-    """Prepared rows divided by their lengths; rows of zeros stay."""
+    """Divide prepared rows by their lengths; rows of zeros stay zero."""
     xp = foreign(p.values)
     length = xp.sqrt(p.norms)
     scale = xp.astype(1.0 / xp.where(length > 0, length, xp.ones_like(length)), p.dtype)
@@ -71,7 +71,7 @@ def of_length_1(p: Prepared) -> Prepared:
 
 
 def tile(pair: str, change: Any, x: Any, y: Any) -> Any:
-    """Kernel values of prepared rows (m x n): the pair's value, then what the kernel makes of it."""
+    """Compute kernel values of prepared rows (m x n) from their inner products or distances."""
     xp, kind = foreign(x.values), x.dtype
     v = _VALUES[pair](xp, x, y)
     if change.op == loops.GAUSSIAN:
@@ -87,15 +87,18 @@ def _at_most_0(xp: Any, v: Any) -> Any:
 
 
 def _euclidean(xp: Any, x: Any, y: Any) -> Any:
-    """By products in float64, where NumPy's road compares near rows directly: products in float32 lose their distances, and
-    those in float64 all below 1e-8 of the rows' lengths."""
+    """Compute distances from products in float64.
+
+    Products in float32 cancel for near rows, and those in float64 below 1e-8 of the rows' lengths.
+    """
+    # The NumPy path recomputes the distances of near rows directly.
     wide = [xp.astype(p.values, xp.float64) for p in (x, y)]
     squares = x.norms[:, None] + y.norms[None, :] - 2.0 * xp.matmul(wide[0], xp.matrix_transpose(wide[1]))
     return xp.astype(xp.sqrt(xp.where(squares > 0, squares, xp.zeros_like(squares))), x.dtype)
 
 
 def _by_features(term: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """The sum over features of a term of two numbers, as many features at a time as memory allows."""
+    """Sum a term of two numbers over the features, in blocks of features that fit into memory."""
 
     def value(xp: Any, x: Any, y: Any) -> Any:
         m, n, d = x.shape[0], y.shape[0], x.shape[1]

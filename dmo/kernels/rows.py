@@ -1,4 +1,4 @@
-"""Rows made ready for a kernel: checked, normalized, centered, with their norms."""
+"""Preparation of rows for kernels: checks, normalization, centering and norms."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from dmo.errors import UserError
 from dmo.kernels import loops
 
 Matrix = Any
-"""n x d in memory: a NumPy array or a SciPy CSR array."""
+"""An n x d matrix in memory: a NumPy array or a SciPy CSR array."""
 NORMALIZATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
 SPARSE_BELOW = 0.5
-"""Share of non-zero entries below which dense rows are kept as CSR for kernels that go through common features."""
+"""Fraction of nonzero entries below which dense rows are stored as CSR for kernels that use common features only."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows made ready once for a kernel's tiles: `len`, rows by slice or number, pickling; made by `kernel.prepare`.
+    """Rows prepared by `kernel.prepare`, with support for `len`, slicing, indexing by arrays, and pickling.
 
     Parameters
     ----------
     values : ndarray, csr_array, or array of another library, of shape (n, d)
-        The rows.
+        Normalized rows.
     norms : ndarray, or array of that library, of shape (n,), float64
         Squared lengths or sums of absolute values.
     origin : int
-        Tells which kernel prepared them.
+        Checksum of the kernel's preparation, to detect rows that another kernel prepared.
     part_of : Subset or None, default=None
-        Of which rows these are a part, where a search knows the distances of all of them.
+        Source and indices of these rows, so that searches can reuse distances of all rows of the source.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Prepared:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Number of rows and features."""
         return self.values.shape
 
     @property
@@ -71,14 +71,14 @@ class Prepared:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Size in bytes."""
         v = self.values
         held = (v.data, v.indices, v.indptr) if scipy.sparse.issparse(v) else (v,)
         return sum(a.nbytes for a in held) + self.norms.nbytes
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' for a misspelt name, or nothing."""
+    """Return '; did you mean ...?' for a misspelt name, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -92,20 +92,20 @@ def check_normalization(how: str | None, owner: str) -> None:
 
 
 def origin(pair: str, normalize: str | None, offset: np.ndarray | None) -> int:
-    """A checksum of all that decides how rows are prepared, to notice rows that do not belong together."""
+    """Compute a checksum of all preparation parameters, to detect rows that were prepared differently."""
     start = zlib.crc32(f"{pair} {normalize}".encode())
     return start if offset is None else zlib.crc32(offset.tobytes(), start)
 
 
 def source(X: Any) -> blocks.Rows:
-    """A row source: sparse matrices of any format as CSR, arrays as they are, lists as arrays."""
+    """Convert sparse matrices to CSR and lists to arrays; other sources are unchanged."""
     if scipy.sparse.issparse(X):
         return scipy.sparse.csr_array(X)
     return X if hasattr(X, "shape") else np.asarray(X)
 
 
 def read(X: blocks.Rows, owner: str) -> Matrix:
-    """All rows of a source in memory: a matrix of real numbers, dense or CSR."""
+    """Read all rows of a source as a real matrix, dense or CSR."""
     X = source(X)
     if len(X.shape) != 2:
         raise UserError(f"{owner}: needs a matrix of n rows x d columns, got shape {tuple(X.shape)}; reshape it")
@@ -116,7 +116,7 @@ def read(X: blocks.Rows, owner: str) -> Matrix:
 
 
 def readable(block: np.ndarray) -> np.ndarray:
-    """A block of dense rows as C-contiguous float32 (where that is exact) or float64."""
+    """Convert dense rows to C-contiguous float32 if that is exact, otherwise float64."""
     if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):
         return np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("="))
     return np.ascontiguousarray(block, dtype=np.float32 if block.dtype.itemsize <= 2 else np.float64)
@@ -125,16 +125,16 @@ def readable(block: np.ndarray) -> np.ndarray:
 NOT_FINITE = "{owner}: needs finite rows, got {value:.6g} at row {row}, column {column}; repair or drop the row"
 NEGATIVE = (
     "{owner}: needs non-negative rows, got {value:.6g} at row {row}, column {column}; "
-    "shift the features or take a kernel such as 'rbf'"
+    "shift the features or use a kernel such as 'rbf'"
 )
 TOO_LARGE = (
     "{owner}: rows are too large for {dtype}, got {value:.6g} at row {row}, column {column}; "
-    "scale the features or take dtype float64"
+    "scale the features or use dtype float64"
 )
 
 
 def _check_block(block: np.ndarray, norms: np.ndarray, dtype: np.dtype, names: np.ndarray, owner: str) -> None:
-    """Raise for NaN, infinities and squares beyond the range of `dtype`, seen by the norms of the rows."""
+    """Use the norms of the rows to raise an error for NaN, infinity and squares beyond the range of `dtype`."""
     fits = norms <= np.finfo(dtype).max / 16  # False for NaN
     if fits.all():
         return
@@ -155,9 +155,9 @@ def ready(
     owner: str,
     names: np.ndarray | None = None,
 ) -> tuple[Matrix, np.ndarray]:
-    """Normalized rows less `offset` in `dtype` (n x d, dense or CSR as X), and their norms (n, float64)."""
-    # Raises ValueError for NaN, infinite and, if `non_negative`, negative entries, naming row (by `names`) and
-    # column. Goes by blocks of rows that fit the cache.
+    """Return normalized rows minus `offset` in `dtype` (n x d, dense or CSR like X), and their norms (n, float64)."""
+    # Raises UserError for NaN, infinite and, if `non_negative`, negative entries, with their row (from `names`) and
+    # column. Rows are processed in blocks that fit the cache.
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
     n, d = X.shape
@@ -213,17 +213,18 @@ def _ready_sparse(
 
 
 def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = None) -> Matrix:
-    """Scale rows to an absolute sum or a length of 1; rows of zeros stay zero.
+    """Scale rows to an L1 or L2 norm of 1; rows of zeros stay zero.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Read whole, dense or CSR, which stays CSR.
+        Rows, read into memory. CSR rows stay sparse.
     how : {"l1", "l2", "hellinger"} or None
-        An absolute sum of 1, a length of 1, or square roots of the former; None leaves the values.
+        "l1" scales the sum of absolute values to 1, "l2" the length. "hellinger" is the square root of "l1" rows. None
+        does not scale.
     dtype : dtype, default=None
-        Of the result; None: float32 where that holds every value of X's type (whole numbers of 16 bits, half and single
-        precision), else float64.
+        Type of the result. None: float32 if it represents all values of X's type (integers of up to 16 bits, half and
+        single precision), otherwise float64.
 
     Returns
     -------
@@ -233,7 +234,7 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
     Raises
     ------
     UserError
-        For an unknown `how`, NaN or infinite entries, and negative entries with "hellinger".
+        For an unknown `how`, NaN or infinite entries, or negative entries with "hellinger".
 
     Examples
     --------
@@ -252,9 +253,9 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
 
 
 def as_common(values: Matrix, signed: bool) -> scipy.sparse.csr_array:
-    """CSR of the non-zero entries; `signed`: column f becomes 2 f for positive and 2 f + 1 for negative entries,
+    """Convert to CSR; with `signed`, column f becomes 2 f for positive and 2 f + 1 for negative entries.
 
-    with absolute values, so that sums over common features leave out opposite signs: |x - y| = |x| + |y| there.
+    Signed entries become absolute values, so that opposite signs share no column: there, |x - y| = |x| + |y|.
     """
     sparse = scipy.sparse.csr_array(values)
     if not signed:

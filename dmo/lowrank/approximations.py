@@ -1,8 +1,7 @@
-"""Low-rank kernels as parameters and as transformers, and which of them suits a kernel.
+"""Low-rank kernels as parameter objects and transformers, and the choice between Nystrom and MEKA.
 
-Which approximation suits a kernel: Nystrom and MEKA of equal memory, compared on rows that neither has seen.
-
-Low-rank kernels as parameter objects (`approximation=Nystrom(rank=500)`) and as scikit-learn transformers.
+The objects are parameters of estimators (`approximation=Nystrom(rank=500)`) and scikit-learn transformers. Nystrom and
+MEKA are compared at equal memory on held-out rows.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ from dmo.persistence import Persistent, with_prefix, without_prefix
 log = logging.getLogger("dmo")
 _LANDMARKS: tuple[Landmarks, ...] = ("rpcholesky", "kmeans")
 _HELD = 512
-# a relative error below which MEKA is not tried: at equal memory its moments have several times the columns
+# Relative error below which MEKA is not tried: at equal memory, its moments have several times as many columns.
 _RIGHT = 0.01
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The better of several feature maps, and the error of each.
+    """Best of several feature maps, with the errors of all.
 
     Attributes
     ----------
     feature_map : FeatureMap
-        The best.
+        Map with the smallest error.
     errors : dict of str to dict
-        Errors by name, see `sampled_error`.
+        Errors by name of the map, see `sampled_error`.
 
     Examples
     --------
@@ -83,37 +82,37 @@ def choose(
 ) -> Choice:
     """Fit Nystrom and MEKA at equal memory and keep the one with the smallest error on kernel values of held-out rows.
 
-    512 rows (at most a quarter) are held out of the fits; the errors are those of the kernel among them. MEKA is tried
-    where that of Nystrom is above .01.
+    512 rows (at most a quarter) are held out of the fits, and errors are estimated on the kernel of these rows. MEKA is
+    tried only if the errors of both Nystrom maps are above 0.01.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Fitted here where it is not.
+        Kernel. It is fitted on X if necessary.
     X : row source of shape (n, d)
         Rows, in chunks of whole rows.
     rank : int or None, default=None
-        Of Nystrom, whose n x rank numbers are the memory of all (None: 1000).
+        Rank of Nystrom (None: 1000). Its n x rank numbers are the memory limit of all maps.
     memory : float or None, default=None
-        Bytes, in place of `rank`.
+        Memory limit in bytes, instead of `rank`.
     clusters : int, default=10
-        Of MEKA.
+        Number of clusters of MEKA.
     random_state : int, Generator or None, default=None
         Seed.
     dtype : dtype, default=float32
-        Of the factor rows.
+        Type of the factor rows.
     fit_rows : int or None, default=None
-        As for `nystrom`.
+        Maximum number of rows for fitting, see `nystrom`.
 
     Returns
     -------
     Choice
-        The best map; its errors have "nystrom-rpcholesky", "nystrom-kmeans" and, where it was tried, "meka".
+        The best map, and the errors of "nystrom-rpcholesky", "nystrom-kmeans" and, if it was tried, "meka".
 
     Raises
     ------
     UserError
-        For NaN, no rows, a precomputed kernel, and for both `rank` and `memory`.
+        For NaN, an empty X, a precomputed kernel, or if both `rank` and `memory` are given.
 
     Examples
     --------
@@ -155,11 +154,11 @@ Precision = Literal["float32", "float64"]
 
 
 class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, Persistent, BaseEstimator):
-    """fit learns `map_` on one view; transform gives its factor rows."""
+    """Base class of approximations: `fit` learns `map_` on one view, `transform` returns its factor rows."""
 
     _needs: ClassVar[dict[str, Need]] = {
         "kernel": Need(
-            "needs a kernel, its name, or None for the estimator's; a number of landmarks is rank=...",
+            "needs a kernel, its name, or None for the estimator's kernel; a number of landmarks is rank=...",
             lambda value: not isinstance(value, (int, float)),
         ),
         "precision": optional(one_of("float32", "float64")),
@@ -174,25 +173,24 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
     def feature_map(
         self, kernel: str | Kernel, X: Rows, random_state: int | None = None, center: bool = False
     ) -> FeatureMap:
-        """Fit the map of some rows, for an estimator whose approximation this is.
+        """Fit the feature map of rows, for an estimator with this approximation.
 
         Parameters
         ----------
         kernel : str or Kernel
-            Taken where this object has none.
+            Kernel, used if this object has none.
         X : row source of shape (n, d)
             Rows, in chunks of whole rows.
         random_state : int or None, default=None
-            Taken where this object has none.
+            Seed, used if this object has none.
         center : bool, default=False
-            Whether the factor rows will be centered; see `LinearMap`.
+            Whether the estimator centers the factor rows; see `LinearMap`.
 
         Returns
         -------
         FeatureMap
-            The map, in float32 where this object names no precision. A linear kernel of no more features than columns
-            are allowed
-            is its own factor, without error.
+            Fitted map, in float32 unless this object sets the precision. A linear kernel needs no approximation if X
+            has no more features than the factor may have columns; it returns an exact `LinearMap`.
         """
         own, seed = self._own(kernel, random_state)
         if isinstance(own, Linear) and X.shape[1] <= self._columns():
@@ -200,7 +198,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         return self._map(own, X, seed, np.dtype(self.precision or np.float32))
 
     def _own(self, kernel: str | Kernel, random_state: int | None) -> tuple[Kernel, int | None]:
-        """The kernel and the seed, which are an estimator's where this has none."""
+        """Return the kernel and seed of this object, or those of the estimator if they are None."""
         check_parameters(self)
         seed = random_state if self.random_state is None else self.random_state
         return parse(kernel if self.kernel is None else self.kernel), seed
@@ -209,24 +207,24 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         raise NotImplementedError
 
     def _columns(self) -> int:
-        """Columns that factors may have where these are a given number, else 0."""
+        """Return the maximum number of columns of factors if `rank` is an integer, otherwise 0."""
         rank = getattr(self, "rank", None)
         return rank if isinstance(rank, int) else 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the map from rows.
+        """Learn the feature map from rows.
 
         Parameters
         ----------
         X : row source of shape (n, d)
             Rows, in chunks of whole rows.
         y : object, default=None
-            Ignored; here so that pipelines can pass it.
+            Ignored; accepted for pipelines.
 
         Returns
         -------
         transformer
-            This object, fitted.
+            This object.
         """
         rows = self._rows(X, True)
         own, seed = self._own("rbf", None)
@@ -236,7 +234,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map rows to factor rows, block by block.
+        """Compute factor rows block by block.
 
         Parameters
         ----------
@@ -246,7 +244,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         Returns
         -------
         ndarray of shape (m, rank)
-            Factor rows F, with F F' close to the kernel.
+            Factor rows F, such that F F' approximates the kernel.
         """
         check_is_fitted(self)
         return self.map_(self._rows(X, False))
@@ -254,7 +252,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
     def _rows(self, X: Any, reset: bool) -> Rows:
         views = check_views(self, X, reset)
         if list(views) != [SINGLE]:
-            raise UserError(f"takes one array, got views {list(views)}; fit one object per view")
+            raise UserError(f"expects one array, got views {list(views)}; fit one object per view")
         return views[SINGLE]
 
     @property
@@ -278,41 +276,42 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
 
 @parametrized
 class Nystrom(_Approximation):
-    """Nystrom approximation of a kernel, from its values at landmarks.
+    """Nystrom approximation of a kernel from its values at landmarks.
 
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
-        The kernel; None: that of the estimator whose `approximation` this is ("rbf" by itself).
+        Kernel. None: the kernel of the estimator with this `approximation`, or "rbf" in a transformer.
     rank : int or "auto", default=1000
-        Columns of the factor (landmarks), at most the number of samples; "auto": see `tol` and `memory`.
+        Number of landmarks and columns of the factor, at most the number of samples. "auto" uses `tol` and `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
-        Rows by randomly pivoted Cholesky, centers of k-means, or random rows.
+        Choice of landmarks: rows by randomly pivoted Cholesky, k-means centers, or random rows.
     tol : float or None, default=None
-        Relative Frobenius error that rank="auto" meets (None: 0.01).
+        Relative Frobenius error to reach with rank="auto" (None: 0.01).
     memory : float or None, default=None
-        Bytes of the n x rank factor that rank="auto" stays within.
+        Maximum size of the n x rank factor in bytes with rank="auto".
     fit_rows : int or None, default=None
-        Rows that the map is learned from, a random sample where there are more; None: 16 per
-        column (8 with "rpcholesky"), within 4096 to 20 000.
+        Maximum number of rows for fitting; if there are more, a random sample is used. None: 16 per column (8 with
+        "rpcholesky"), but at least 4096 and at most 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Of the factor rows; None: as X by itself, float32 as an `approximation`.
+        Type of the factor rows. None: the type of X in a transformer, float32 as an `approximation`.
     random_state : int or None, default=None
-        Seed of landmarks and samples; None: the estimator's.
+        Seed of landmarks and samples. None: the seed of the estimator.
     solver : {"direct", "cg", "auto"}, default="direct"
-        Of a `MultiViewRidge`: the r x r system of the factor rows, or regression on the kernel values at the landmarks, by
-        their normal equations or by conjugate gradients, see `dmo.methods.landmark_ridge`: of landmarks that are not near
-        each other, in half of the time and less, of others in several times as much. Label sets then come from a further
-        fit of a part of the rows, and a sweep fits every setting by itself; partial_fit and other estimators need factor
-        rows, and refuse. "auto": "cg" where nothing but scores is asked for, kernel values fit in memory, and the landmarks'
-        kernel says that it is faster; else "direct".
+        Solver of `MultiViewRidge`. "direct" solves the r x r system of the factor rows. "cg" solves a regression on the
+        kernel values at the landmarks, by normal equations or conjugate gradients (see `dmo.methods.landmark_ridge`).
+        It takes at most half the time if landmarks are not near each other, otherwise several times as much. With
+        "cg", label sets require an additional fit on part of the rows, and a sweep fits every candidate separately.
+        `partial_fit` and other estimators require factor rows and raise an error. "auto" selects "cg" if only scores
+        are required, kernel values fit in memory, and the kernel of the landmarks indicates that "cg" is faster;
+        otherwise "direct".
 
     Attributes
     ----------
     map_ : FeatureMap
         The fitted map.
     error_ : dict
-        Its sampled errors, see `dmo.lowrank.sampled_error`.
+        Estimated errors, see `dmo.lowrank.sampled_error`.
 
     References
     ----------
@@ -344,21 +343,21 @@ class Nystrom(_Approximation):
         return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tol, self.memory, self.fit_rows)
 
     def landmark_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> LandmarkMap:
-        """Choose the landmarks for conjugate gradients.
+        """Choose landmarks for solver="cg".
 
         Parameters
         ----------
         kernel : str or Kernel
-            Taken where this object has none.
+            Kernel, used if this object has none.
         X : row source of shape (n, d)
             Rows, in chunks of whole rows.
         random_state : int or None, default=None
-            Taken where this object has none.
+            Seed, used if this object has none.
 
         Returns
         -------
         LandmarkMap
-            Kernel values at them, in float32 where this object names no precision.
+            Map to kernel values at the landmarks, in float32 unless this object sets the precision.
         """
         own, seed = self._own(kernel, random_state)
         return landmark_map(own, X, self.rank, self.landmarks, seed, self.precision or np.float32, self.fit_rows)  # type: ignore[arg-type]
@@ -366,40 +365,40 @@ class Nystrom(_Approximation):
 
 @parametrized
 class Meka(_Approximation):
-    """Memory-efficient kernel approximation: a basis per cluster of rows, and links between clusters.
+    """Memory-efficient kernel approximation (MEKA): a basis per cluster of rows, and links between clusters.
 
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
-        The kernel; None: that of the estimator whose `approximation` this is ("rbf" by itself).
+        Kernel. None: the kernel of the estimator with this `approximation`, or "rbf" in a transformer.
     clusters : int, default=10
-        Clusters of the rows; fewer where rows are alike.
+        Number of clusters of the rows. Fewer are used if rows are similar.
     rank : int or "auto", default=128
-        Average columns per cluster; "auto": see `tol` and `memory`.
+        Average number of columns per cluster. "auto" uses `tol` and `memory`.
     basis : {"block-row", "eigen"}, default="block-row"
-        Of a cluster: singular vectors of its rows of the kernel, or eigenvectors of its own block.
+        Basis of a cluster: singular vectors of its rows of the kernel, or eigenvectors of its diagonal block.
     link : {"exact", "sampled"}, default="exact"
         Links between clusters from all their kernel values, or by least squares on a sample.
     eta : float in [0, 1), default=0.0
-        Share of the links, those of the farthest pairs of clusters, that are set to zero.
+        Fraction of the links that are set to zero, starting with the most distant pairs of clusters.
     tol : float or None, default=None
-        Relative Frobenius error that rank="auto" meets (None: 0.01).
+        Relative Frobenius error to reach with rank="auto" (None: 0.01).
     memory : float or None, default=None
-        Bytes of bases and links that rank="auto" stays within.
+        Maximum size of bases and links in bytes with rank="auto".
     fit_rows : int or None, default=None
-        Rows that the map is learned from, a random sample where there are more; None: 16 per column, within 4096 to
-        20 000.
+        Maximum number of rows for fitting; if there are more, a random sample is used. None: 16 per column, but at
+        least 4096 and at most 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Of the factor rows; None: as X by itself, float32 as an `approximation`.
+        Type of the factor rows. None: the type of X in a transformer, float32 as an `approximation`.
     random_state : int or None, default=None
-        Seed of clusters, landmarks and samples; None: the estimator's.
+        Seed of clusters, landmarks and samples. None: the seed of the estimator.
 
     Attributes
     ----------
     map_ : FeatureMap
         The fitted map.
     error_ : dict
-        Its sampled errors, see `dmo.lowrank.sampled_error`.
+        Estimated errors, see `dmo.lowrank.sampled_error`.
 
     References
     ----------
@@ -449,34 +448,34 @@ class Meka(_Approximation):
 
 @parametrized
 class BestLowRank(_Approximation):
-    """Nystrom or MEKA, whichever approximates the kernel of held-out rows better at equal memory.
+    """Nystrom or MEKA, selected by the approximation error on held-out rows at equal memory.
 
-    MEKA is tried where the error of Nystrom is above .01.
+    MEKA is tried only if the error of Nystrom is above 0.01.
 
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
-        The kernel; None: that of the estimator whose `approximation` this is ("rbf" by itself).
+        Kernel. None: the kernel of the estimator with this `approximation`, or "rbf" in a transformer.
     rank : int or None, default=None
-        Rank of Nystrom; n * rank numbers are the memory of both (None: 1000).
+        Rank of Nystrom (None: 1000). The size of n * rank numbers is the memory limit of both.
     memory : float or None, default=None
-        Their memory in bytes, in place of `rank`.
+        Memory limit in bytes, instead of `rank`.
     clusters : int, default=10
-        Clusters of MEKA.
+        Number of clusters of MEKA.
     fit_rows : int or None, default=None
-        Rows that the map is learned from, a random sample where there are more; None: 16 per
-        column (8 of Nystrom), within 4096 to 20 000.
+        Maximum number of rows for fitting; if there are more, a random sample is used. None: 16 per column (8 for
+        Nystrom with "rpcholesky" landmarks), but at least 4096 and at most 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Of the factor rows; None: as X by itself, float32 as an `approximation`.
+        Type of the factor rows. None: the type of X in a transformer, float32 as an `approximation`.
     random_state : int or None, default=None
-        Seed of clusters, landmarks and samples; None: the estimator's.
+        Seed of clusters, landmarks and samples. None: the seed of the estimator.
 
     Attributes
     ----------
     map_ : FeatureMap
         The fitted map.
     error_ : dict
-        Its sampled errors, see `dmo.lowrank.sampled_error`.
+        Estimated errors, see `dmo.lowrank.sampled_error`.
 
     Examples
     --------

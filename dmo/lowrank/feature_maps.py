@@ -1,4 +1,4 @@
-"""Feature maps: fitted functions from rows to rows of a factor F with F F' ~ K; the rows themselves for a linear kernel."""
+"""Feature maps: fitted functions from rows to rows of a factor F, such that F F' approximates the kernel matrix."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dmo.linalg.tall import BlockRows
 from dmo.persistence import without_prefix
 
 BLOCK = 4096
-"""Rows that a map works on at a time."""
+"""Number of rows that a map processes at a time."""
 
 
 def multiplied(values: Any, factors: Sequence[np.ndarray]) -> np.ndarray:
-    """Multiply rows of any library, dense or block-sparse, by factors in float64, one after the other."""
+    """Multiply rows of any library, dense or block-sparse, by several factors in float64."""
     if (xp := foreign(values)) is not None:
         wide = xp.astype(values, xp.float64)
         return np.asarray(to_numpy(reduce(xp.matmul, [placed(factor, wide) for factor in factors], wide)))
@@ -32,20 +32,19 @@ def multiplied(values: Any, factors: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureMap:
-    """A fitted map x -> factor row, so that k(x, y) ~ f(x)'f(y).
+    """Base class of fitted maps f from rows to factor rows, with k(x, y) ~ f(x)'f(y).
 
-    The base class of `NystromMap`, `MekaMap` and `LinearMap`; called with a row source of m rows, it gives m x rank
-    numbers,
-    worked out block by block.
+    Subclasses are `NystromMap`, `MekaMap` and `LinearMap`. A call with a row source of m rows returns an m x rank
+    array, computed block by block.
 
     Parameters
     ----------
     kernel : Kernel
-        Fitted.
+        Fitted kernel.
     dtype : dtype
-        Of the factor rows.
+        Type of the factor rows.
     error : dict, default={}
-        Its sampled errors, see `sampled_error`.
+        Estimated errors, see `sampled_error`.
 
     Examples
     --------
@@ -69,31 +68,31 @@ class FeatureMap:
 
     @property
     def rank(self) -> int:
-        """Columns of the factor."""
+        """Number of columns of the factor."""
         raise NotImplementedError
 
     @property
     def mixing(self) -> np.ndarray | None:
-        """T (r0 x rank, float64) with factor rows = unprojected features T; None where they are the factor rows."""
+        """T (r0 x rank, float64) with factor rows = `raw` rows times T; None if `raw` returns factor rows."""
         return None
 
     def single(self, dtype: np.dtype) -> FeatureMap:
-        """Return the same feature map with float32 output if input of this type keeps its precision, otherwise this map.
+        """Return the map with float32 output if this preserves the precision of input rows, otherwise this map.
 
         Parameters
         ----------
         dtype : dtype
-            Of the rows to be mapped.
+            Type of the input rows.
 
         Returns
         -------
         FeatureMap
-            A map with the same factor rows.
+            Map with the same factor rows.
         """
         return self
 
     def raw(self, X: Rows) -> np.ndarray | BlockRows:
-        """Map rows in memory to what is multiplied by `mixing`.
+        """Compute the rows that `mixing` is multiplied with.
 
         Parameters
         ----------
@@ -108,20 +107,20 @@ class FeatureMap:
         raise NotImplementedError
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Multiply rows before mixing by coefficients, as functions of new rows do.
+        """Compute `raw` rows times coefficients, for predictions of new rows.
 
         Parameters
         ----------
         X : ndarray, csr_array, or array of another library, of shape (m, d)
             Rows.
         coefficients : ndarray of shape (r0, k), float64
-            B.
+            Coefficients B.
 
         Returns
         -------
         ndarray of shape (m, k), float64
-            raw(X) B, all that comes after the kernel values in float64: what multiplies them is large and of both signs,
-            and sums in float32 lose ten times what the rounding of the values does.
+            raw(X) B. All steps after the kernel values use float64. The coefficients are large and of both signs, so
+            that float32 sums would lose ten times as much precision as the rounded kernel values.
         """
         return multiplied(self.raw(X), [coefficients])
 
@@ -129,22 +128,22 @@ class FeatureMap:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
 
     def numbers(self, n: int) -> int:
-        """Count the numbers that the factor of n rows takes, at which approximations are compared.
+        """Return the number of entries of the factor of n rows, the memory at which approximations are compared.
 
         Parameters
         ----------
         n : int
-            Rows.
+            Number of rows.
 
         Returns
         -------
         int
-            Numbers.
+            Number of entries.
         """
         return n * self.rank
 
     def __call__(self, X: Rows) -> np.ndarray:
-        """Factor rows (m x rank) of a row source of m rows, worked on block by block."""
+        """Compute the factor rows (m x rank) of a row source of m rows, block by block."""
         out = np.empty((X.shape[0], self.rank), self.dtype)
         mixing = None if self.mixing is None else self.mixing.astype(self.dtype)
         for where, block in iterate(X, BLOCK):
@@ -155,7 +154,7 @@ class FeatureMap:
         return out
 
     def operator(self, X: Rows) -> Operator:
-        """Make the approximated kernel of some rows; the factor's n rows are held in memory.
+        """Return the approximated kernel of rows as an operator; its factor is held in memory.
 
         Parameters
         ----------
@@ -165,22 +164,22 @@ class FeatureMap:
         Returns
         -------
         Operator
-            F F', n x n.
+            Operator F F', n x n.
         """
         return LowRank(self(X))
 
     def with_error(self, error: Mapping[str, float]) -> FeatureMap:
-        """Copy the map with its errors.
+        """Return a copy of the map with the given errors.
 
         Parameters
         ----------
         error : mapping
-            See `sampled_error`.
+            Errors, see `sampled_error`.
 
         Returns
         -------
         FeatureMap
-            The same map.
+            Copy of the map.
         """
         return replace(self, error=dict(error))
 
@@ -190,9 +189,9 @@ class FeatureMap:
         Returns
         -------
         arrays : dict of str to ndarray or csr_array
-            Landmarks of sparse rows are CSR, all else is NumPy.
+            Arrays: CSR for landmarks of sparse rows, otherwise NumPy.
         meta : dict
-            Its JSON.
+            JSON metadata.
         """
         arrays: dict[str, Any] = {}
         meta = {"kind": self.kind, "kernel": self.kernel.to_dict(), "dtype": self.dtype.name, "error": self.error}
@@ -206,14 +205,14 @@ class FeatureMap:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
-        """Make the map that `to_arrays` described, whatever its kind.
+        """Create a map of any kind from the output of `to_arrays`.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray or csr_array
-            What was learned.
+            Arrays of the map.
         meta : mapping
-            Its JSON.
+            JSON metadata.
 
         Returns
         -------
@@ -223,7 +222,7 @@ class FeatureMap:
         Raises
         ------
         UserError
-            For a kind that is unknown.
+            If the kind is unknown.
         """
         known = FeatureMap._kinds
         if meta.get("kind") not in known:
@@ -237,11 +236,11 @@ class FeatureMap:
 
     @classmethod
     def _own(cls) -> list[str]:
-        """Names of what maps of this kind have beside what all have."""
+        """Return the names of the fields that only maps of this kind have."""
         return [part.name for part in fields(cls) if part.name not in ("kernel", "dtype", "error")]
 
     def _block(self, X: Rows, width: int) -> np.ndarray | scipy.sparse.csr_array:
-        """Rows in memory, of the width that the map was fitted on; kernels refuse those that are not finite."""
+        """Read rows and check their number of features; kernels reject non-finite values."""
         block: Any = rows(X) if foreign(X) is None else X
         if block.ndim != 2 or block.shape[1] != width:
             raise UserError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
@@ -250,23 +249,23 @@ class FeatureMap:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearMap(FeatureMap):
-    """The rows themselves as the factor of a linear kernel: f(x) = x - s, x normalized as the kernel does.
+    """Exact factor of a linear kernel: f(x) = x - s, where x is normalized as in the kernel.
 
-    f(x)'f(y) = k(x, y) without error where the shift s is 0. A shift is for problems that center their rows, which
-    never see
-    it: sums of products of rows far from the origin would have lost their differences before the mean is taken off. Factor
-    rows are dense and float64, or float32 for products of many rows (`single`).
+    If the shift s is 0, f(x)'f(y) = k(x, y) exactly. Use a shift only in problems that center the factor rows, so
+    that it has no effect on the result. Without a shift, products of rows far from the origin lose their differences
+    to floating-point error before the mean is subtracted. Factor rows are dense and float64, or float32 for products
+    of many rows (`single`).
 
     Parameters
     ----------
     kernel : Linear
-        The kernel.
+        Linear kernel.
     dtype : dtype
-        Of the factor rows, float64.
+        Type of the factor rows, float64.
     shift : ndarray of shape (d,)
-        s.
+        Shift s.
     error : dict, default={}
-        Its sampled errors, which are 0.
+        Estimated errors, which are 0.
 
     Examples
     --------
@@ -285,55 +284,56 @@ class LinearMap(FeatureMap):
 
     @classmethod
     def of(cls, kernel: Linear, X: Rows, center: bool) -> LinearMap:
-        """Make the map for some rows.
+        """Create the map for rows.
 
         Parameters
         ----------
         kernel : Linear
-            The kernel.
+            Linear kernel.
         X : row source of shape (n, d)
             Rows, in chunks of whole rows.
         center : bool
-            Whether the rows will be centered; the shift is then the median of the first rows.
+            Whether the factor rows will be centered. If so, the shift is the median of the first 512 rows.
 
         Returns
         -------
         LinearMap
-            The map.
+            Map of these rows.
         """
         exact = {"relative_error": 0.0, "residual_diagonal": 0.0}
         plain = cls(kernel, np.dtype(np.float64), np.zeros(X.shape[1]), error=exact)
         if not center:
             return plain
-        # medians: a few absurd rows, which a fold may hold out, do not move the origin away from the others
+        # Medians are robust: a few extreme rows, which a fold may hold out, do not move the shift away from the others.
         found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK // 8))), axis=0), error=exact)
         if found.single(X.dtype) is found:
             return found
-        return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))  # the same shift in `single`
+        # Round the shift to float32, so that `single` uses exactly the same shift.
+        return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))
 
     @property
     def rank(self) -> int:
-        """Columns of the factor: the features."""
+        """Number of columns of the factor, which is the number of features."""
         return len(self.shift)
 
     def single(self, dtype: np.dtype) -> LinearMap:
-        """Return the map with float32 factor rows for rows that are float32 or narrower and not normalized.
+        """Return the map with float32 output if rows are float32 or narrower and not normalized, otherwise this map.
 
         Parameters
         ----------
         dtype : dtype
-            Of the rows to be mapped.
+            Type of the input rows.
 
         Returns
         -------
         LinearMap
-            A map with the same factor rows.
+            Map with the same factor rows.
         """
         narrow = np.promote_types(dtype, np.float32) == np.float32 and getattr(self.kernel, "normalize", None) is None
         return replace(self, dtype=np.dtype(np.float32)) if narrow else self
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Map rows in memory to factor rows.
+        """Compute factor rows of rows in memory.
 
         Parameters
         ----------
@@ -343,12 +343,13 @@ class LinearMap(FeatureMap):
         Returns
         -------
         ndarray of shape (m, d)
-            Factor rows, of the map's type.
+            Factor rows, in the map's type.
         """
         block: Any = self._block(X, self.rank)
         how = getattr(self.kernel, "normalize", None)
         if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
-            block = double(block)  # the subtraction below converts arrays faster
-        block = block if how is None else normalize_rows(block, how)  # which loads compiled loops
+            block = double(block)  # dense arrays that are not normalized are converted faster by the subtraction below
+        # Normalize only if needed, because normalize_rows loads compiled loops.
+        block = block if how is None else normalize_rows(block, how)
         dense = block.toarray() if scipy.sparse.issparse(block) else block
         return np.subtract(dense, self.shift, dtype=self.dtype)

@@ -1,4 +1,4 @@
-"""Landmarks: the rows (or centers) that a low-rank kernel is spanned by, and clusters of about equal size around centers."""
+"""Choice of the landmarks of low-rank kernels, and balanced clusters of rows."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ KINDS = ("rpcholesky", "kmeans", "uniform")
 Space = Literal["raw", "l1", "l2", "hellinger", "sqrt"]
 _STRIP = 2048
 _SKETCH_COLUMNS, _PREPARED = 256, 1 << 20
-"""Sums that features are sketched into (at 512 and at 1024 the errors of the landmarks are the same); numbers that are
-prepared for it at a time."""
-_PER_CENTER, _LOOK = 20, 2048  # rows that k-means looks at: more move the centers by less than their spacing
+"""Number of sums that features are sketched into, and of numbers that are sketched at a time.
+
+With 512 or 1024 sums, the errors of the landmarks are the same."""
+_PER_CENTER, _LOOK = 20, 2048  # sample size of k-means: more rows move the centers by less than their spacing
 
 
 def choose_landmarks(
     kernel: Kernel, X: Any, rank: int, kind: Landmarks, rng: np.random.Generator
 ) -> np.ndarray | scipy.sparse.csr_array:
-    """At most `rank` landmarks for the rows X (n x d, in memory)."""
-    # "uniform": rows drawn at random; "rpcholesky": rows by randomly pivoted Cholesky of the kernel matrix (n x rank
-    # numbers of memory), fewer where its residual vanishes; "kmeans": centers, in the space where the kernel
-    # measures.
+    """Choose at most `rank` landmarks for the rows X (n x d, in memory)."""
+    # "uniform" draws random rows. "rpcholesky" selects rows by randomly pivoted Cholesky of the kernel matrix, which
+    # needs n x rank numbers of memory and stops early if the residual vanishes. "kmeans" computes centers in the space
+    # of `metric_space`.
     n = X.shape[0]
     if kind == "kmeans":
         space = metric_space(kernel)
@@ -53,7 +54,7 @@ def choose_landmarks(
 
 def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) -> np.ndarray:
     def columns(index: np.ndarray) -> np.ndarray:
-        # a row of the tile for each column: pivoted Cholesky works on rows
+        # compute one tile row per column, because pivoted Cholesky works on rows
         return kernel.tile(prepared[index], prepared).T
 
     def submatrix(index: np.ndarray) -> np.ndarray:
@@ -63,14 +64,14 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
-    """Rows of 256 features with nearly the distances of the prepared ones."""
-    # Pivots among such rows make as good landmarks as among the rows themselves, and columns of their kernel cost
-    # what 256 features do.
+    """Sketch rows to 256 features with approximately the distances of the prepared rows."""
+    # Pivots chosen from the sketch are as good landmarks as pivots chosen from the rows, and their kernel columns are
+    # computed from only 256 features.
     n, d = X.shape
     values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
 
     def add(start: int, stop: int) -> None:
-        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # prepared rows stay in the cache
+        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # small strips, which stay in the cache
             where = slice(start + strip.start, start + strip.stop)
             values[where] = summed(kernel._prepare(X[where], np.float32, np.arange(where.start, where.stop)).values)
 
@@ -80,9 +81,9 @@ def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepar
 
 
 def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
-    """A map of float32 rows of d features to 256 sums of them, which keep distances within some percent."""
-    # Every feature is added, with a random sign, to one of the sums [Charikar, Chen, Farach-Colton 2004]; 256
-    # features in turn to one each, in order, from a random one on.
+    """Return a map of float32 rows of d features to 256 sums that preserves distances within some percent."""
+    # Each feature is added with a random sign to one of the sums [Charikar, Chen, Farach-Colton 2004]. Each run of 256
+    # features is assigned to the 256 sums in order, from a random start.
     shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
     sign = rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
     features = np.arange(d)
@@ -104,30 +105,30 @@ def _is_wide(d: int) -> bool:
 
 
 def metric_space(kernel: Kernel) -> Space:
-    """The map of rows after which Euclidean distance orders pairs (nearly) as the kernel does."""
+    """Return the space in which Euclidean distances order pairs (nearly) like the kernel."""
     normalize: Space = getattr(kernel, "normalize", None) or "raw"
-    if type(kernel).__name__ == "ChiSquare":  # chi-square distance is close to four times Hellinger's
+    if type(kernel).__name__ == "ChiSquare":  # chi-square distance is about four times the Hellinger distance
         return {"raw": "sqrt", "l1": "hellinger"}.get(normalize, normalize)  # type: ignore[return-value]
     return "l2" if type(kernel).__name__ == "Cosine" else normalize
 
 
 def to_space(X: Any, space: Space, dtype: Any = np.float32) -> np.ndarray | scipy.sparse.csr_array:
-    """Rows in that space, sparse where X is."""
+    """Map rows to the space that `metric_space` names; sparse rows stay sparse."""
     if space in ("raw", "sqrt"):
         return (np.sqrt(abs(X)) if space == "sqrt" else X).astype(dtype)
     return normalize_rows(X, space, dtype)
 
 
 def from_space(centers: np.ndarray, space: Space, sparse: bool) -> np.ndarray | scipy.sparse.csr_array:
-    """Raw rows whose image is (a multiple of) the centers: squares where the space took roots."""
+    """Map centers back to rows up to a factor: square them if the space uses square roots."""
     rows = centers * centers if space in ("hellinger", "sqrt") else centers
     return scipy.sparse.csr_array(rows) if sparse else rows
 
 
 def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.ndarray:
-    """At most k centers (float32) of rows E (n x d) by Lloyd's iterations from random rows, on a sample if E is long.
+    """Compute at most k centers (float32) of rows E (n x d) by k-means from random rows, on a sample if n is large.
 
-    Rows of very many features are compared by 256 sums of them.
+    For rows with 1024 features or more, distances are computed from 256 sums of features.
     """
     look = max(_PER_CENTER * k, _LOOK)
     if E.shape[0] > look:
@@ -146,11 +147,11 @@ def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.
         if done:
             break
     centers = centers if seen is E else _means(E, nearest, nearest.max(initial=0) + 1)
-    return np.maximum(centers + middle, lowest)  # rounding makes no negative histograms
+    return np.maximum(centers + middle, lowest)  # prevents negative histogram entries by floating-point error
 
 
 def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
-    """Means of the rows with the same number, below k; none of a number that no row has."""
+    """Compute the means of the rows of each cluster; empty clusters are omitted."""
     counts = np.bincount(nearest, minlength=k)
     member = scipy.sparse.csr_array(
         (np.ones(len(nearest), np.float32), (nearest, np.arange(len(nearest)))), (k, len(nearest))
@@ -159,28 +160,29 @@ def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
 
 
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:
-    """Number of the nearest center of every row (the first of equals), in float64: rows may come in any batches."""
+    """Return the index of the nearest center of each row (the first in ties), in float64, independent of batches."""
     centers = centers.astype(np.float64)
     middle = np.zeros(centers.shape[1]) if scipy.sparse.issparse(E) else centers.mean(axis=0)
     return _nearest(E.astype(np.float64) if scipy.sparse.issparse(E) else E - middle, centers - middle)
 
 
 def _nearest(E: Any, centers: np.ndarray) -> np.ndarray:
-    """Nearest centers from products in the precision of E: |e - c|^2 / 2 = |c|^2 / 2 - e'c and what all c share."""
+    """Find nearest centers from products in the precision of E: |e - c|^2 / 2 = |c|^2 / 2 - e'c + const."""
     half = (np.einsum("ij,ij->i", centers, centers, dtype=np.float64) / 2).astype(E.dtype)
     columns = np.ascontiguousarray(centers.T)
     strips = [np.argmin(half - E[where] @ columns, axis=1) for where in row_blocks(E.shape[0], _STRIP)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *strips])
 
 
-_LARGEST = 2.0  # times the average size
-_PER_CLUSTER, _LEAST = 200, 2048  # rows that the clustering looks at
+_LARGEST = 2.0  # maximum size of a cluster, as a multiple of the average
+_PER_CLUSTER, _LEAST = 200, 2048  # number of rows for the clustering
 
 
 def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `clusters` centers (S x d) for rows E (n x d, in memory) by k-means, the large clusters split."""
-    # A cluster with more than twice the average number of rows is split by 2-means and the smallest one is given up,
-    # at most 2 S times. Rows that are all alike come in fewer clusters. Source: Si, Hsieh, Dhillon 2014, section 4.
+    """Compute at most `clusters` centers (S x d) of rows E (n x d, in memory) by k-means; split large clusters."""
+    # A cluster of more than twice the average size is split by 2-means, and the smallest cluster is dropped, at most
+    # 2 S times. A cluster of equal rows cannot be split, so there may be fewer clusters. Source: Si, Hsieh, Dhillon
+    # 2014, section 4.
     centers = kmeans(E, clusters, rng, iterations=20)
     for _ in range(2 * clusters):
         nearest = assign(E, centers)
@@ -199,7 +201,7 @@ def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndar
 
 
 def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
-    """Ranks k_s in proportion to the clusters' sizes, at least 1 and at most the size, `total` in all where that fits."""
+    """Distribute `total` ranks in proportion to cluster sizes, each at least 1 and at most the cluster's size."""
     total = int(np.clip(total, len(sizes), sizes.sum()))
     wanted = total * sizes / sizes.sum()
     ranks = np.clip(np.floor(wanted).astype(int), 1, sizes)
@@ -212,7 +214,7 @@ def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows in memory, sorted by cluster: `X` (n x d), `prepared` for the kernel; cluster s is rows `where(s)`."""
+    """Rows `X` (n x d) in memory, sorted by cluster, and the same rows `prepared` for the kernel."""
 
     kernel: Kernel
     dtype: np.dtype
@@ -224,13 +226,13 @@ class Partition:
 
     @classmethod
     def of(cls, kernel: Kernel, X: Any, clusters: int, dtype: np.dtype, rng: np.random.Generator) -> Partition:
-        """At most `clusters` balanced clusters of the rows X, in the space where the kernel measures."""
+        """Split rows X into at most `clusters` balanced clusters, in the space of `metric_space`."""
         space = metric_space(kernel)
         with stage("MEKA clusters"):
             look = X[draw(X.shape[0], max(_PER_CLUSTER * clusters, _LEAST), rng)]
             centers = balanced_centers(to_space(look, space), clusters, rng).astype(np.float64)
             nearest = nearest_center(X, space, centers)
-            used = np.unique(nearest)  # a cluster of the rows looked at is not empty, save by a change of precision
+            used = np.unique(nearest)  # only rounding can leave a cluster of the sampled rows empty
             centers, nearest = centers[used], np.searchsorted(used, nearest)
         edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centers)))])
         ordered = X[np.argsort(nearest, kind="stable")]
@@ -241,11 +243,11 @@ class Partition:
         return np.diff(self.edges)
 
     def where(self, s: int) -> slice:
-        """Rows of cluster s."""
+        """Return the rows of cluster s."""
         return slice(int(self.edges[s]), int(self.edges[s + 1]))
 
     def project(self, left: np.ndarray, where: slice, other: Any) -> np.ndarray:
-        """left' K(rows where, other) in float64 (left: rows x k; other: prepared rows), kernel values strip by strip."""
+        """Compute left' K(rows where, other) in float64 (left: rows x k; other: prepared rows), strip by strip."""
         total = np.zeros((left.shape[1], len(other)))
         for strip in row_blocks(where.stop - where.start, _STRIP):
             rows = self.prepared[where.start + strip.start : where.start + strip.stop]
@@ -254,6 +256,6 @@ class Partition:
 
 
 def nearest_center(X: Any, space: Space, centers: np.ndarray) -> np.ndarray:
-    """Cluster of every row of X (in memory); in float64, so that it does not depend on how rows are batched."""
+    """Return the cluster of each row of X (in memory), in float64, so that it does not depend on batches."""
     found = [assign(to_space(X[where], space, np.float64), centers) for where in row_blocks(X.shape[0], 512)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])

@@ -1,9 +1,9 @@
-"""Nystrom maps of one kernel under many bandwidths: landmarks are looked for once, and rows read once.
+"""Nystrom map of one kernel for several bandwidths, with landmarks chosen once and rows read once.
 
-Kernels exp(-f(distance) / width) of several widths are powers of each other: from the exponents of one of them at the
-landmarks, -log2 k(x, z), every other's values cost one exponential each. Landmarks that one bandwidth finds approximate
-kernels of half and of twice its width as well as those that they would find themselves (errors differ by some percent,
-as those of two seeds do).
+Kernels exp(-f(distance) / width) with different widths are powers of each other. Given the exponents -log2 k(x, z) of
+one kernel at the landmarks, each other kernel requires one exponential per value. Landmarks of one bandwidth also
+approximate kernels of half and of twice its width well: errors differ by some percent from those of landmarks chosen
+for that width, like the errors of two seeds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dmo.threads import in_threads
 
 @dataclass(frozen=True, eq=False)
 class ExponentMap:
-    """A Nystrom map whose rows are exponents at landmarks, in place of features."""
+    """Nystrom map that computes factor rows from the exponents of rows at the landmarks."""
 
-    map: NystromMap  # the map of the features
-    keep: np.ndarray  # the map's landmarks among those of the exponents
-    power: float  # of the exponents' kernel, that the map's kernel is
+    map: NystromMap  # map of the kernel with the new bandwidth
+    keep: np.ndarray  # indices of the map's landmarks among all landmarks
+    power: float  # power of the base kernel that equals the map's kernel
 
     mixing = None
 
@@ -44,33 +44,33 @@ class ExponentMap:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe what the factor rows depend on."""
+        """Describe everything that determines the factor rows."""
         arrays, meta = self.map.to_arrays()
         return arrays | {"keep": self.keep}, meta | {"power": self.power}
 
 
 @dataclass(frozen=True, eq=False)
 class ManyBandwidths:
-    """The landmarks of a Nystrom map for kernels of other bandwidths, and the rows' exponents at them."""
+    """Landmarks of a Nystrom map for use with other bandwidths, and exponents of rows at them."""
 
-    base: NystromMap  # of a `BandwidthKernel`
+    base: NystromMap  # map of a `BandwidthKernel`
 
     @cached_property
     def _wide(self) -> Any:
         return self.base.kernel.prepare(self.base.landmarks, np.float64)
 
     def scaled(self, factor: float) -> ExponentMap:
-        """Make the map of the kernel with another bandwidth."""
+        """Create the map of the kernel with a scaled bandwidth."""
         assert isinstance(self.base.kernel, BandwidthKernel)
         kernel = replace(self.base.kernel, scale=factor * self.base.kernel.scale)
-        landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)  # refuses what has too few digits for it
+        landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)  # raises an error if precision is too low
         power = kernel.power_of(self.base.kernel)
         square = np.exp2(-power * self.base.kernel.exponents(self._wide, self._wide))
         keep, projection = inverse_root(square, *cut_off(landmarks.dtype))
         return ExponentMap(NystromMap(kernel, self.base.dtype, self.base.landmarks[keep], projection), keep, power)
 
     def exponents(self, X: Rows) -> np.ndarray:
-        """Work out -log2 k(x, z) of rows and landmarks.
+        """Compute -log2 k(x, z) of rows and landmarks.
 
         X (m, d) -> (m, r)
         """
@@ -80,14 +80,14 @@ class ManyBandwidths:
 
 
 def exponents_of(shared: Mapping[str, ManyBandwidths], views: Mapping[str, Rows], size: int) -> dict[str, np.ndarray]:
-    """Work out the exponents of all rows of some views at their landmarks, in one reading.
+    """Compute the exponents of all rows of several views at their landmarks, reading each row once.
 
     views (n, d) -> (n, r)
     """
     n = next(iter(views.values())).shape[0]
     found = {view: np.empty((n, part.base.rank), part.base.dtype) for view, part in shared.items()}
     for where in row_blocks(n, size):
-        read = [(view, rows(views[view], where)) for view in shared]  # in this thread, as `FeatureRows` does
+        read = [(view, rows(views[view], where)) for view in shared]  # in the calling thread, like `FeatureRows`
 
         def fill(part: tuple[str, Any], where: slice = where) -> None:
             view, block = part

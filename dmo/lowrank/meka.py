@@ -28,30 +28,32 @@ from dmo.progress import stage
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MekaMap(FeatureMap):
-    """A MEKA map: f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose center is nearest.
+    """MEKA map f(x) = T' w(x).
+
+    w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s with the nearest center, and 0 in other columns.
 
     Parameters
     ----------
     kernel : Kernel
-        Fitted.
+        Fitted kernel.
     dtype : dtype
-        Of the factor rows.
+        Type of the factor rows.
     space : str
-        In which rows are compared with the `centers`.
+        Space in which rows are compared with `centers`.
     centers : ndarray of shape (S, d)
         Centers of the clusters.
     shared : ndarray or csr_array of shape (m0, d)
         Landmarks Z_0 of all clusters.
     landmarks : sequence of ndarray or csr_array
-        Z_s per cluster.
+        Landmarks Z_s of each cluster.
     projections : sequence of ndarray of shape (|Z_s| + |Z_0|, k_s)
-        M_s per cluster, such that the training rows of W_s = w(X_s) are orthonormal columns.
+        Matrix M_s of each cluster, such that the training rows W_s = w(X_s) have orthonormal columns.
     links : ndarray of shape (r0, r)
-        T, with T T' = L.
+        Matrix T, with T T' = L.
     shares : ndarray of shape (S,)
-        The clusters' shares of the rows.
+        Fraction of the rows in each cluster.
     error : dict, default={}
-        Its sampled errors, see `sampled_error`.
+        Estimated errors, see `sampled_error`.
 
     References
     ----------
@@ -79,17 +81,17 @@ class MekaMap(FeatureMap):
 
     @property
     def rank(self) -> int:
-        """Columns r of the factor."""
+        """Number of columns r of the factor."""
         return self.links.shape[1]
 
     @property
     def mixing(self) -> np.ndarray:
-        """T (r0 x r), which links the clusters."""
+        """Matrix T (r0 x r), which links the clusters."""
         return self.links
 
     @property
     def ranks(self) -> np.ndarray:
-        """k_s per cluster."""
+        """Number of columns k_s of each cluster."""
         return np.array([M.shape[1] for M in self.projections])
 
     @cached_property
@@ -99,7 +101,7 @@ class MekaMap(FeatureMap):
         return prepare(self.shared, self.dtype), local, [M.astype(self.dtype) for M in self.projections]
 
     def raw(self, X: Rows) -> BlockRows:
-        """Map rows in memory to W, in which every row has the columns of its own cluster alone.
+        """Map rows in memory to W, in which each row is nonzero only in the columns of its own cluster.
 
         Parameters
         ----------
@@ -114,14 +116,14 @@ class MekaMap(FeatureMap):
         return self._rows(X, self._ready[2])
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Multiply rows of W by coefficients.
+        """Compute rows of W times coefficients.
 
         Parameters
         ----------
         X : ndarray or csr_array of shape (m, d)
             Rows.
         coefficients : ndarray of shape (r0, k), float64
-            B.
+            Coefficients B.
 
         Returns
         -------
@@ -149,12 +151,12 @@ class MekaMap(FeatureMap):
         return BlockRows((block.shape[0], int(offsets[-1])), index, columns, blocks)
 
     def numbers(self, n: int) -> int:
-        """Count the numbers that bases and links of n rows take.
+        """Return the number of entries of bases and links for n rows.
 
         Parameters
         ----------
         n : int
-            Rows.
+            Number of rows.
 
         Returns
         -------
@@ -164,7 +166,7 @@ class MekaMap(FeatureMap):
         return round(n * float(self.shares @ self.ranks)) + int(self.ranks.sum()) ** 2
 
     def operator(self, X: Rows) -> BlockLowRank:
-        """Make W L W' over some rows; W's n k_s numbers are held in memory.
+        """Return W L W' of rows as an operator; the n k_s numbers of W are held in memory.
 
         Parameters
         ----------
@@ -189,11 +191,11 @@ def _project(kernel: Kernel, rows: Any, local: Any, shared: Any, projection: np.
 
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
-_LOCAL, _SHARED = 2, 1  # landmarks of a cluster and of all clusters, times the average rank
-_SAMPLES = 5  # rows sampled per cluster for sampled links, times the cluster's rank
-_SMOOTH = 0.005  # what a direction's roughness counts against it, times the k_s-th eigenvalue of K_ss
+_LOCAL, _SHARED = 2, 1  # number of landmarks of a cluster and of all clusters, as multiples of the average rank
+_SAMPLES = 5  # rows sampled per cluster for sampled links, as a multiple of the cluster's rank
+_SMOOTH = 0.005  # penalty on the roughness of a direction, as a multiple of the k_s-th eigenvalue of K_ss
 _SPAN = (1e-10, 1e-14)  # smallest pivot and jitter of a Cholesky QR in float64
-_SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centers of theirs would be dense
+_SPARSE_WIDTH = 8192  # wider sparse rows use rows as landmarks, because k-means centers would be dense
 
 
 def meka(
@@ -212,53 +214,55 @@ def meka(
 ) -> FeatureMap:
     """Fit a MEKA map on rows.
 
-    K ~ W L W', W = diag(W_1 .. W_S), the columns of W_s orthonormal and of the form w(x) = M_s' k([Z_s, Z_0], x), so that
-    new rows are mapped as training rows are. L is projected onto the positive semidefinite cone (its best approximation
-    there, as W is orthonormal). The map carries its sampled error. Memory: fit_rows x (d + 5 rank) + 8 (S rank)^2 numbers.
+    K ~ W L W' with W = diag(W_1 .. W_S). The columns of W_s are orthonormal and have the form w(x) = M_s' k([Z_s,
+    Z_0], x), so that new rows are mapped like training rows. L is projected onto the positive semidefinite cone,
+    which is its best approximation there because W is orthonormal. The map includes its estimated errors. Memory:
+    fit_rows x (d + 5 rank) + 8 (S rank)^2 numbers.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Fitted here where it is not.
+        Kernel. It is fitted on X if necessary.
     X : row source of shape (n, d)
         Rows, in chunks of whole rows.
     clusters : int, default=10
-        S, fewer where rows are alike.
+        Number of clusters S. Fewer are used if rows are similar.
     rank : int or "auto", default=128
-        Average k_s, each in proportion to its cluster's size and at most that; "auto": as the `tol` needs and the `memory`
-        allows.
+        Average k_s. Each k_s is proportional to the size of its cluster and at most this size. "auto" uses `tol` and
+        `memory`.
     basis : {"block-row", "eigen"}, default="block-row"
-        Leading left singular vectors of K_s,: or eigenvectors of K_ss, both within the landmarks' span.
+        "block-row": leading left singular vectors of K_s,:. "eigen": eigenvectors of K_ss. Both are restricted to the
+        span of the landmarks.
     link : {"exact", "sampled"}, default="exact"
-        L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values; or least squares on rows drawn by leverage, n 5 S k
-        values.
+        "exact": L = W'KW over all pairs of fitted rows, which requires n^2 / 2 kernel values. "sampled": least
+        squares on rows drawn by leverage, which requires n 5 S k values.
     eta : float in [0, 1), default=0.0
-        Share of the links between clusters, those of the farthest pairs, that are set to zero.
+        Fraction of the links between clusters that are set to zero, starting with the most distant pairs.
     random_state : int, Generator or None, default=None
         Seed.
     dtype : dtype, default=float32
-        Of the factor rows.
+        Type of the factor rows.
     tol : float or None, default=None
-        Relative error for rank="auto" (None: 0.01).
+        Relative error to reach with rank="auto" (None: 0.01).
     memory : float or None, default=None
-        Bytes of n k + (S k)^2 numbers for rank="auto".
+        Maximum size of the n k + (S k)^2 numbers in bytes with rank="auto".
     fit_rows : int or None, default=None
-        Everything is learned from a random sample of this size where X has more rows (None: as for `nystrom`, per column of
-        all clusters together).
+        Maximum number of rows for fitting; if X has more, a random sample is used. None: as for `nystrom`, with
+        the number of columns of all clusters together.
 
     Returns
     -------
     FeatureMap
-        The map.
+        Fitted map.
 
     Raises
     ------
     UserError
-        For NaN, no rows, a precomputed kernel, and parameters out of range.
+        For NaN, an empty X, a precomputed kernel, or parameters out of range.
 
     References
     ----------
-    Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links in place of its regression.
+    Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links instead of its regression.
 
     Examples
     --------
@@ -273,7 +277,7 @@ def meka(
     if basis not in ("block-row", "eigen") or link not in ("exact", "sampled"):
         raise UserError(f"basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
     if not 0 <= eta < 1:
-        raise UserError(f"eta = {eta}; it is the share of links to leave out, from 0 to below 1")
+        raise UserError(f"eta = {eta}; it is the fraction of links to set to zero, expected from 0 to below 1")
     rng = np.random.default_rng(random_state)
     fitted, sample, seed, X = begun(kernel, X, learning_rows(fit_rows, rank, None, clusters), rng)
     partition = Partition.of(fitted, sample, clusters, np.dtype(dtype), rng)
@@ -285,13 +289,13 @@ def meka(
     n, numbers = X.shape[0], None if memory is None else memory / np.dtype(dtype).itemsize
     if numbers is not None and numbers < n + clusters**2:
         needed = (n + clusters**2) * np.dtype(dtype).itemsize
-        raise UserError(f"memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
+        raise UserError(f"memory = {memory:.3g} bytes is below one column per cluster; pass {needed} or more")
     allowed = None if numbers is None else rank_within(numbers, n, partition.sizes, clusters)
     return fit_rank(fit, rank, math.ceil(sample.shape[0] / clusters), tol, allowed)
 
 
 def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int:
-    """Largest average k, at least 1, at which n rows' k_s numbers each and (S k)^2 links stay within `numbers`."""
+    """Compute the largest average k, at least 1, for which bases and links of n rows have at most `numbers` entries."""
     spread = n * clusters * float(((sizes / sizes.sum()) ** 2).sum())
     k = math.ceil((-spread + math.sqrt(spread**2 + 4 * clusters**2 * numbers)) / (2 * clusters**2))
     while k > 1:
@@ -304,13 +308,13 @@ def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int
 
 @dataclass
 class _Cluster:
-    """What the fit knows of one cluster."""
+    """State of the fit of one cluster."""
 
-    # `Q` (n_s x m, orthonormal): all that the landmarks span, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q; `roughness` (m x
-    # m): Gram matrix of the functions Q in the kernel's own space. Found later: `U` (m x k_s), so that the basis is
-    # W_s = Q U; `own` = W_s' K_ss W_s; for sampled links `sampled`, `weights`, numbers of the rows J_s of X that
-    # stand for the cluster in sums over rows, and `seen` = W_s' K_s,J times the weights, J the sampled rows of all
-    # clusters.
+    # `Q` (n_s x m) is an orthonormal basis of the span of the landmarks, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q.
+    # `roughness` (m x m) is the Gram matrix of these functions in the RKHS. The following are computed later. `U` (m
+    # x k_s) defines the basis W_s = Q U. `own` is W_s' K_ss W_s. For sampled links, `sampled` are the indices J_s of
+    # rows of X that represent the cluster in sums over rows, `weights` are their weights, and `seen` is W_s' K_s,J
+    # times the weights, where J are the sampled rows of all clusters.
 
     rank: int
     landmarks: Any
@@ -325,20 +329,20 @@ class _Cluster:
 
 
 class _Fit:
-    """One fit of total rank `total` on partitioned rows."""
+    """Fit of total rank `total` on partitioned rows."""
 
     def __init__(self, rows: Partition, total: int, rng: np.random.Generator):
         self.rows, self.rng, n = rows, rng, rows.X.shape[0]
         wide = scipy.sparse.issparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
-        # a cluster's basis serves its links to all others too: k(X_s, X_t) lies in the span of functions centered outside
-        # the cluster, of which the landmarks of all clusters together are a sample
+        # The basis of a cluster is also used for its links to other clusters. The block k(X_s, X_t) is in the span of
+        # functions centered outside cluster s, which the landmarks of all clusters sample.
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
 
     def map(self, basis: Basis, link: Link, eta: float) -> MekaMap:
-        """The fitted map, L projected onto the positive semidefinite cone, directions below 1e-10 of the largest out."""
+        """Return the fitted map, with L projected onto the positive semidefinite cone."""
         with stage("MEKA landmarks", len(self.ranks)) as advance:
             clusters = []
             for s, k in enumerate(self.ranks):
@@ -363,7 +367,7 @@ class _Fit:
         )
 
     def _span(self, s: int, rank: int) -> _Cluster:
-        """An orthonormal basis of what the landmarks of cluster s span."""
+        """Compute an orthonormal basis of the span of the landmarks of cluster s."""
         kernel, dtype, where = self.rows.kernel, self.rows.dtype, self.rows.where(s)
         X, size = self.rows.X[where], where.stop - where.start
         count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
@@ -371,35 +375,38 @@ class _Fit:
         landmarks = stacked([Z, self.shared]) if self.shared.shape[0] else Z
         prepared = kernel.prepare(landmarks, np.float64)
         among = kernel.tile(prepared, prepared)
-        # in the precision in which new rows are mapped, as their digits are those of W too
+        # Use the precision in which new rows are mapped, so that W has the same precision.
         Q = kernel.tile(self.rows.prepared[where], kernel.prepare(landmarks, dtype)).astype(np.float64, copy=False)
-        # one Cholesky QR leaves an error of the condition squared; after whitening by k(Z, Z) the second one removes it
+        # The error of one Cholesky QR grows with the squared condition number. After whitening by k(Z, Z), a second
+        # Cholesky QR removes this error.
         to_Q, square = np.eye(len(among)), among
-        for limits in (cut_off(dtype), _SPAN, _SPAN):  # whitened by k(Z, Z), then orthonormalized by Cholesky QR, twice
+        for limits in (cut_off(dtype), _SPAN, _SPAN):  # whiten by k(Z, Z), then orthonormalize by Cholesky QR twice
             keep, inverse = inverse_root(square, *limits)
             Q, to_Q = Q[:, keep] @ inverse, to_Q[:, keep] @ inverse
             square = Q.T @ Q
         return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, to_Q.T @ among @ to_Q)
 
     def _own(self, s: int, c: _Cluster) -> np.ndarray:
-        """Q'K_ss Q."""
+        """Compute Q'K_ss Q."""
         own = self.rows.project(c.Q, self.rows.where(s), self.rows.prepared[self.rows.where(s)]) @ c.Q
         return (own + own.T) / 2
 
     def _choose(self, c: _Cluster, own: np.ndarray, others: Iterable[np.ndarray] | None) -> None:
-        """Choose U, the k_s directions in the span of Q that hold most of Q'K_ss Q or, with Q'K_st of all `others` (or of
-        rows that stand for them), of K_s,:."""
+        """Choose U, the k_s directions in the span of Q that capture most of Q'K_ss Q.
+
+        With `others`, they capture most of K_s,:; `others` are the blocks Q'K_st, or the same for sampled rows.
+        """
         energy, drop = own, 1e-6 if self.rows.dtype == np.float32 else 1e-12
-        if others is not None:  # Q'K_s,: K_:,s Q, whose eigenvalues are squares, as is their cut-off
+        if others is not None:  # Q'K_s,: K_:,s Q, whose eigenvalues are squares, so the threshold is squared, too
             energy, drop = own @ own, drop**2
             for other in others:
                 energy += other @ other.T
-        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, none of an empty Q
+        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, empty if Q is empty
         c.U = _leading(energy, _SMOOTH * max(smallest.sum(), 0.0) * c.roughness, c.rank, drop)
         c.rank, c.own = c.U.shape[1], c.U.T @ own @ c.U
 
     def _projected(self, clusters: Sequence[_Cluster], pairs: Sequence[tuple[int, int]], basis: Basis) -> np.ndarray:
-        """Bases, and the links W_s' K_st W_t, from one look at every kernel value: Q_s' K_st Q_t holds what both need."""
+        """Compute bases and links W_s' K_st W_t from the blocks Q_s' K_st Q_t, using each kernel value once."""
         rows = self.rows
         with stage("MEKA links", len(pairs)) as advance:
             seen: dict[tuple[int, int], np.ndarray] = {}
@@ -414,7 +421,7 @@ class _Fit:
         return _linked(clusters, {(s, t): clusters[s].U.T @ block @ clusters[t].U for (s, t), block in seen.items()})
 
     def _regressed(self, clusters: Sequence[_Cluster], pairs: Sequence[tuple[int, int]], basis: Basis) -> np.ndarray:
-        """Bases, and links by least squares, from sampled rows."""
+        """Compute bases, and links by least squares, from sampled rows."""
         kernel, rows = self.rows.kernel, self.rows
         for s, c in enumerate(clusters):
             picked, c.weights = _by_leverage(c.Q, max(math.ceil(_SAMPLES * c.rank), 16), self.rng)
@@ -425,7 +432,7 @@ class _Fit:
         with stage("MEKA bases", len(clusters)) as advance:
             for s, c in enumerate(clusters):
                 seen = rows.project(c.Q, rows.where(s), probes) * weights
-                # the cluster's own columns are known whole and take the place of their sample
+                # Replace the sampled columns of the cluster's own block by all of its columns.
                 others = np.delete(seen, np.s_[edges[s] : edges[s + 1]], axis=1)
                 self._choose(c, self._own(s, c), [others] if basis == "block-row" else None)
                 c.seen = c.U.T @ seen
@@ -434,21 +441,20 @@ class _Fit:
         blocks = {}
         for s, t in pairs:
             one, two = (clusters[i].seen[:, edges[j] : edges[j + 1]] for i, j in ((s, t), (t, s)))
-            # K_st seen from the sampled rows of t, and from those of s: two estimates of one block, whose mean has the
-            # smaller variance
+            # K_st is estimated from the sampled rows of t and from those of s. The mean has a smaller variance.
             blocks[s, t] = (one @ inverses[t] + (two @ inverses[s]).T) / 2
         return _linked(clusters, blocks)
 
     def _regressor(self, s: int, c: _Cluster, W: np.ndarray) -> np.ndarray:
-        """(D W_s[J_s])^+' for the sampled rows J_s: x = y @ this solves x (D W_s[J_s])' ~ y by least squares.
+        """Return (D W_s[J_s])^+' for the sampled rows J_s: x = y @ this solves x (D W_s[J_s])' ~ y by least squares.
 
-        Drawn by leverage, D W_s[J_s] has singular values around 1; the pseudo-inverse leaves out those below 0.01.
+        Rows are drawn by leverage, so D W_s[J_s] has singular values around 1. Those below 0.01 are dropped.
         """
         sampled = W[c.sampled - self.rows.where(s).start].astype(np.float64) * c.weights[:, None]
         return scipy.linalg.pinv(sampled, rtol=1e-2, check_finite=False).T
 
     def _near_pairs(self, eta: float) -> list[tuple[int, int]]:
-        """Pairs s < t of clusters, less the share `eta` of them whose centers have the smallest kernel values."""
+        """Return pairs s < t of clusters, without the fraction `eta` whose centers have the smallest kernel values."""
         rows = self.rows
         pairs = [(s, t) for t in range(len(rows.centers)) for s in range(t)]
         if not pairs or eta == 0.0:
@@ -461,7 +467,7 @@ class _Fit:
 
 
 def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
-    """L (r0 x r0) of the clusters' own blocks and of those between them, 0 for pairs that are left out."""
+    """Assemble L (r0 x r0) from diagonal blocks and blocks of pairs of clusters; other pairs are 0."""
     edges = np.cumsum([0, *(c.rank for c in clusters)])
     place = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
     L = np.zeros((edges[-1], edges[-1]))
@@ -473,9 +479,9 @@ def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.nd
 
 
 def _root(L: np.ndarray, definite: bool) -> np.ndarray:
-    """T with T T' = L, of full column rank, or of the positive semidefinite part of L."""
-    # W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'. Links W'KW are `definite`
-    # but for rounding, and mostly have a Cholesky factor; those from samples, or with some set to zero, are not.
+    """Compute T of full column rank with T T' = L, or with T T' = the positive semidefinite part of L."""
+    # W is orthonormal, so clipping the eigenvalues of L clips those of W L W'. Links W'KW are `definite` up to
+    # floating-point error and usually have a Cholesky factor. Sampled links, or links set to zero, may be indefinite.
     if definite:
         with suppress(np.linalg.LinAlgError):
             root = np.linalg.cholesky(L)
@@ -487,26 +493,27 @@ def _root(L: np.ndarray, definite: bool) -> np.ndarray:
 
 
 def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) -> np.ndarray:
-    """Orthonormal span of the `rank` directions u with the largest u'Eu / u'(I + R)u, fewer where that falls below
-    `drop`.
+    """Return an orthonormal basis of up to `rank` directions u with the largest ratios u'Eu / u'(I + R)u.
+
+    Directions with a ratio below `drop` times the maximum are omitted.
     """
-    # A direction can be large on the fitted rows only because its function is rough, and is then wild on other rows:
-    # R, its squared norm in the kernel's space times a small eigenvalue, is about _SMOOTH for an eigenfunction and
-    # far above 1 for such a direction.
+    # A direction may be large on the fitted rows only because its function is rough, and then varies wildly on other
+    # rows. R is its squared RKHS norm times a small eigenvalue: about _SMOOTH for an eigenfunction, and far above 1
+    # for a rough direction.
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
-    # orthonormal in I + R by eigh, now in the Euclidean product, which is what makes W_s = Q U orthonormal
+    # eigh returns vectors that are orthonormal in I + R. W_s = Q U requires orthonormality in the Euclidean product.
     return np.linalg.qr(vectors[:, ::-1][:, :count])[0]
 
 
 def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`count` row numbers of an orthonormal Q drawn half by leverage, half evenly, and weights that keep sums unbiased."""
+    """Draw `count` rows of an orthonormal Q, half by leverage and half evenly; return indices and unbiased weights."""
     size = Q.shape[0]
     if count >= size:
         return np.arange(size), np.ones(size)
-    leverage = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)  # squared row lengths, as Q is orthonormal
+    leverage = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)  # squared row norms, because Q is orthonormal
     p = 0.5 * leverage / max(leverage.sum(), 1e-300) + 0.5 / size
     p /= p.sum()
     picked = np.sort(rng.choice(size, size=count, replace=False, p=p))
-    # at least 1: drawn without replacement, a row with count p > 1 is there for certain and stands for itself
+    # At least 1: without replacement, a row with count p > 1 is always drawn and represents only itself.
     return picked, np.maximum(1.0, 1 / np.sqrt(count * p[picked]))

@@ -1,10 +1,10 @@
-"""The Nystrom approximation: a kernel seen through its values at a few landmarks.
+"""Nystrom approximation of a kernel from its values at a few landmarks.
 
-K ~ C W^+ C' for C = k(X, Z) and W = k(Z, Z), so F = C P with P P' = W^+. Near landmarks make W nearly singular, and P
-would multiply the rounding of C by the inverse root of the smallest pivot: so pivots of W are found in float64 by
-pivoted Cholesky, those below what the precision of C can tell from zero are dropped with their landmarks, and the rest
-has a little added to the diagonal. P is the inverse of a triangle, made once: a block of rows then costs two matrix
-products, C and C P, in C's precision, and no solve.
+K ~ C W^+ C' with C = k(X, Z) and W = k(Z, Z), so the factor is F = C P with P P' = W^+. If landmarks are near each
+other, W is nearly singular, and P multiplies the floating-point error of C by the inverse root of the smallest pivot.
+Therefore, pivoted Cholesky of W in float64 drops landmarks with pivots that are zero within the precision of C, and a
+small multiple of the trace is added to the diagonal of the rest. P is the inverse of a triangular matrix and is
+computed once. Each block of rows then requires only two matrix products, C and C P, in the precision of C.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from dmo.lowrank.sampling import (
 from dmo.progress import stage
 
 PREPARED = 1 << 20
-"""Numbers that are mapped at a time."""
-_LEAST_ROWS, _PANEL = 256, 256  # rows that are mapped at a time, at least; columns of a panel
+"""Maximum number of entries of prepared rows or tiles that are processed at a time."""
+_LEAST_ROWS, _PANEL = 256, 256  # minimum number of rows processed at a time; columns of a panel
 BANDWIDTH_ROWS = 1024
-"""Rows whose pairs decide the mean or median distance, at most: within a percent or two of all rows'.
+"""Maximum number of rows that determine a mean or median distance, within one or two percent of the value for all rows.
 
-Twice as many come a third nearer to it, for as much time as finding 500 landmarks takes."""
+Twice as many rows reduce the error by a third, but require as much time as the choice of 500 landmarks."""
 _GROUPS = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NystromMap(FeatureMap):
-    """A Nystrom map: f(x) = P' k(Z, x).
+    """Nystrom map f(x) = P' k(Z, x).
 
     Parameters
     ----------
     kernel : Kernel
-        Fitted.
+        Fitted kernel.
     dtype : dtype
-        Of the factor rows.
+        Type of the factor rows.
     landmarks : ndarray or csr_array of shape (r, d)
-        Z.
+        Landmarks Z.
     projection : ndarray of shape (r, r)
-        P, with P P' = k(Z, Z)^-1.
+        Matrix P, with P P' = k(Z, Z)^-1.
     error : dict, default={}
-        Its sampled errors, see `sampled_error`.
+        Estimated errors, see `sampled_error`.
 
     References
     ----------
@@ -86,12 +86,12 @@ class NystromMap(FeatureMap):
 
     @property
     def portable(self) -> bool:  # type: ignore[override]
-        """Whether rows may be those of another library: for kernels of one formula, and dense landmarks."""
+        """Whether rows can be arrays of other libraries, which requires a one-formula kernel and dense landmarks."""
         return self.kernel.portable and isinstance(self.landmarks, np.ndarray)
 
     @property
     def rank(self) -> int:
-        """Columns of the factor: the landmarks."""
+        """Number of columns of the factor, which is the number of landmarks."""
         return self.projection.shape[1]
 
     @cached_property
@@ -104,11 +104,11 @@ class NystromMap(FeatureMap):
 
     @cached_property
     def _last(self) -> list[Any]:
-        """The coefficients that rows were last multiplied by, and P times them."""
+        """Cache of the last coefficients, and P times these coefficients."""
         return []
 
     def _ready_beside(self, block: Any) -> tuple[Any, Any]:
-        """Landmarks and projection where the rows are, taken there once."""
+        """Return landmarks and projection on the device of `block`, copying them on the first use of a device."""
         place = foreign(block).__name__, str(array_api_compat.device(block))
         if place not in self._elsewhere:
             landmarks = self.kernel.prepare(placed(self.landmarks, block), self.dtype)
@@ -119,7 +119,7 @@ class NystromMap(FeatureMap):
         return {name: value for name, value in self.__dict__.items() if name not in ("_elsewhere", "_last")}
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Map rows in memory to factor rows.
+        """Compute factor rows of rows in memory.
 
         Parameters
         ----------
@@ -143,11 +143,13 @@ class NystromMap(FeatureMap):
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
-        if coefficients.size <= PREPARED:  # a single row takes longer to read P than to be multiplied by both
+        if coefficients.size <= PREPARED:  # cache the product, because reading P dominates the time of a single row
             if not self._last or self._last[0] is not coefficients:
                 self._last[:] = coefficients, self.projection @ coefficients
             factors = self._last[1:]
-        elif block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
+        elif (
+            block.shape[0] > coefficients.shape[1]
+        ):  # for many rows, computing P times the coefficients first costs less
             factors = [self.projection @ coefficients]
         if foreign(block) is not None:
             tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
@@ -158,8 +160,8 @@ class NystromMap(FeatureMap):
         return out
 
     def _strips(self, block: Any) -> list[slice]:
-        # prepared rows and tiles of a few MB, none of them kept: the allocator gives the same memory again, where larger
-        # ones are fresh pages each time, and clearing those took an eighth of a fit
+        # Use prepared rows and tiles of a few MB, and release them after use, so that the allocator reuses the memory.
+        # Larger arrays are new pages each time, and clearing these took an eighth of a fit.
         step = min(BLOCK, max(_LEAST_ROWS, PREPARED // max(1, *block.shape[1:], self.rank)))
         return row_blocks(block.shape[0], step)
 
@@ -169,23 +171,23 @@ class NystromMap(FeatureMap):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LandmarkMap(FeatureMap):
-    """Kernel values at landmarks, k(x, Z): what a function of the span of k(., Z) has coefficients on.
+    """Kernel values k(x, Z) at landmarks, used as features of functions in the span of k(., Z).
 
-    Not a factor of the kernel: for `dmo.methods.landmark_ridge`, whose r x r matrix it does not hold.
+    The values are not a factor of the kernel. `dmo.methods.landmark_ridge` uses them without an r x r projection.
 
     Parameters
     ----------
     kernel : Kernel
-        Fitted.
+        Fitted kernel.
     dtype : dtype
-        Of the values.
+        Type of the values.
     landmarks : ndarray or csr_array of shape (r, d)
-        Z.
+        Landmarks Z.
     shift : ndarray of shape (r,) or None, default=None
-        Taken off all rows of values; None: nothing. Near their mean it leaves sums of products their digits: values of a
-        broad kernel are all alike.
+        Row that is subtracted from all rows of values. A shift near the mean of the values preserves the precision of
+        sums of products if a broad kernel has almost constant values. None: no shift.
     error : dict, default={}
-        None: the span has no error of its own.
+        Empty, because kernel values have no approximation error.
 
     Examples
     --------
@@ -204,7 +206,7 @@ class LandmarkMap(FeatureMap):
 
     @property
     def rank(self) -> int:
-        """Columns: the landmarks."""
+        """Number of columns, which is the number of landmarks."""
         return self.landmarks.shape[0]
 
     @cached_property
@@ -212,7 +214,7 @@ class LandmarkMap(FeatureMap):
         return self.kernel.prepare(self.landmarks, self.dtype)
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Work out kernel values.
+        """Compute kernel values at the landmarks.
 
         Parameters
         ----------
@@ -222,7 +224,7 @@ class LandmarkMap(FeatureMap):
         Returns
         -------
         ndarray of shape (m, rank)
-            k(x, Z), less the shift.
+            k(x, Z) minus the shift.
         """
         block = self._block(X, self.landmarks.shape[1])
         found = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready)
@@ -232,26 +234,26 @@ class LandmarkMap(FeatureMap):
 
     @property
     def drop(self) -> float:
-        """Pivots of `square`, in the largest entry of its diagonal, below which a landmark depends on others."""
+        """Pivot of `square`, relative to its largest diagonal entry, below which a landmark depends on others."""
         return cut_off(self.dtype)[0]
 
     @property
     def jitter(self) -> float:
-        """What the diagonal of `square` grows by, in its trace, as that of a Nystrom map does."""
+        """Amount added to the diagonal of `square`, relative to its trace, as in a Nystrom map."""
         return cut_off(self.dtype)[1]
 
     def square(self, dtype: Any = np.float64) -> np.ndarray:
-        """Work out the kernel among the landmarks.
+        """Compute the kernel matrix of the landmarks.
 
         Parameters
         ----------
         dtype : dtype, default=float64
-            Of it.
+            Type of the matrix.
 
         Returns
         -------
         ndarray of shape (rank, rank)
-            k(Z, Z), Fortran-ordered, for LAPACK to overwrite.
+            k(Z, Z) in Fortran order, which LAPACK may overwrite.
         """
         prepared = self.kernel.prepare(self.landmarks, np.dtype(dtype))
         return self.kernel.tile(prepared, prepared).T
@@ -266,29 +268,29 @@ def landmark_map(
     dtype: Any = np.float32,
     fit_rows: int | None = None,
 ) -> LandmarkMap:
-    """Choose landmarks as `nystrom` does, without the r x r projection that makes factor rows of kernel values.
+    """Choose landmarks like `nystrom`, without computing the r x r projection to factor rows.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Fitted here where it is not.
+        Kernel. It is fitted on X if necessary.
     X : row source of shape (n, d)
         Rows, in chunks of whole rows.
     rank : int
-        Landmarks wanted.
+        Number of landmarks.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
-        As for `nystrom`.
+        Choice of landmarks, see `nystrom`.
     random_state : int, Generator or None, default=None
         Seed.
     dtype : dtype, default=float32
-        Of the kernel values.
+        Type of the kernel values.
     fit_rows : int or None, default=None
-        As for `nystrom`.
+        Maximum number of rows for fitting, see `nystrom`.
 
     Returns
     -------
     LandmarkMap
-        Kernel values at the landmarks.
+        Map to kernel values at the landmarks.
 
     Examples
     --------
@@ -299,7 +301,7 @@ def landmark_map(
     (2, 10)
     """
     if not isinstance(rank, int):
-        raise UserError(f"conjugate gradients need a number of landmarks, got rank = {rank!r}; give one")
+        raise UserError(f"conjugate gradients need a number of landmarks, got rank = {rank!r}; pass an integer")
     rng = np.random.default_rng(random_state)
     fitted, sample, seed, _ = begun(kernel, X, learning_rows(fit_rows, rank, landmarks), rng)
     with stage("Nystrom landmarks"):
@@ -320,42 +322,41 @@ def nystrom(
 ) -> FeatureMap:
     """Fit a Nystrom map on rows.
 
-    Memory: fit_rows x (d + rank) numbers, whatever n is. X is read once, and a second time where the kernel's
-    bandwidth is to
-    be the distance to the fifth neighbor. The map carries its sampled error.
+    Memory: fit_rows x (d + rank) numbers, independent of n. X is read once, or twice if the bandwidth of the kernel
+    is the distance to the fifth neighbor. The map includes its estimated errors.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Fitted here where it is not.
+        Kernel. It is fitted on X if necessary.
     X : row source of shape (n, d)
         Rows, in chunks of whole rows.
     rank : int or "auto", default=1000
-        Landmarks wanted: n of them where rank > n, fewer where the kernel does not have that rank; "auto": as many as the
-        `tol` needs and as the `memory` allows.
+        Number of landmarks, at most n. The map has fewer if the kernel matrix has a lower rank. "auto" uses `tol` and
+        `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
-        Rows by randomly pivoted Cholesky, centers of k-means, or random rows.
+        Choice of landmarks: rows by randomly pivoted Cholesky, k-means centers, or random rows.
     random_state : int, Generator or None, default=None
         Seed.
     dtype : dtype, default=float32
-        Of the factor rows.
+        Type of the factor rows.
     tol : float or None, default=None
-        Relative error for rank="auto" (None: 0.01).
+        Relative error to reach with rank="auto" (None: 0.01).
     memory : float or None, default=None
-        Bytes of the n x rank factor for rank="auto".
+        Maximum size of the n x rank factor in bytes with rank="auto".
     fit_rows : int or None, default=None
-        Landmarks come from a random sample of this size where X has more rows (None: 16 per column, 8 for
-        "rpcholesky", 4096 to 20 000 in all).
+        Maximum number of rows for fitting; if X has more, a random sample is used. None: 16 per column (8 with
+        "rpcholesky"), but at least 4096 and at most 20 000.
 
     Returns
     -------
     FeatureMap
-        The map.
+        Fitted map.
 
     Raises
     ------
     UserError
-        For NaN, for no rows, and for a precomputed kernel.
+        For NaN, an empty X, or a precomputed kernel.
 
     References
     ----------
@@ -382,14 +383,14 @@ def nystrom(
     allowed = None if memory is None else int(memory // (X.shape[0] * np.dtype(dtype).itemsize))
     if allowed == 0:
         raise UserError(
-            f"memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; allow "
+            f"memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; pass at least "
             f"{X.shape[0] * np.dtype(dtype).itemsize} bytes per column"
         )
     return fit_rank(fit, rank, sample.shape[0], tol, allowed)
 
 
 def begun(kernel: str | Kernel, X: Rows, size: int, rng: np.random.Generator) -> tuple[Kernel, Any, int, Rows]:
-    """The fitted kernel, `size` rows that a map is learned from, the seed of its errors, and X with what was read of it."""
+    """Return the fitted kernel, `size` rows for fitting, the seed of the error sample, and X with cached rows."""
     check_rows(kernel, X)
     n = X.shape[0]
     index = draw(n, size, rng)
@@ -401,21 +402,21 @@ def begun(kernel: str | Kernel, X: Rows, size: int, rng: np.random.Generator) ->
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
-    """Make the Nystrom map of a fitted kernel from given landmarks.
+    """Create the Nystrom map of a fitted kernel from given landmarks.
 
     Parameters
     ----------
     kernel : Kernel
-        Fitted.
+        Fitted kernel.
     Z : ndarray or csr_array of shape (m, d)
-        Landmarks; those that depend on others are dropped.
+        Landmarks. Those that depend on others are dropped.
     dtype : dtype, default=float32
-        Of the factor rows.
+        Type of the factor rows.
 
     Returns
     -------
     NystromMap
-        The map.
+        Map with the remaining landmarks.
 
     Examples
     --------
@@ -432,29 +433,29 @@ def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype
 
 
 def times_triangle(tile: np.ndarray, triangle: np.ndarray, out: np.ndarray) -> None:
-    """out = tile @ triangle, an upper one, by panels of columns that leave out its zeros.
+    """Compute out = tile @ triangle for an upper triangular matrix, in panels of columns that skip its zeros.
 
-    BLAS's own product with triangles would do, but SciPy holds the interpreter's lock for it.
+    The BLAS product with triangles is not used, because SciPy holds the GIL during this product.
     """
     for columns in row_blocks(triangle.shape[1], _PANEL):
         np.matmul(tile[:, : columns.stop], triangle[: columns.stop, columns], out=out[:, columns])
 
 
 def cut_off(dtype: np.dtype) -> tuple[float, float]:
-    """The `drop` and `jitter` of `inverse_root` that k(Z, Z) needs where factor rows are of that precision."""
+    """Return the `drop` and `jitter` of `inverse_root` for k(Z, Z) and factor rows of this type."""
     return (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
 
 
 def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
-    """(keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A (m x m, float64)."""
-    # Pivoted Cholesky drops residual pivots below `drop` times the largest diagonal entry; the diagonal of what is
-    # kept grows by `jitter` times its trace.
+    """Return (keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A (m x m, float64)."""
+    # Pivoted Cholesky drops residual pivots below `drop` times the largest diagonal entry. `jitter` times the trace of
+    # the remaining matrix is added to its diagonal.
     square = (square + square.T) / 2
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
         whole, added = inverse_triangle(square, jitter)
-        # 1 / |P|^2 is below the least eigenvalue, and no pivot is below that
+        # 1 / |P|^2 is a lower bound of the smallest eigenvalue, and no pivot is below this eigenvalue.
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
@@ -463,7 +464,7 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
 
 
 def inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
-    """P, upper triangular, with P P' = (A + s I)^-1, and s, `jitter` times the trace."""
+    """Return the upper triangular P with P P' = (A + s I)^-1, and s, which is `jitter` times the trace."""
     added = jitter * float(np.trace(square))
     root = np.linalg.cholesky(square + added * np.eye(len(square)))
     inverse, _ = scipy.linalg.lapack.dtrtri(root, lower=1) if len(root) else (root, 0)
@@ -475,22 +476,24 @@ def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
 
 
 def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
-    """The kernel with its data-dependent parameters resolved on X: mean and median distances on BANDWIDTH_ROWS of them."""
+    """Fit the kernel on X, with mean and median distances from BANDWIDTH_ROWS random rows only."""
     parsed = parse(kernel)
-    if "mean-fifth-neighbor" in repr(parsed):  # shrinks with the rows that are looked at
+    if "mean-fifth-neighbor" in repr(parsed):  # use all rows, because this distance depends on the number of rows
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)
     check_finite(sample, index)
     if isinstance(parsed, BandwidthKernel) and isinstance(parsed.bandwidth, str) and len(index) == BANDWIDTH_ROWS:
-        with suppress(UserError):  # rows of a group may be equal where those of the sample are not
+        with suppress(UserError):  # rows of a group may be equal even if not all rows of the sample are
             return _fit_in_groups(parsed, sample, seed)
     return parsed.fit(sample, seed)
 
 
 def _fit_in_groups(kernel: BandwidthKernel, sample: Any, seed: int) -> Kernel:
-    """The kernel with the mean of the bandwidths of a few groups of the rows: the pairs within them are as good a sample as
-    all, for the rows make the difference, and fewer by the number of groups."""
+    """Fit the kernel with the mean of the bandwidths of a few groups of rows.
+
+    The variance is due to the rows, so the fewer pairs within groups are as good a sample as all pairs.
+    """
     first = kernel.fit(sample[::_GROUPS], seed)
     others = [replace(first, bandwidth=kernel.bandwidth).fit(sample[i::_GROUPS], seed) for i in range(1, _GROUPS)]
     return replace(first, bandwidth=float(np.mean([first.bandwidth, *(fitted.bandwidth for fitted in others)])))

@@ -1,4 +1,4 @@
-"""Rows by number, checked; errors of low-rank kernels on random samples of them, and ranks by the error that they leave."""
+"""Random samples of rows, errors of low-rank kernels on such samples, and ranks chosen by these errors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dmo.kernels import Kernel, parse
 from dmo.lowrank.feature_maps import FeatureMap
 
 _LEAST, MOST_ROWS = 4096, 20_000
-"""Rows that a map is learned from where their number is not given."""
-_PER_COLUMN, _PER_PIVOT = 16, 8  # of them per column of its factor, and per landmark by pivoted Cholesky
+"""Bounds of the default number of rows for fitting a map."""
+_PER_COLUMN, _PER_PIVOT = 16, 8  # rows per column of the factor, and per landmark of pivoted Cholesky
 
 
 def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: str | None, clusters: int = 1) -> int:
-    """Count the rows that a map of so many columns per cluster is learned from, at most."""
-    # With fewer than 16 per column, MEKA's error grows (by a tenth at 6 per column); with more, the time does.
-    # Pivoted Cholesky finds as good landmarks among 8 per landmark as among 16, in half the time; among 4, clusters
-    # of ten rows in ten thousand are missed.
+    """Return the maximum number of rows for fitting a map of `rank` columns per cluster."""
+    # With fewer than 16 rows per column, the error of MEKA grows (by a tenth with 6 rows). More rows only take longer.
+    # For pivoted Cholesky, 8 rows per landmark yield as good landmarks as 16 in half the time. With 4 rows per
+    # landmark, it misses clusters of ten rows in ten thousand.
     columns = 0 if rank == "auto" else clusters * int(check_parameter("rank", rank, COUNT))
     if fit_rows is not None:
         return int(check_parameter("fit_rows", fit_rows, COUNT))
@@ -34,20 +34,20 @@ def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: 
 
 
 def gather(source: Rows, index: np.ndarray) -> Block:
-    """Rows `index` (ascending row numbers) of a row source in memory, holding one chunk of the others at a time."""
+    """Read rows `index` (ascending) of a row source into memory, with at most one additional chunk in memory."""
     return source.take(index) if isinstance(source, SampledRows) else sampled(source, index)
 
 
 @dataclass(frozen=True, eq=False)
 class SampledRows(RowsOf):
-    """A row source of which some lists of rows are in memory: `gather` of such a list reads nothing."""
+    """Row source with selected lists of rows in memory; `gather` of such a list reads nothing."""
 
     lists: Sequence[np.ndarray]
     blocks: Sequence[Block]
 
     @classmethod
     def of(cls, source: Rows, *lists: np.ndarray) -> Rows:
-        """The source with these lists of ascending row numbers, read in one go; itself where it is in memory anyway."""
+        """Read lists of ascending row indices at once; sources that are in memory are returned unchanged."""
         if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
             return source
         together = np.unique(np.concatenate(lists))
@@ -55,7 +55,7 @@ class SampledRows(RowsOf):
         return cls(source, lists, [block[np.searchsorted(together, index)] for index in lists])
 
     def take(self, index: np.ndarray) -> Block:
-        """Rows of one list."""
+        """Return rows `index`, from memory if it is one of the lists."""
         for known, block in zip(self.lists, self.blocks, strict=True):
             if np.array_equal(known, index):
                 return block
@@ -63,30 +63,30 @@ class SampledRows(RowsOf):
 
 
 def draw(n: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Ascending numbers of `size` of n rows, drawn without replacement (all rows where size >= n)."""
+    """Draw `size` of n row indices without replacement, in ascending order (all rows if size >= n)."""
     return np.arange(n) if size >= n else np.sort(rng.choice(n, size=size, replace=False))
 
 
 def check_finite(block: Any, index: np.ndarray | None = None) -> None:
-    """Raise ValueError where a block of rows has NaN or infinity; `index`: the rows' numbers in their source."""
+    """Raise UserError if a block of rows has NaN or infinity; `index` are the indices of its rows in their source."""
     values = block.data if scipy.sparse.issparse(block) else block
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
     dense = block.toarray() if scipy.sparse.issparse(block) else block
     row, column = np.argwhere(~np.isfinite(dense))[0]
     number = int(row if index is None else index[row])
-    raise UserError(f"row {number}, column {column} is {dense[row, column]}; fill missing values or drop the sample")
+    raise UserError(f"row {number}, column {column} is {dense[row, column]}; impute missing values or drop the sample")
 
 
 def check_rows(kernel: str | Kernel, X: Rows) -> None:
-    """Raise ValueError for rows that no landmark can be taken from."""
+    """Raise UserError if landmarks cannot be chosen from rows."""
     if parse(kernel).pairwise:
-        raise UserError("a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
+        raise UserError("cannot choose landmarks from a precomputed kernel; use approximation='exact'")
     if len(X.shape) != 2 or 0 in X.shape:
         raise UserError(f"rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")
 
 
-_ROWS = 256  # 256 more beside them make the estimate steadier by less than a third, for more than twice the time
+_ROWS = 256  # 256 additional rows reduce the spread of the estimate by less than a third, but more than double the time
 
 
 def sampled_error(
@@ -100,21 +100,21 @@ def sampled_error(
     Parameters
     ----------
     feature_map : FeatureMap
-        The map.
+        Feature map with a fitted kernel.
     X : row source of shape (n, d)
         Rows, in chunks of whole rows.
     random_state : int, Generator or None, default=None
         Seed of the sample.
     probes : ndarray of int or None, default=None
-        Row numbers whose kernel values are compared, with each other and, of fewer than 256, with as many random rows
-        more; None: 256 random rows.
+        Row indices whose kernel values are compared with each other and, if there are fewer than 256, with additional
+        random rows, 256 rows in total. None: 256 random rows.
 
     Returns
     -------
     dict
-        "relative_error": |K - F F'|_F / |K|_F, estimated in float64, diagonal and other entries weighted by their numbers;
-        "residual_diagonal": mean of k(x, x) - |f(x)|^2 over the probes, relative to the mean of k(x, x); "probes", "rows":
-        the sizes of the sample.
+        "relative_error": |K - F F'|_F / |K|_F, estimated in float64 from diagonal and off-diagonal entries, weighted by
+        their numbers in K. "residual_diagonal": mean of k(x, x) - |f(x)|^2 over the probes, relative to the mean of
+        k(x, x). "probes", "rows": numbers of probes and rows of the sample.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def sampled_error(
     diagonal = np.asarray(kernel.diagonal(prepared[probed]), np.float64)
     residual = diagonal - np.einsum("ij,ij->i", rows[: len(first)], rows[: len(first)])
     mine = np.arange(len(first))
-    difference[mine, mine] = exact[mine, mine] = 0.0  # the diagonal counts apart: n of the n^2 entries
+    difference[mine, mine] = exact[mine, mine] = 0.0  # weight the diagonal separately: it is n of the n^2 entries
     pairs = max(len(first) * (len(index) - 1), 1)
     off = n * (n - 1) / pairs
     error = off * (difference**2).sum() + n * (residual**2).mean()
@@ -154,17 +154,17 @@ def sampled_error(
 
 
 def error_rows(n: int, random_state: int) -> np.ndarray:
-    """Ascending numbers of the rows that `sampled_error` reads of n."""
+    """Return the ascending indices of the rows that `sampled_error` reads."""
     return np.sort(np.concatenate(_drawn(n, random_state, None)))
 
 
 def _drawn(
     n: int, random_state: int | np.random.Generator | None, probes: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the probes and of the other rows, each ascending."""
+    """Draw the indices of the probes and of the other rows, each in ascending order."""
     rng = np.random.default_rng(random_state)
     first = draw(n, min(_ROWS, n), rng) if probes is None else np.sort(probes)
-    # counted among the rows that are no probes, without a list of them all
+    # Draw positions among the remaining rows and shift them past the probes, which avoids a list of all rows.
     others = draw(n - len(first), max(_ROWS - len(first), 0), rng)
     return first, others + np.searchsorted(first - np.arange(len(first)), others, side="right")
 
@@ -182,25 +182,25 @@ def fit_rank(
     tol: float | None,
     memory_rank: int | None,
 ) -> FeatureMap:
-    """The map of the rank asked for, or with rank "auto" the smallest one tried that meets the tolerance."""
-    # Arguments: `fit(rank)` -> a map with its error; `limit`: the largest rank that makes sense; `tol`: relative
-    # error wanted; `memory_rank`: the rank that the memory allows. With "auto" the rank doubles from 64 until the
-    # error is met, the kernel's rank or the limit is reached, then one rank is tried between the last two; without a
-    # tolerance the rank is what the memory allows. Raises ValueError for a tolerance or memory with a given rank.
+    """Fit the map of the given rank, or with rank="auto" the smallest tried rank that reaches the tolerance."""
+    # `fit(rank)` returns a map with its error. `limit` is the largest useful rank, `tol` the relative error to reach,
+    # and `memory_rank` the largest rank that fits in memory. With "auto", the rank doubles from 64 until the error, the
+    # rank of the kernel or the limit is reached. Then one rank between the last two is tried. Without a tolerance,
+    # "auto" uses the largest rank that fits in memory.
     if rank != "auto":
         if tol is not None or memory_rank is not None:
-            raise UserError(f"rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")
+            raise UserError(f"tol and memory require rank='auto', got rank = {rank}; pass rank='auto', or neither")
         found = fit(min(int(check_parameter("rank", rank, COUNT)), limit))
     elif tol is None and memory_rank is not None:
         found = fit(min(memory_rank, limit))
     else:
         if tol is not None and not tol > 0:
-            raise UserError(f"tol = {tol}; needs a positive number, it is a relative error, such as 0.01")
+            raise UserError(f"tol = {tol}; needs a positive number, a relative error such as 0.01")
         most = limit if memory_rank is None else min(memory_rank, limit)
         found = _grow(fit, most, TOLERANCE if tol is None else tol)
         if found.error["relative_error"] > (TOLERANCE if tol is None else tol):
             log.warning(
-                "relative error %.2g at rank %d, the largest allowed, misses the tolerance %g; allow more memory",
+                "relative error %.2g at rank %d, the largest allowed, exceeds the tolerance %g; allow more memory",
                 *(found.error["relative_error"], found.rank, tol or TOLERANCE),
             )
     error = found.error
@@ -217,13 +217,13 @@ def _grow(fit: Callable[[int], FeatureMap], limit: int, tol: float) -> FeatureMa
     while found.error["relative_error"] > tol and rank < limit:
         failed, rank = (rank, found.error["relative_error"]), min(2 * rank, limit)
         larger = fit(rank)
-        if larger.rank <= found.rank:  # the kernel has no more
+        if larger.rank <= found.rank:  # the kernel matrix has no larger rank
             return larger
         found = larger
     reached = found.error["relative_error"]
     if failed is None or reached > tol:
         return found
-    # errors fall about as a power of the rank: aim a tenth below the tolerance
+    # The error falls roughly like a power of the rank. Aim a tenth below the tolerance.
     share = np.log(failed[1] / (0.9 * tol)) / max(np.log(failed[1] / max(reached, 1e-16)), 1e-12)
     between = round(failed[0] * (rank / failed[0]) ** float(np.clip(share, 0, 1)))
     if between >= 0.9 * rank:

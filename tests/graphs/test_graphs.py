@@ -346,7 +346,7 @@ def test_laplacians_are_scipys() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 30}, "k = 30 of 30 samples; needed is a whole number from 1 to 29"),
+        ({"k": 30}, "k = 30 of 30 samples; expected a whole number from 1 to 29"),
         ({"k": 0}, "k = 0 of 30"),
         ({"k": 3, "metric": "manhattan"}, "known: euclidean, cosine"),
         ({"k": 3, "method": "fast"}, "known: exact, approximate"),

@@ -627,7 +627,7 @@ def with_nan() -> np.ndarray:
         (lambda: nystrom("rbf", X, "auto", memory=10), "below one column of 500 rows"),
         (lambda: meka("rbf", X, 3, "auto", memory=10), "below one column"),
         (lambda: nystrom("rbf", X[:0], 5), "at least one of each"),
-        (lambda: nystrom("precomputed", X, 5), "precomputed kernel has no rows"),
+        (lambda: nystrom("precomputed", X, 5), "cannot choose landmarks from a precomputed kernel"),
         (lambda: choose("rbf", X, 5, memory=1e6), "pass one of them"),
         (lambda: nystrom(WIDE, X, 5)(X[:, :3]), "the map was fitted on 20 features"),
         (lambda: Nystrom(precision="half").fit(X), "precision = 'half'"),

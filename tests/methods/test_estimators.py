@@ -390,7 +390,12 @@ BAD = {
         "view 'gist' has dtype datetime64.*features are numbers",
     ),
     "complex": (lambda: VIEWS["gist"] + 1j, LABELS, {}, "KGHA: Complex data not supported$"),
-    "too small": (lambda: VIEWS["gist"] * 1e-170, LABELS, {"kernel": "rbf"}, "too small: their squares leave float64"),
+    "too small": (
+        lambda: VIEWS["gist"] * 1e-170,
+        LABELS,
+        {"kernel": "rbf"},
+        "too small: their squares underflow in float64",
+    ),
     "NaN": (nan_view, LABELS, {}, "view 'gist' has NaN at row 3, column 5"),
     "unequal rows": (
         lambda: {"gist": VIEWS["gist"][:-1], "hue": VIEWS["hue"]},

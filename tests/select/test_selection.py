@@ -901,7 +901,9 @@ def test_tuning_ends_with_an_answer_whatever_the_kernel(kernel, views, kind):
 def test_a_product_of_kernels_with_negative_values_is_refused_and_its_cure_works(kernel):
     X, Y = small_problem("labels", 2)
     X = {view: rows - rows.mean(axis=0) for view, rows in X.items()}
-    with pytest.raises(UserError, match="has negative ones; take kernels without, such as 'rbf', or combine='kernels'"):
+    with pytest.raises(
+        UserError, match="has negative ones; use kernels without negative values, such as 'rbf', or combine='kernels'"
+    ):
         MultiViewRidge(kernel, combine="product").fit(X, Y)
     for cure in ({"kernel": "rbf", "combine": "product"}, {"kernel": kernel, "combine": "kernels"}):
         assert np.isfinite(MultiViewRidge(**cure).fit(X, Y).decision_function(X)).all()
