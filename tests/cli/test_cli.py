@@ -743,7 +743,7 @@ BAD = {
         "ends in '.json', which names no format; use .csv, .parquet or .zarr",
     ),
     "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which names no format"),
-    "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, and a file is to be written"),
+    "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, but the output is a file"),
     "no such protocol": (("info", "s4://bucket/store"), "s4://bucket/store: Protocol not known: s4"),
     "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),
 }

@@ -492,7 +492,7 @@ def test_a_disk_that_refuses_is_told_and_the_solve_ends(
     expected, _ = counted(one_solve)
     found, _ = counted(one_solve, tmp_path)
     same(found, expected)
-    assert "solve: its state cannot be kept: [Errno 28] No space left on device" in caplog.text
+    assert "solve: cannot save its state: [Errno 28] No space left on device" in caplog.text
 
 
 def test_saving_shows_no_progress_of_its_own(tmp_path: Path) -> None:
