@@ -1,4 +1,4 @@
-"""Strings of many samples in one buffer."""
+"""Sequences of strings that share one buffer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BATCH = 4096
 
 
 class Strings(Sequence[str]):
-    """An immutable sequence of strings that needs 8 to 12 bytes for each beside its UTF-8 text; a list needs about 60.
+    """An immutable sequence of strings that needs 8 to 12 bytes per string plus its UTF-8 text; a list needs about 60.
 
-    The strings of a chunk of Zarr's vlen-utf8 codec are stored as they are: their number, then the length and the text of
-    each. A slice or an array of row indices selects strings into a new sequence; a slice of step 1 copies nothing.
+    The buffer has the format of Zarr's vlen-utf8 codec: the number of strings, then the length and the text of each. A
+    slice or an array of row indices selects strings into a new sequence; a slice of step 1 does not copy.
     """
 
     def __init__(self, chunk: np.ndarray, starts: np.ndarray):
@@ -36,7 +36,7 @@ class Strings(Sequence[str]):
 
     @classmethod
     def parse(cls, chunk: np.ndarray) -> Strings | None:
-        """Find the strings of a chunk of the vlen-utf8 codec; None if it holds anything else.
+        """Parse a chunk of the vlen-utf8 codec; return None if the chunk is invalid.
 
         chunk (bytes,)
         """
@@ -47,7 +47,7 @@ class Strings(Sequence[str]):
         starts = np.empty(count + 1, _offsets(len(data)))
         step = 4 + int.from_bytes(data[4:8], "little")
         if count and len(data) == 4 + count * step and (chunk[4:].reshape(count, step)[:, :4] == chunk[4:8]).all():
-            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of the same length need no loop
+            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of equal length need no loop
         else:
             for i in range(count):
                 starts[i] = at = at + 4
@@ -83,7 +83,7 @@ class Strings(Sequence[str]):
         return self.chunk[self._starts[row] : self._starts[row + 1] - 4].tobytes().decode()
 
     def _batches(self) -> Iterator[list[str]]:
-        """The strings as lists of some thousands."""
+        """Iterate over the strings in lists of `_BATCH` strings."""
         for first in range(0, len(self), _BATCH):
             ends = self._starts[first : first + _BATCH + 1].tolist()
             text = self.chunk[ends[0] : ends[-1]].tobytes()
@@ -104,7 +104,7 @@ class Strings(Sequence[str]):
         return f"[{shown}{', ...' if len(self) > 6 else ''}]"
 
     def encoded(self) -> np.ndarray:
-        """The chunk of the vlen-utf8 codec that holds just these strings.
+        """Return a chunk of the vlen-utf8 codec with exactly these strings.
 
         -> (bytes,)
         """
@@ -115,5 +115,5 @@ class Strings(Sequence[str]):
 
 
 def _offsets(size: int) -> type[np.signedinteger]:
-    """Type of positions in a buffer of `size` bytes."""
+    """Return the integer type for positions in a buffer of `size` bytes."""
     return np.int32 if size < 2**31 - 8 else np.int64

@@ -79,7 +79,7 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         if backend.name.startswith("tcp://"):
             cure += "; an encrypted scheduler has a tls:// address"
         elif backend.name.startswith("tls://"):
-            cure += "; clients need a certificate of the scheduler's own authority, set in dmo.tls"
+            cure += "; it accepts only certificates of its own authority; set them in dmo.tls"
         raise OSError(f"no scheduler answers at {backend.name}: {cure}") from error
     _await_workers(client, backend)
     admit(client, backend.name)

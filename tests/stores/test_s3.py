@@ -202,7 +202,7 @@ def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(s
         assert code(told.value) == FAILED
         with pytest.raises(OSError, match=f"{url}: its service fails") as told:
             write(writer, 2)
-        assert "make room" not in str(told.value)
+        assert "free disk space" not in str(told.value)
     with service.trouble(failing=1.0), dask.config.set({"dmo.stores.tries": 3}), pytest.raises(OSError, match="fails"):
         Folder(url).get("zarr.json")
     assert service.faults == 3
