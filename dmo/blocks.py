@@ -1,7 +1,8 @@
 """Row blocks of arrays, and operations on n x k blocks.
 
 A *row source* is any object with `shape`, `dtype` and row slicing: a NumPy array, a SciPy CSR matrix, a dask array, a
-Zarr array, a view of a feature store, or a `Subset` of one of these. Only `rows` reads from it.
+Zarr array, a view of a feature store, or a `Subset` of one of these. Row sources are read only through the function
+`rows`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _MANY, _BITS = 1 << 16, 512  # number of row indices from which they are stored 
 def row_blocks(n: int, size: int) -> list[slice]:
     """Split n rows into slices of at most `size` rows."""
     if size < 1:
-        raise UserError(f"block size must be at least 1, got {size}")
+        raise UserError(f"block size must be at least 1, got {size}; pass a positive number")
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 

@@ -11,7 +11,7 @@ _HIDDEN = re.compile(
 
 
 class UserError(ValueError):
-    """Error in the arguments, files or stores of a user; the message names the value, the expectation and a fix.
+    """Error caused by invalid arguments, files or stores; the message names the problem, the value and a fix.
 
     It is a ValueError, as scikit-learn requires. Every other exception is a bug or a failure of the machine;
     `dmo.workflows.program` distinguishes them.

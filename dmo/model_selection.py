@@ -190,7 +190,8 @@ class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ig
         train = 1 - test if self.train_size is None else self._share("train_size", self.train_size, n)
         if train <= 0 or train + test > 1 + 1e-12:
             raise UserError(
-                f"{who}: train_size {train:.3g} and test_size {test:.3g} are fractions whose sum must be at most 1"
+                f"{who}: train_size {train:.3g} and test_size {test:.3g} are fractions whose sum must be at most 1; "
+                "reduce one of them"
             )
         shares = (test, train) if train + test > 1 - 0.5 / n else (test, train, 1 - test - train)
         for rng in np.random.default_rng(self.random_state).spawn(self.n_splits):

@@ -78,8 +78,7 @@ class ParameterObject(Parametrized):
 class Part:
     """Descriptor of an estimator class for a parameter that is an object with parameters, some of which the class uses.
 
-    `_graph = Part(Graph, n_neighbors=15)` sets `self._graph` to the object for `self.graph`, with the defaults of the
-    class.
+    `_graph = Part(Graph, n_neighbors=15)` sets `self._graph` to the object for `self.graph`, with these defaults.
     """
 
     def __init__(self, kind: type[ParameterObject], parameter: str = "", /, **own: Any):

@@ -250,8 +250,8 @@ def decode(value: Any) -> Any:
 
 def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
     """Decode the parameters of an estimator or of one of its objects by name."""
-    # Models of third parties are not trusted. A parameter that can name a file or URL therefore becomes a `SavedLocation`,
-    # unless it holds the content itself: the relations of a hierarchy, or an estimator.
+    # Models of third parties are not trusted. A parameter that can name a file or URL therefore becomes a
+    # `SavedLocation`, unless it holds the content itself: the relations of a hierarchy, or an estimator.
     found = {str(name): decode(value) for name, value in described.items()}
     for name, value in found.items():
         parameter = name.rpartition("__")[2]  # sweeps use names such as "decoder__hierarchy"

@@ -14,9 +14,10 @@ _BATCH = 4096
 class Strings(Sequence[str]):
     """An immutable sequence of strings that needs 8 to 12 bytes per string plus its UTF-8 text; a list needs about 60.
 
-    The buffer has the format of Zarr's vlen-utf8 codec: the number of strings, then the length and the text of each. A
-    slice or an array of row indices selects strings into a new sequence; a slice of step 1 does not copy.
+    Slices and arrays of row indices select strings into a new sequence; a slice of step 1 does not copy.
     """
+
+    # The buffer has the format of Zarr's vlen-utf8 codec: the number of strings, then the length and the text of each.
 
     def __init__(self, chunk: np.ndarray, starts: np.ndarray):
         self.chunk, self._starts = chunk, starts

@@ -128,8 +128,8 @@ async def _standstill(client: Any) -> WorkerMemoryError | None:
     least = min(paused, key=lambda worker: worker["memory_limit"])
     taken, limit = (amount(n) for n in (least["metrics"]["memory"], least["memory_limit"]))
     return WorkerMemoryError(
-        f"{len(paused)} of {len(workers)} workers wait for memory, and all work for them: {taken} of the limit of {limit} "
-        f"are in use by data that cannot be moved to disk; {MORE_MEMORY}"
+        f"{len(paused)} of {len(workers)} workers wait for memory, and all work waits for them: {taken} of the limit of "
+        f"{limit} are in use by data that cannot be moved to disk; {MORE_MEMORY}"
     )
 
 

@@ -153,7 +153,7 @@ def _refusal(url: str, error: Exception) -> RefusedError | None:
         return RefusedError(f"{url}: the TLS certificate of its server is not trusted ({reason}); {cure}")
     if any("Credential" in name or "ProfileNotFound" in name or "Token" in name for name in names):
         cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the credentials that the service expects"
-        return RefusedError(f"{url}: there are no credentials that can be used ({reason}); {cure}")
+        return RefusedError(f"{url}: no usable credentials were found ({reason}); {cure}")
     if isinstance(error, PermissionError):
         return RefusedError(f"{url}: access is denied ({reason}); check the credentials and their permissions")
     if "ParamValidationError" in names or (isinstance(error, OSError) and error.errno == errno.EINVAL):
@@ -533,7 +533,7 @@ def _regular(path: str) -> Any:
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | waits))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise StoreError(f"{path} is a pipe or a device, a store holds files alone; make the store again")
+        raise StoreError(f"{path} is a pipe or a device, but a store contains only files; make the store again")
     return file
 
 

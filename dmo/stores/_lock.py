@@ -11,7 +11,7 @@ kernel's own clock. Clocks of two hosts may differ, so the lock of another host 
 it is watched. It is watched if the two clocks together suggest that it was not renewed for STALE seconds, or if they
 differ by that much. On object stores, a lock is created exclusively if the service and its file system support this
 (S3: If-None-Match); the lock is read back in any case. Removing a stale lock takes two requests. If another process
-removes the lock of a writer between them, that writer stops at its next block.
+removes the lock of a writer between the two requests, that writer stops at its next block.
 """
 
 from __future__ import annotations

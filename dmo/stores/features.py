@@ -308,7 +308,7 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     Returns
     -------
     FeatureStore
-        The store with its views, labels, names and splits.
+        The opened store with views, labels, names and splits.
 
     Raises
     ------

@@ -205,7 +205,7 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
     Returns
     -------
     KernelStore
-        The store with its tiles.
+        The opened store.
 
     Raises
     ------
@@ -292,7 +292,9 @@ class KernelStore(_Tiles, Stored):
             )
         down, across = range(self.n)[rows], range(self.n)[columns]
         if down.step != 1 or across.step != 1:
-            raise UserError(f"a kernel store is read in steps of 1, got {down.step} and {across.step}")
+            raise UserError(
+                f"a kernel store is read in steps of 1, got {down.step} and {across.step}; slice the result"
+            )
         out = np.empty((len(down), len(across)), self.dtype)
         for i in _tiles_of(down, self.block):
             for j in _tiles_of(across, self.block):
@@ -432,5 +434,8 @@ def write_kernel(
 def _write(writer: KernelWriter, i: int, j: int, tile: Any) -> None:
     tile = np.asarray(tile)
     if i == j and not np.allclose(tile, tile.T, rtol=1e-4, atol=1e-6 * float(np.abs(tile).max(initial=0.0))):
-        raise UserError(f"the matrix is not symmetric in rows {writer.rows(i).start} to {writer.rows(i).stop - 1}")
+        raise UserError(
+            f"the matrix is not symmetric in rows {writer.rows(i).start} to {writer.rows(i).stop - 1}; "
+            "pass a symmetric matrix"
+        )
     writer.write(i, j, tile)

@@ -1,9 +1,9 @@
 """Model stores: named arrays and a JSON dictionary; loading a model executes no code.
 
-The arrays of a model are in a uniquely named subfolder, called a generation. The root names the current generation and
-is written last, in one piece. A model is therefore replaced atomically, on disk and in an object store: a concurrent
-reader finds the old or the new model. An interrupted save leaves the old model unchanged, and the next save removes the
-incomplete generation. One process saves at a time, see `_lock`.
+The arrays of a model are in a uniquely named subfolder, called a generation. The root document names the current
+generation and is written last, in one piece. A model is therefore replaced atomically, on disk and in an object store:
+a concurrent reader finds the old or the new model. An interrupted save leaves the old model unchanged, and the next
+save removes the incomplete generation. One process saves at a time, see `_lock`.
 """
 
 from __future__ import annotations

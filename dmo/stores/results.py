@@ -171,7 +171,7 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
     Returns
     -------
     ResultStore
-        The store with its rows.
+        The opened store, which is also a row source.
 
     Raises
     ------

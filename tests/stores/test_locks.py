@@ -114,7 +114,7 @@ def test_a_lock_that_cannot_be_given_up_keeps_no_other_from_it(tmp_path: Path, m
     def get(folder: Folder, key: str) -> bytes | None:
         if folder.url == url and threading.current_thread().name == "dmo-locks":
             refused.set()
-            raise stores.StoreError(f"{folder.url}: there are no credentials that can be used")
+            raise stores.StoreError(f"{folder.url}: no usable credentials were found")
         return ask(folder, key)
 
     monkeypatch.setattr(Folder, "get", get)

@@ -160,7 +160,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("url", "key", "expected", "said"),
     [
-        ("", "", 2, "there are no credentials that can be used"),
+        ("", "", 2, "no usable credentials were found"),
         ("http://127.0.0.1:9", "test", 3, "its service does not answer"),
     ],
     ids=["no credentials", "dead endpoint"],
