@@ -31,7 +31,7 @@ class TooFewSamples(UserError):
 def visible(text: str) -> str:
     """Escape control characters, changes of text direction and invalid characters in text of third parties."""
     # A terminal executes control characters: a label could clear the screen, set its title or hide adjacent text. XML
-    # does not allow them. Line feeds and tabs are kept.
+    # does not allow control characters. Line feeds and tabs are kept.
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
-_EVERY = 5.0  # seconds between two events of a stage
+_EVERY = 5.0  # minimum seconds between two events of a running stage
 _LINES = 30.0  # seconds between two lines if there is no terminal for bars
 
 

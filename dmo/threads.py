@@ -102,8 +102,8 @@ _KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)  # (option, bytes) of glibc's M_M
 def reuse_memory() -> None:
     """Let this process reuse freed memory, which is glibc's default but is disabled by Dask's nanny on workers."""
     # The nanny sets MALLOC_TRIM_THRESHOLD_, which disables glibc's dynamic threshold. Freed arrays of 128 KiB or more
-    # then return to the system immediately, and every block of rows starts with page faults. These
-    # faults took twice as long as all other work on the block.
+    # then return to the system immediately, and every block of rows starts with page faults. These faults took twice
+    # as long as all other work on the block.
     with suppress(OSError, AttributeError, TypeError):  # another operating system or C library
         for option in (_KEPT, _TRIMMED):
             ctypes.CDLL(None).mallopt(*option)

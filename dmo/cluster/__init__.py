@@ -1,4 +1,4 @@
-"""Dask clients: the only subpackage that creates or finds them, for every supported kind of cluster."""
+"""Creation and lookup of Dask clients for every supported cluster; no other subpackage creates clients."""
 
 from dmo.cluster.connection import Connection, WorkerMemoryError, connect, current_client
 from dmo.cluster.settings import BACKENDS, Backend, setting, tls, usable_cores, usable_memory

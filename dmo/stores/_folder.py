@@ -197,7 +197,7 @@ class Folder:
 
     # A local write creates a temporary file next to its target and renames it, so that a key always holds the old or
     # the new bytes completely. Object stores guarantee the same. Nothing is created before the first `put`. Bytes are
-    # on disk before they get their name, and names are on disk when `settle` returns, unless the setting
+    # flushed to disk before the rename, and the directory entries when `settle` returns, unless the setting
     # dmo.stores.fsync is off.
 
     url: str
@@ -325,7 +325,7 @@ class Folder:
         self._ask("makedirs", path, exist_ok=True)
 
     def settle(self, below: bool = False) -> None:
-        """Flush the names in this folder to disk, and if `below` also those in its subfolders except the journal."""
+        """Flush the directory entries of this folder to disk, and of its subfolders except the journal if `below`."""
         if not self.is_local or not _durable():
             return
         for folder, names, _ in os.walk(self.url):
@@ -558,7 +558,7 @@ def _publish(partial: Path, target: Path) -> bool:
 
 
 def _make_folder(path: Path, durable: bool) -> None:
-    """Create a folder and its parents; if `durable`, flush their names to disk."""
+    """Create a folder and its parents; if `durable`, flush their directory entries to disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing if durable else ():
@@ -566,7 +566,7 @@ def _make_folder(path: Path, durable: bool) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush the names in a folder to disk; systems that cannot open a folder (Windows) do so automatically."""
+    """Flush the entries of a folder to disk; systems that cannot open a folder (Windows) do so automatically."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -79,9 +79,9 @@ _place: ContextVar[_Place | None] = ContextVar("dmo_checkpoints", default=None)
 @contextmanager
 def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[None]:
     """Keep the states and results of long passes, solves and sweeps in this block until it ends successfully."""
-    # Saving uses at most about 2 % of the time. The result of a solve needs n x k x 8 bytes; it is kept only if the
-    # solve took at least 50 times as long as saving it. All results together use at most a quarter of a local disk's
-    # free space.
+    # Saving uses at most about 2 % of the time. The result of a solve needs n x k x 8 bytes; it is kept if the
+    # solve took at least 50 times as long as saving it, or if a state was saved before. All results together use at
+    # most a quarter of a local disk's free space.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
     before = {} if place is None or _place.get() is not None else place.states()  # only for the outermost block
     token = _place.set(place)
