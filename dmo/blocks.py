@@ -1,8 +1,8 @@
 """Row blocks of arrays, and operations on n x k blocks.
 
 A *row source* is any object with `shape`, `dtype` and row slicing: a NumPy array, a SciPy CSR matrix, a dask array, a
-Zarr array, a view of a feature store, or a `Subset` of one of these. The functions of this module
-read row sources into memory, in most cases through `rows`.
+Zarr array, a view of a feature store, or a `Subset` of one of these. The functions of this module read row sources into
+memory, in most cases through `rows`.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Broadcast:
 def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
     """Return the results of futures; raise WorkerMemoryError if paused workers prevent all progress.
 
-    Dask pauses a worker at its memory limit until memory is freed; memory that is not part of results is never freed.
+    Dask pauses a worker at its memory limit until memory is freed, which only happens to memory of task results.
     """
 
     async def found() -> Any:

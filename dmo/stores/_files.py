@@ -29,7 +29,7 @@ def check_output(path: str | os.PathLike[str]) -> None:
     StoreError
         If the path is a file or below one, or if it is a "memory://" URL, whose contents are lost with the process.
     OSError
-        If the disk or the service rejects the trial file.
+        If the trial file cannot be written.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises
     ------
     OSError
-        If the disk rejects the file; the message contains the path and a fix.
+        If the file cannot be written; the message contains the path and a fix.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
     Raises
     ------
     OSError
-        If the disk rejects a file; the message contains the path and a fix.
+        If a file cannot be written; the message contains the path and a fix.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Replace a store by a complete store that has all of its arrays; an interrupted call can be repeated.
 
-    `target` is marked incomplete during the call. Hold its lock, see `reserve`.
+    `target` is marked incomplete during the call. The caller must hold its lock, see `reserve`.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
     Raises
     ------
     OSError
-        If the disk rejects a change.
+        If a file cannot be moved or written.
 
     Examples
     --------

@@ -408,7 +408,7 @@ def ledger(array: Array) -> Ledger:
 class Blocks:
     """The blocks of a store during writing; picklable, and safe to use from several processes at once.
 
-    `attributes` are those of the root at creation, and `token` identifies the process that holds the lock.
+    `attributes` are the root attributes at creation, and `token` identifies the process that holds the lock.
     """
 
     folder: Folder

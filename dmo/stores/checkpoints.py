@@ -2,10 +2,11 @@
 
 Inside `checkpoints(folder)`, each pass, solve and sweep has a unique name, derived from a hash of all its inputs. A run
 with the same input and parameters therefore resumes where an interrupted run stopped, and its results are equal bit for
-bit. A run with different input or parameters starts from the beginning. A state has two generations: the new one
-replaces the older one and has checksums, so one complete state exists at every moment. Finished results are kept until
-the block ends successfully, because a later part may fail. At that point, states of earlier runs with different input
-or parameters are also removed. States of runs that are still active change during the block, and are kept.
+bit. A run with different input or parameters starts from the beginning. A state is kept in two generations. Each save
+overwrites the older one, so one complete state, protected by checksums, exists at every moment. Finished results are
+kept until the block ends successfully, because a later part may fail. At that point, states of earlier runs with
+different input or parameters are also removed. States of runs that are still active change during the block, and are
+kept.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class FeatureWriter(_writer.RowWriter):
         TypeError
             For a dtype that cannot be converted.
         OSError
-            If the disk rejects the block.
+            If the block cannot be written, for example on a full disk.
         """
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))

@@ -63,7 +63,7 @@ def save_model(
         If `path` holds something other than a model, if it holds a model and `overwrite` is False, or if another
         process is writing a model there.
     OSError
-        If the disk rejects the model.
+        If the model cannot be written, for example on a full disk.
 
     Examples
     --------
