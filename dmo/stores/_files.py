@@ -65,7 +65,7 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
     StoreError
         If the path is a URL, a folder or below a file.
     OSError
-        If the disk rejects the trial file.
+        If the trial file cannot be written.
 
     Examples
     --------
