@@ -1,7 +1,8 @@
-"""Row blocks of any array, and the algebra of tall (n x k) blocks.
+"""Row blocks of arrays, and operations on n x k blocks.
 
-A *row source* is anything with `shape`, `dtype` and row slicing: a NumPy array, a SciPy CSR matrix, a dask array, a
-Zarr array, a view of a feature store, or a `Subset` of one of these. `rows` is the one place that reads from it.
+A *row source* is any object with `shape`, `dtype` and row slicing: a NumPy array, a SciPy CSR matrix, a dask array, a
+Zarr array, a view of a feature store, or a `Subset` of one of these. The functions of this module read row sources into
+memory, in most cases through `rows`.
 """
 
 from __future__ import annotations
@@ -19,28 +20,30 @@ import scipy
 from dmo.errors import UserError
 
 SINGLE = "x"
-"""Name of the view when X is one array."""
+"""Name of the view if X is a single array."""
 APART = 100.0
-"""Ratio of the sizes of two columns above which a view is scaled by itself."""
+"""Ratio of column sizes above which the columns of a view are scaled automatically."""
 MOSTLY = 2 / 3
-"""Share of zeros above which a column, or a view, is mostly zeros."""
+"""Fraction of zeros above which a column or a view counts as mostly zeros."""
 _FIRST = 256
-"""First rows, which tell how far columns are apart: the decision of most fits is that nothing is to be done, and for that no
-further chunk is to be read."""
+"""Number of first rows that determine the ratio of column sizes.
+
+Most fits need no scaling, and this decision should not read further chunks.
+"""
 
 
 class RowSource(Protocol):
-    """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, a view of a store."""
+    """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, or a stored view."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Samples, columns."""
+        """Number of samples and columns."""
 
     def __getitem__(self, where: Any, /) -> Any: ...
 
 
 class Rows(RowSource, Protocol):
-    """A row source with one type of entries: n x d, read by row slices."""
+    """A row source of shape n x d whose entries have one type; it is read by row slices."""
 
     @property
     def dtype(self) -> Any:
@@ -48,7 +51,7 @@ class Rows(RowSource, Protocol):
 
 
 class ByRows:
-    """The base class of the row sources of this package."""
+    """The base class of the row sources in this package."""
 
     def __len__(self: RowSource) -> int:
         return self.shape[0]  # type: ignore[no-any-return]
@@ -56,23 +59,23 @@ class ByRows:
 
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Rows in memory."""
-_REST = 1 << 28  # bytes of a chunk that are kept for the next block
+_REST = 1 << 28  # maximum bytes of a chunk that are kept for the next block
 _CELLS = 1 << 20
-"""Cells of a block of labels."""
+"""Number of entries in a block of labels."""
 _PACKED = 1 << 16
 """Size in bytes up to which a matrix is never converted to CSR: the saving would be too small to matter."""
-_MANY, _BITS = 1 << 16, 512  # row numbers that are held as bits from here on; bits that are counted together
+_MANY, _BITS = 1 << 16, 512  # number of row indices from which they are stored as bits; bits per group
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
-    """Cut n rows into blocks."""
+    """Split n rows into slices of at most `size` rows."""
     if size < 1:
-        raise UserError(f"block size must be at least 1, got {size}")
+        raise UserError(f"block size must be at least 1, got {size}; pass a positive number")
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 class RowMask(ByRows):
-    """Rising row numbers, held and sent as one bit for every row that they are chosen from; read as an array of numbers.
+    """Ascending row indices, stored and sent as one bit per candidate row; it is read like an array of indices.
 
     index (m,)
     """
@@ -96,7 +99,7 @@ class RowMask(ByRows):
         index = np.asarray(where)
         groups, own = np.unique(np.searchsorted(self._before, index, "right") - 1, return_inverse=True)
         counts = self._before[groups + 1] - self._before[groups]
-        starts = np.cumsum(counts) - counts - self._before[groups]  # of a group's numbers among those of all groups
+        starts = np.cumsum(counts) - counts - self._before[groups]  # offsets of the groups in `found`
         found = np.flatnonzero(np.unpackbits(self._bits[groups]))[starts[own] + index]
         return groups[found // _BITS] * _BITS + found % _BITS
 
@@ -106,15 +109,15 @@ class RowMask(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class Subset(ByRows):
-    """Some rows of a row source, in the order of `index`, without reading the others.
+    """Selected rows of a row source, in the order of `index`; other rows are not read.
 
     source (n, d); index (m,)
     """
 
-    # A slice reads every chunk of the source that it touches once, one at a time.
+    # A slice reads each chunk of the source that it touches once, one chunk at a time.
 
     source: Rows  # (n, d): anything with `shape`, `dtype` and row slices
-    index: np.ndarray | RowMask  # (m,): row numbers in 0..n-1, in any order, repeated or not
+    index: np.ndarray | RowMask  # (m,): row indices in 0..n-1, in any order, possibly repeated
 
     def __post_init__(self) -> None:
         if isinstance(self.index, RowMask):
@@ -123,22 +126,22 @@ class Subset(ByRows):
         if index.size == 0:
             index = index.astype(np.intp)
         if index.ndim != 1 or index.dtype.kind not in "iu":
-            raise UserError(f"a subset needs a list of row numbers, got {index.dtype} of shape {index.shape}")
+            raise UserError(f"a subset needs a list of row indices, got {index.dtype} of shape {index.shape}")
         if index.size and (index.min() < 0 or index.max() >= self.source.shape[0]):
             raise UserError(
-                f"a subset of {self.source.shape[0]} rows has row numbers {index.min()} to {index.max()}; "
-                f"they must lie in 0 to {self.source.shape[0] - 1}"
+                f"a subset of {self.source.shape[0]} rows has row indices {index.min()} to {index.max()}; "
+                f"they must be in 0 to {self.source.shape[0] - 1}"
             )
         object.__setattr__(self, "index", row_numbers(index))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, d)."""
+        """The shape (m, d)."""
         return len(self.index), self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """The source's."""
+        """Type of the entries of the source."""
         return self.source.dtype
 
     def __getitem__(self, where: slice) -> Block:
@@ -148,7 +151,7 @@ class Subset(ByRows):
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
-        kept = getattr(source, "kept", None)  # of rows that are read many times
+        kept = getattr(source, "kept", None)  # rows in memory, because they are read many times
         source = source if kept is None else kept
         if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
             return source[picked]
@@ -156,7 +159,7 @@ class Subset(ByRows):
 
 
 def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
-    """Hold many rising row numbers as bits, which many row sources can share; others as they are.
+    """Store many ascending row indices as bits, which several row sources can share; return others unchanged.
 
     index (m,)
     """
@@ -165,31 +168,31 @@ def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
 
 @dataclass(frozen=True, eq=False)
 class RowsOf(ByRows):
-    """A row source that reads another one, and says something of its rows or does something to them.
+    """A row source that reads another one, to describe or transform its rows.
 
     source (n, d)
     """
 
-    source: Rows  # (n, d): what is read
+    source: Rows  # (n, d): the source that is read
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, d)."""
+        """The shape (n, d)."""
         return self.source.shape[0], self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """The source's."""
+        """Type of the entries of the source."""
         return self.source.dtype
 
     @property
     def ndim(self) -> int:
-        """Axes: 2."""
+        """Number of dimensions, always 2."""
         return 2
 
     @property
     def chunks(self) -> Any:
-        """The source's, if it has some."""
+        """Chunks of the source, or None."""
         return getattr(self.source, "chunks", None)
 
     def __getitem__(self, where: slice) -> Block:
@@ -198,16 +201,16 @@ class RowsOf(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class PartialRows(RowsOf):
-    """A row source that lacks some samples: what it gives for them are numbers without a meaning.
+    """A row source with missing samples; the rows that it returns for them have no meaning.
 
     source (n, d); present (n,)
     """
 
-    present: np.ndarray  # (n,): the samples that it has
+    present: np.ndarray  # (n,): mask of the samples that are not missing
 
 
 def presence(source: Rows) -> np.ndarray | None:
-    """Tell which samples a row source has.
+    """Return the mask of the samples that a row source has, or None if it has all of them.
 
     source (n, d) -> (n,)
     """
@@ -220,7 +223,7 @@ def presence(source: Rows) -> np.ndarray | None:
 
 
 def _gather(source: Rows, picked: np.ndarray) -> Block:
-    """Rows `picked` of a source that is read by slices only: chunk by chunk, then put in order."""
+    """Read the rows `picked` of a source that supports only slices: chunk by chunk, then in the requested order."""
     order = np.argsort(picked, kind="stable")
     rising = picked[order]
     parts = []
@@ -231,7 +234,7 @@ def _gather(source: Rows, picked: np.ndarray) -> Block:
 
 
 def _chunk_rows(source: Rows) -> int:
-    """Rows that are read together: of a Zarr or dask array's chunks, or of a stored view's blocks; else 1024."""
+    """Return the rows per chunk of a Zarr or dask array, or per block of a stored view; 1024 for other sources."""
     chunks = getattr(source, "chunks", None)
     if not chunks:
         return int(getattr(source, "block", 1024))
@@ -239,16 +242,16 @@ def _chunk_rows(source: Rows) -> int:
 
 
 def _chunk_end(source: Rows, row: int) -> int:
-    """The end of the chunk that holds a row, where that is known; `row + 1` where rows are not in the chunks' order."""
+    """Return the end of the chunk that contains a row if it is known, and `row + 1` if rows are not in chunk order."""
     if isinstance(source, Subset):
         first = int(source.index[row : row + 1][0])
         last = _chunk_end(source.source, first)
-        index = source.index[row : row + last - first]  # no more of them can rise and lie in the chunk
+        index = source.index[row : row + last - first]  # at most this many ascending rows are in the chunk
         later = index >= last
         count = int(np.argmax(later)) if later.any() else len(index)
         return row + count if (np.diff(index[:count]) > 0).all() else row + 1
     chunks = getattr(source, "chunks", None)
-    if chunks and not isinstance(chunks[0], int):  # dask: chunks may be of unequal sizes
+    if chunks and not isinstance(chunks[0], int):  # dask chunks may have unequal sizes
         edges = np.cumsum(chunks[0])
         return int(edges[np.searchsorted(edges, row, side="right")])
     size = _chunk_rows(source) if chunks or hasattr(source, "block") else 1
@@ -256,13 +259,13 @@ def _chunk_end(source: Rows, row: int) -> int:
 
 
 class InOrder:
-    """A row source whose blocks are asked for in order: it reads every chunk once, also one that two blocks share.
+    """A row source whose blocks are read in order; each chunk is read once, even if two blocks share it.
 
     source (n, d)
     """
 
-    # Every thread keeps the rest of the last chunk that it read, up to `_REST` bytes. Blocks in another order are
-    # read as well.
+    # Each thread keeps the remaining rows of the last chunk that it read, up to `_REST` bytes. Blocks may also be read
+    # in another order.
 
     def __init__(self, source: Rows):
         self.source = source
@@ -287,32 +290,32 @@ class InOrder:
         block = stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
-        # a copy where it is the smaller part, not to hold the block as well
+        # Copy the rest if it is the smaller part, because a view would keep the whole block in memory.
         rest = rest.copy() if keep and 2 * rest.data.nbytes < _whole_bytes(rest) else rest
         self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
 
 
 def _whole_bytes(block: Any) -> float:
-    """Bytes of the array that a block is a view of; a CSR block is no view."""
+    """Return the bytes of the array of which a block is a view; infinity for a CSR block, which is not a view."""
     return getattr(getattr(block, "base", None), "nbytes", math.inf)
 
 
 def byte_count(block: Any) -> int:
-    """Memory of a row block, dense or CSR."""
+    """Return the memory of a dense or CSR row block in bytes."""
     parts = (block.data, block.indices, block.indptr) if scipy.sparse.issparse(block) else (block,)
     return sum(part.nbytes for part in parts)
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Row blocks, all dense or all CSR, one below the other."""
+    """Concatenate row blocks, all dense or all CSR, vertically."""
     if len(parts) == 1:
         return parts[0]
     return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 def dense(block: Any) -> np.ndarray:
-    """A row block as a NumPy array."""
+    """Convert a row block to a NumPy array."""
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
@@ -324,7 +327,7 @@ def is_smaller_sparse(shape: tuple[int, int], stored: int, dtype: Any) -> bool:
 
 
 def compressed(values: np.ndarray) -> scipy.sparse.csr_array:
-    """Convert an array to CSR, several times as fast as SciPy does."""
+    """Convert an array to CSR several times as fast as SciPy does."""
     values = np.ascontiguousarray(values)
     m, L = values.shape
     places = np.flatnonzero(values != 0)
@@ -402,12 +405,12 @@ def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
-    """Read a sample of rows into memory, of which all will be read later.
+    """Read a sample of the rows of a source that will be read completely later.
 
     source (n, d); index (m,) -> (m, d)
     """
-    # A source with a method `sample` reads these rows alone and may leave their checks to the later reading; of
-    # others, every chunk that holds some of them is read once.
+    # A source with a method `sample` reads only these rows and may leave checks to the later reading. For other
+    # sources, every chunk that contains some of the rows is read once.
     if isinstance(source, Subset):
         inner = source.index[index]
         order = np.argsort(inner, kind="stable")
@@ -418,12 +421,12 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
 
 
 def rows(source: Rows, where: slice | None = None) -> Block:
-    """Read rows of a row source into memory; they may share memory with it, so copy them before writing to them.
+    """Read rows of a row source into memory; the result may share memory with it, so copy it before writing to it.
 
     source (n, d)
     """
     if where is None and type(source) in (np.ndarray, scipy.sparse.csr_array):
-        return source  # the same object has one name in a memory
+        return source  # return the same object, which `Memory.name` recognizes
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)
@@ -433,8 +436,8 @@ def rows(source: Rows, where: slice | None = None) -> Block:
 
 
 def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
-    """Find whose rows a row source gives, and which of them: of subsets of subsets, and of rows that are checked when
-    read.
+    """Return the source behind nested subsets and row wrappers, and the indices of the rows that are read from it.
+
     source (m, d) -> source (n, d); index (m,)
     """
     index: np.ndarray | None = None
@@ -446,7 +449,7 @@ def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
 
 
 def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Read entries of some rows and columns; of what lies in chunks, those that hold none of them are not read.
+    """Read entries of some rows and columns; chunks without such entries are not read.
 
     source (n, d); down (k,); across (l,) -> (k, l)
     """
@@ -467,7 +470,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 
 
 def crossed(source: Rows, others: Rows) -> np.ndarray:
-    """Read rows of a kernel matrix in the columns of others of its samples: a square, where these are the same.
+    """Read rows of a kernel matrix in the columns of other samples; the result is square if the samples are the same.
 
     source (m, n); others (k, n) -> (m, k)
     """
@@ -477,29 +480,29 @@ def crossed(source: Rows, others: Rows) -> np.ndarray:
 
 
 def _span(index: np.ndarray) -> Any:
-    """Numbers as a slice where they follow one another."""
+    """Convert consecutive indices to a slice."""
     if len(index) and (np.diff(index) == 1).all():
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
 
 
 def _chunk_runs(index: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """By chunk that holds some of the numbers: their places, and themselves."""
+    """Group indices by the chunk that contains them; yield the positions of the indices and the indices."""
     order = np.argsort(index, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(index[order] // size)) + 1):
         yield places, index[places]
 
 
 def double(block: Any) -> Any:
-    """Take numbers of any type (big-endian, whole, half precision) into a computation, as this machine's float64.
+    """Convert numbers of any type (big-endian, integer, half precision) to float64 in native byte order.
 
-    All but the largest integers are held exactly.
+    All values except the largest integers are represented exactly.
     """
     return block.astype(np.float64, copy=False) if scipy.sparse.issparse(block) else np.asarray(block, np.float64)
 
 
 def _computed(block: Any) -> Any:
-    """The values of a dask array: by threads of this process, by a task's own; by its cluster where it is persisted on one."""
+    """Compute a dask array with local threads, or one thread in a task; use its cluster if it is persisted there."""
     try:
         return block.compute(scheduler="sync" if in_task() else "threads")
     except ValueError as error:
@@ -509,7 +512,7 @@ def _computed(block: Any) -> Any:
 
 
 def in_task() -> bool:
-    """Whether this is a task on a worker, which has one thread for it."""
+    """Check if this code runs in a task on a worker, which has one thread for it."""
     if "distributed" not in sys.modules:
         return False
     from distributed import get_worker
@@ -566,26 +569,26 @@ def spread(source: Rows, weights: np.ndarray | None = None) -> tuple[float, bool
 
 
 def rounding(n: float, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """The deviation that rounding alone gives a constant column (as scikit-learn's StandardScaler judges it)."""
+    """Return the standard deviation that floating-point error can cause in a constant column (as StandardScaler)."""
     eps = np.finfo(np.float64).eps
     return np.sqrt(n * eps * deviation**2 + (n * mean * eps) ** 2)
 
 
 def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
-    """Compute the median of values that are repeated by their weights.
+    """Compute the median of values that are repeated according to their weights.
 
     values, weights (n,)
     """
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     half = reached[-1] / 2
-    # the first value at which half of the weight is reached, and the first at which it is exceeded
+    # Average the first value at which half of the weight is reached and the first at which it is exceeded.
     at = [min(int(np.searchsorted(reached, half, side)), len(order) - 1) for side in ("left", "right")]
     return float(values[order[at]].astype(np.float64).mean())
 
 
 def spaced_rows(n: int, most: int, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Choose at most `most` evenly spaced rows of n, and their weights; whole weights choose as from repeated rows.
+    """Choose at most `most` evenly spaced rows of n, and their weights; integer weights count as repeated rows.
 
     weights (n,) -> (m,); (m,)
     """

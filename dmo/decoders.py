@@ -1,8 +1,8 @@
-"""From label scores to decisions, learned from the scores of training samples by models that have not seen them.
+"""Decoders that turn label scores into predicted labels, learned from out-of-fold or leave-one-out scores.
 
-Every fit that has leave-one-out or out-of-fold scores of training samples learns from them the probability of each label
-and the threshold above which it is given; no test sample is ever looked at. A decoder that is passed to an estimator,
-`MultiViewRidge(decoder=PlugIn())`, decides besides how labels are ranked.
+A fit that has such scores of its training samples uses them to learn the probability of each label, and the threshold
+above which the label is predicted. Test samples are never used. A decoder that is passed to an estimator, such as
+`MultiViewRidge(decoder=PlugIn())`, also determines how labels are ranked.
 """
 
 from dmo.decide.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration, Scores, as_decoder

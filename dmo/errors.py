@@ -1,4 +1,4 @@
-"""The error that means: what was given is wrong, and the message says how to put it right; text that can be shown."""
+"""The base class of errors that users can fix, and helpers for readable messages."""
 
 import re
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ _HIDDEN = re.compile(
 
 
 class UserError(ValueError):
-    """A user's mistake, in arguments, files or stores; its message says what, got, needed and cure in one sentence.
+    """Error caused by invalid arguments, files or stores; the message names the problem, the value and a fix.
 
-    It is a ValueError, as scikit-learn's contract asks. Every other exception is a fault of the program or of the
-    machine; `dmo.workflows.program` tells them apart.
+    It is a ValueError, as scikit-learn requires. Every other exception is a bug or a failure of the machine;
+    `dmo.workflows.program` distinguishes them.
 
     Examples
     --------
@@ -25,20 +25,18 @@ class UserError(ValueError):
 
 
 class TooFewSamples(UserError):
-    """What is asked for needs more samples, or labels of more of them: a part of all may lack what all of them have."""
+    """Error for too few samples, or too few samples per label; a subset may lack labels that occur in the full data."""
 
 
 def visible(text: str) -> str:
-    """Text of files that others wrote, with control characters, changes of direction and what is no character as
-    escapes.
-    """
-    # A terminal obeys them: a label could clear it, set its title or hide what stands beside it. XML cannot hold
-    # them. Line feeds and tabs stay.
+    """Escape control characters, changes of text direction and invalid characters in text of third parties."""
+    # A terminal executes control characters: a label could clear the screen, set its title or hide adjacent text. XML
+    # does not allow control characters. Line feeds and tabs are kept.
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def amount(size: float) -> str:
-    """Bytes in words."""
+    """Format a number of bytes with a unit."""
     if size < 1024:
         return f"{size:.0f} bytes"
     for unit in ("KiB", "MiB", "GiB"):
@@ -49,8 +47,11 @@ def amount(size: float) -> str:
 
 
 ENGINES = {"exact": "Exact", "nystrom": "Nystrom", "meka": "Meka", "best": "BestLowRank", "krylov": "Krylov"}
-"""What a name stands for as `approximation`: the class, with its defaults. Options that name no engine mean the first that has
-them all; "exact" stays what it is."""
+"""Class for each name of an `approximation`, created with its defaults.
+
+Options without a name select the first class that has all of them; the name "exact" is kept as it is.
+"""
+
 
 _SYNONYMS = {
     **dict.fromkeys(("krr", "kernelridge", "ridge", "ridgeregression", "regression"), ("multiviewridge", "ridge")),
@@ -78,11 +79,11 @@ _SYNONYMS = {
     **dict.fromkeys(("check", "audit"), ("verify",)),
     **dict.fromkeys(("plot", "html", "page"), ("report",)),
 }
-"""What people call names and commands elsewhere, in small letters and without marks -> what is meant: the first known one."""
+"""Names from other software, in lower case without separators -> names in dmo, of which the first known one counts."""
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """Find which of the known names may be meant by another."""
+    """Find the known name that a user probably meant by an unknown one."""
     names, plain = {name.lower(): name for name in known}, word.lower().replace("-", "").replace("_", "")
     found = [name for name in _SYNONYMS.get(plain, ()) if name in names] or get_close_matches(plain, names, 1)
     return names[found[0]] if found else None
@@ -90,13 +91,13 @@ def meant(word: str, known: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class SavedLocation:
-    """Path or URL in a parameter of a saved model; dmo never opens it, because the model may come from a third party."""
+    """Path or URL in a parameter of a saved model; dmo never opens it, as the model may come from a third party."""
 
     text: str
 
     def refused(self, parameter: str, again: str = "with set_params, and fit") -> UserError:
-        """Return the error of work that would have to open this location; `again` says how to pass it again."""
+        """Return the error for work that would have to open this location; `again` describes how to pass it again."""
         return UserError(
             f"{parameter} = {self.text!r} was loaded with a saved model or store, and dmo opens no path or URL that "
-            f"these name; if you trust it, pass it again {again}"
+            f"comes from them; if you trust it, pass it again {again}"
         )

@@ -12,22 +12,22 @@ import scipy
 
 from dmo.blocks import RowMask, Rows, Subset, iterate, numbered, presence, row_blocks
 
-_BLOCK = 8192  # rows that are read at a time
-_STRIP = 1 << 15  # entries that are hashed at a time, as 64-bit integers that stay in the cache
+_BLOCK = 8192  # rows per read
+_STRIP = 1 << 15  # entries per hashing step, as 64-bit integers that fit in the cache
 
 
 def file_digest(file: BinaryIO) -> str:
-    """Work out the SHA-256 of an open file, from where it stands to its end."""
+    """Compute the SHA-256 of an open file from its current position to its end."""
     return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
 def fingerprint(source: Rows) -> str:
-    """Work out what tells the contents of two row sources apart, whatever their container.
+    """Compute a fingerprint of the contents of a row source that does not depend on its container.
 
     source (n, d)
     """
-    # A source with `contents` (a view of a store: a digest of its checksums, which is its own even where an array has
-    # the same values) is not read, nor is a subset of one.
+    # A source with `contents` is not read, nor is a subset of it. `contents` of a stored view is a digest of its
+    # checksums, so its fingerprint differs from that of an array with equal values.
     known = _contents(source)
     if known is not None:
         return digest(known)[:16]
@@ -39,7 +39,7 @@ def fingerprint(source: Rows) -> str:
 
 
 def _contents(source: Rows) -> str | None:
-    if getattr(source, "kept", None) is not None:  # rows of another source that were read
+    if getattr(source, "kept", None) is not None:  # rows of another source, already read into memory
         return _contents(source.source)  # type: ignore[attr-defined]
     if not isinstance(source, Subset):
         return getattr(source, "contents", None)
@@ -49,9 +49,9 @@ def _contents(source: Rows) -> str | None:
 
 
 def row_hashes(source: Rows, exact: bool = False) -> np.ndarray:
-    """Hash every row of a source, as float32 or with all bits if `exact`.
+    """Hash every row of a source as float32, or with all bits if `exact`.
 
-    source (n, d) -> (n,), uint64; missing rows have 0
+    source (n, d) -> (n,), uint64; 0 for missing rows
     """
     # Sparse and dense rows of equal values have equal hashes.
     present, found = presence(source), np.empty(source.shape[0], np.uint64)
@@ -72,7 +72,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _block_hashes(block: Any, exact: bool) -> np.ndarray:
-    """Sum the spread bits of every row's values, each times an odd number of its column, modulo 2^64."""
+    """Sum the mixed bits of each row's values, multiplied by an odd number per column, modulo 2^64."""
     n, d = block.shape
     factors = mixed(np.arange(1, d + 1)) | np.uint64(1)
     found = np.zeros(n, np.uint64)
@@ -89,7 +89,7 @@ def _block_hashes(block: Any, exact: bool) -> np.ndarray:
 
 
 def _spread(values: Any, exact: bool) -> np.ndarray:
-    """Mix the bits of numbers into 64-bit integers, because small whole numbers differ in few bits of a float."""
+    """Mix the bits of numbers into 64-bit integers, because small integers differ in few bits as floats."""
     found = _bits(values, exact).astype(np.uint64)
     found *= np.uint64(0x9E3779B97F4A7C15)
     found ^= found >> np.uint64(32)
@@ -97,7 +97,7 @@ def _spread(values: Any, exact: bool) -> np.ndarray:
 
 
 def _bits(values: Any, exact: bool) -> np.ndarray:
-    """The bits of numbers as float32, or if `exact` as float64 or 64-bit integers; one pattern for NaN and for zero."""
+    """Return the bits of float32, or if `exact` of float64 or 64-bit integers; NaN and zero have one pattern each."""
     values = np.asarray(values)
     if exact and values.dtype.kind in "biu":
         return values.astype(np.int64).view(np.uint64)
@@ -108,14 +108,14 @@ def _bits(values: Any, exact: bool) -> np.ndarray:
 
 
 def digest(*parts: Any) -> str:
-    """Work out the SHA-256 of values in memory."""
+    """Compute the SHA-256 of values in memory."""
     found = hashlib.sha256()
     _feed(found, parts)
     return found.hexdigest()
 
 
 def id_keys(ids: Iterable[str]) -> np.ndarray:
-    """Hash the ids of samples.
+    """Hash the names of samples.
 
     -> (n,), uint64
     """
@@ -141,7 +141,7 @@ def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
 
 
 def marked_keys(keys: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Mark the keys that are among `ordered`, which is sorted.
+    """Mark the keys that are elements of the sorted array `ordered`.
 
     keys (m,); ordered (n,) -> (m,), bool
     """
@@ -152,7 +152,7 @@ def marked_keys(keys: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 
 
 def joined_keys(*parts: np.ndarray | None) -> np.ndarray | None:
-    """Unite keys of samples; None if none are known.
+    """Return the union of keys of samples, or None if all are None.
 
     parts (n,) -> (m,)
     """
@@ -184,4 +184,4 @@ def _feed(found: Any, value: Any) -> None:
     elif is_dataclass(value) and not isinstance(value, type):
         _feed(found, (type(value).__name__, [(f.name, getattr(value, f.name)) for f in fields(value)]))
     else:
-        raise TypeError(f"a digest of a {type(value).__name__} is not defined; pass arrays, numbers and strings")
+        raise TypeError(f"cannot compute a digest of a {type(value).__name__}; pass arrays, numbers and strings")

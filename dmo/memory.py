@@ -1,6 +1,7 @@
-"""What many fits have in common, built once: inside `remembering()` results are kept by all that they follow from.
+"""Cache of intermediate results that several fits share; it is active inside `remembering()`.
 
-Rows go into a name by their contents, so that nothing comes from rows that a fit has not been given.
+Keys of results include a digest of the row contents, so a fit never receives results from rows outside its training
+data.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import psutil
 from dmo.blocks import Rows, Subset
 from dmo.hashing import digest, fingerprint
 
-_SHARE = 4  # of the free memory that is kept, one part in so many
+_SHARE = 4  # the cache may use 1 / _SHARE of the free memory
 Made = TypeVar("Made")
 
 
 def free_memory() -> float:
-    """Bytes that are free, as they were at most .05 s ago: to ask four times took a quarter of a fit of 50 rows."""
+    """Return the free memory in bytes, measured at most 0.05 s ago: four queries took a quarter of a fit of 50 rows."""
     return _asked(psutil.virtual_memory, int(20 * time.monotonic()))
 
 
@@ -38,9 +39,9 @@ def _asked(ask: Callable[[], Any], when: int) -> float:
 
 @dataclass(eq=False)
 class Memory:
-    """Results by what they follow from; those that nobody has asked for longest make room."""
+    """Cache of results by all their inputs; the least recently used results are removed first."""
 
-    room: float  # bytes
+    room: float  # maximum size in bytes
     _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
     _last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Memory:
     _lock: Any = field(default_factory=RLock)
 
     def get(self, make: Callable[[], Made], nbytes: float, key: Hashable) -> Made:
-        """What `make` makes, or made before; of what cannot be told apart always anew."""
+        """Return the result of `make`, from the cache if possible; results with an unhashable key are not cached."""
         try:
             hash(key)
         except TypeError:
@@ -67,7 +68,7 @@ class Memory:
         return made
 
     def latest(self, make: Callable[[], Made], place: str, key: Hashable) -> Made:
-        """The same of what is large and soon of no use: what was in its place makes room before it is made."""
+        """Cache one large result per `place`; the previous result of the place is removed before `make` is called."""
         found = self._last.get(place)
         if found is None or found[0] != key:
             del found
@@ -76,14 +77,14 @@ class Memory:
         return found[1]  # type: ignore[no-any-return]
 
     def name(self, source: Rows) -> str:
-        """What tells the contents of rows apart; asked again of the same object, they are not read again."""
+        """Return a digest of the contents of rows; it is cached per object, so that rows are read once."""
         known = self._names.get(id(source))
         if known is None or known[0]() is not source:
             part = isinstance(source, Subset)
             found = digest(self.name(source.source), np.asarray(source.index)) if part else fingerprint(source)  # type: ignore[attr-defined]
             try:
                 known = self._names[id(source)] = weakref.ref(source), found
-            except TypeError:  # a container of others that takes no such references
+            except TypeError:  # a container type without weak references
                 return found
         return known[1]
 
@@ -94,7 +95,7 @@ _compared: ContextVar[float | None] = ContextVar("dmo_compared", default=None)
 
 @contextmanager
 def remembering(factorizations: float | None = None) -> Iterator[Memory]:
-    """Keep what `remembered` makes until the outermost such block ends; `factorizations`: see `compared`."""
+    """Cache the results of `remembered` until the outermost such block ends; for `factorizations`, see `compared`."""
     own = _memory.get()
     if own is None:
         own = Memory(free_memory() / _SHARE)
@@ -107,16 +108,16 @@ def remembering(factorizations: float | None = None) -> Iterator[Memory]:
 
 
 def compared() -> float | None:
-    """Of fits whose scores are only compared, factorizations that a kernel will take; None of all others."""
+    """Return the number of factorizations per kernel if the scores of fits are only compared, otherwise None."""
     return _compared.get()
 
 
 def memory() -> Memory | None:
-    """The memory of this context; None outside of `remembering`."""
+    """Return the cache of this context, or None outside `remembering`."""
     return _memory.get()
 
 
 def remembered(make: Callable[[], Made], nbytes: float, key: Callable[[Memory], Hashable]) -> Made:
-    """What `make` makes, once inside `remembering`; what it follows from is asked for there alone."""
+    """Return the result of `make`, cached inside `remembering`; the key is computed only there."""
     own = _memory.get()
     return make() if own is None else own.get(make, nbytes, key(own))

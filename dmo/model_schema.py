@@ -1,4 +1,4 @@
-"""What the JSON of a model and of a recipe of images may hold, part by part: it may come from anyone."""
+"""Schemas of the JSON of models and image recipes, which may come from third parties."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 class _Part(BaseModel):
-    """Types are those of JSON, nothing is converted; what an estimator keeps besides is its own to check."""
+    """Base of schemas with strict JSON types and further keys, which the estimator checks itself."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
 
 class _Closed(BaseModel):
-    """The same of parts that hold nothing else."""
+    """Base of schemas with strict JSON types and without further keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class KernelSpec(_Part):
-    """What `Kernel.to_dict` writes."""
+    """Schema of `Kernel.to_dict`."""
 
     kernel: str
     kernels: list[KernelSpec] = []
@@ -41,7 +41,7 @@ class KernelSpec(_Part):
 
 
 class Kernels(_Part):
-    """What `MultiKernel.to_dict` writes."""
+    """Schema of `MultiKernel.to_dict`."""
 
     kernels: Annotated[dict[str, KernelSpec], Field(min_length=1)]
     weights: dict[str, Number]
@@ -50,12 +50,12 @@ class Kernels(_Part):
     @model_validator(mode="after")
     def _weighted(self) -> Self:
         if set(self.weights) != set(self.kernels):
-            raise ValueError("kernels and weights are of other views")
+            raise ValueError("kernels and weights have different views")
         return self
 
 
 class Map(_Part):
-    """What `FeatureMap.to_arrays` describes."""
+    """Schema of the JSON part of `FeatureMap.to_arrays`."""
 
     kind: str
     kernel: KernelSpec
@@ -64,41 +64,41 @@ class Map(_Part):
 
 
 class KernelPart(_Part):
-    """What `KernelExpansion.to_arrays` describes."""
+    """Schema of the JSON part of `KernelExpansion.to_arrays`."""
 
     kernel: Kernels
     dtype: Literal["float32", "float64"]
 
     def views(self) -> set[str]:
-        """Name the views that it reads."""
+        """Return the names of the views that this function reads."""
         return set(self.kernel.kernels)
 
 
 class _ViewPart(_Part):
-    """What a function of one view describes."""
+    """Base of schemas of functions of one view."""
 
     view: str
 
     def views(self) -> set[str]:
-        """Name the views that it reads."""
+        """Return the names of the views that this function reads."""
         return {self.view}
 
 
 class FactorPart(_ViewPart):
-    """What `FactorExpansion.to_arrays` describes."""
+    """Schema of the JSON part of `FactorExpansion.to_arrays`."""
 
     map: Map
 
 
 class LinearPart(_ViewPart):
-    """What `LinearExpansion.to_arrays` describes."""
+    """Schema of the JSON part of `LinearExpansion.to_arrays`."""
 
     map: None = None
     kernel: None = None
 
 
 class Rule(_Closed):
-    """What `ScoreRule.to_arrays` describes."""
+    """Schema of the JSON part of `ScoreRule.to_arrays`."""
 
     n_train: Annotated[float, Field(ge=0)]
     standardize: Share
@@ -107,7 +107,7 @@ class Rule(_Closed):
 
 
 class PlugInPart(_Closed):
-    """What `PlugInRule.to_arrays` describes."""
+    """Schema of the JSON part of `PlugInRule.to_arrays`."""
 
     size: Count
     mean_precision: Share
@@ -115,11 +115,11 @@ class PlugInPart(_Closed):
 
 
 class GainPart(_Closed):
-    """What `GainRule.to_arrays` describes: nothing but its arrays."""
+    """Schema of the JSON part of `GainRule.to_arrays`, which is empty."""
 
 
 class SetPart(_Closed):
-    """What `SetRule.to_arrays` describes."""
+    """Schema of the JSON part of `SetRule.to_arrays`."""
 
     metric: str
     right: Share | None = None
@@ -127,14 +127,14 @@ class SetPart(_Closed):
 
 
 class Decoding(_Closed):
-    """What `FittedDecoder.to_arrays` describes."""
+    """Schema of the JSON part of `FittedDecoder.to_arrays`."""
 
     rule: PlugInPart | GainPart | SetPart | None
     ranks: bool
 
 
 class TableColumn(_Closed):
-    """Part of what `Schema.to_dict` writes."""
+    """Schema of a column in `Schema.to_dict`."""
 
     name: str
     kind: Literal["number", "boolean", "category", "date", "text", "identifier", "labels"]
@@ -142,7 +142,7 @@ class TableColumn(_Closed):
 
 
 class TableSchema(_Closed):
-    """What `Schema.to_dict` writes."""
+    """Schema of `Schema.to_dict`."""
 
     columns: Annotated[list[TableColumn], Field(min_length=1)]
     missing: list[str]
@@ -151,7 +151,7 @@ class TableSchema(_Closed):
 
 
 class Fitted(_Part):
-    """What was learned besides arrays; each estimator has some of these, and misses those that it needs itself."""
+    """Schema of the fitted state except arrays; each estimator checks that it has the fields it needs."""
 
     view_widths_: Annotated[dict[str, Count], Field(min_length=1)] = {}
     n_features_in_: Count | None = None
@@ -185,12 +185,12 @@ class Fitted(_Part):
         used = {getattr(self, name) for name in ("linear", "view") if name in self.model_fields_set}
         used |= {view for part in self.expansions.values() for view in part.views()} | set(self.scales)
         if used - set(self.view_widths_):
-            raise ValueError(f"the views {sorted(used)} are not those that it was fitted on")
+            raise ValueError(f"the views {sorted(used)} are not the views of the fit")
         return self
 
 
 class Model(_Part):
-    """The meta of a model store that an estimator wrote."""
+    """Schema of the meta dictionary of a model store that an estimator wrote."""
 
     estimator: str
     parameters: dict[str, JsonValue]
@@ -199,7 +199,7 @@ class Model(_Part):
 
 
 class EmbeddingSpec(_Closed):
-    """What `Embedding.to_dict` writes."""
+    """Schema of `Embedding.to_dict`."""
 
     path: str
     sha256: str
@@ -210,7 +210,7 @@ class EmbeddingSpec(_Closed):
 
 
 class RecipeSpec(_Closed):
-    """What `Recipe.to_dict` writes."""
+    """Schema of `Recipe.to_dict`."""
 
     views: Annotated[list[str], Field(min_length=1)]
     side: Count
@@ -222,17 +222,17 @@ class RecipeSpec(_Closed):
 
 
 class AttachedRecipe(_Part):
-    """The JSON that goes with the vocabularies of images."""
+    """Schema of the JSON that is attached to a model with the vocabularies of images."""
 
     recipe: RecipeSpec
     fingerprint: str
 
 
 def checked(kind: type[T], value: Any) -> T:
-    """Read what comes from JSON as an object of a kind."""
+    """Validate a JSON value as an object of type `kind`."""
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"])
-        raise ValueError(f"{where or 'the whole'}: {first['msg']}") from None
+        raise ValueError(f"{where or 'the whole value'}: {first['msg']}") from None

@@ -1,7 +1,7 @@
-"""Cross-validators for many labels: every part has its share of each label, rare ones too, and of pairs of labels.
+"""Cross-validators for multilabel targets, stratified by labels, including rare ones, or also by pairs of labels.
 
-They are what `dmo.tune` and `dmo ingest --test-share` split by, for scikit-learn's `cross_validate`, `GridSearchCV` and
-`cross_val_predict`. Samples may be one array, a table, or views by name.
+`dmo.tune` and `dmo ingest --test-share` use them, and they work with scikit-learn's `cross_validate`, `GridSearchCV`
+and `cross_val_predict`. Samples may be one array, a table, or views by name.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["MultilabelStratifiedKFold", "MultilabelStratifiedShuffleSplit"]
 
 
 class _Labels(Named, BaseEstimator):
-    """Who reads labels, as an estimator does, and says whose message it is."""
+    """Stand-in for an estimator that validates labels and defines the name in error messages."""
 
 
 def _labels(y: Any, who: str, order: int) -> Any:
-    """0 and 1 of every label (n x L), unknown ones 0."""
+    """Return labels as 0 and 1 (n x L); unknown labels become 0."""
     if y is None:
-        raise UserError(f"{who} splits by labels; pass y")
+        raise UserError(f"{who} stratifies by labels, got y=None; pass y")
     if order not in (1, 2):
-        raise UserError(f"{who}: order = {order!r}; 1 keeps the shares of labels, 2 those of pairs of labels too")
+        raise UserError(f"{who}: order = {order!r}; pass 1 to stratify by labels, or 2 to include pairs of labels")
     if hasattr(y, "tocsr"):
         return y.tocsr()
     if are_real(y):
-        raise UserError(f"{who} splits by labels, and y holds real targets; take sklearn.model_selection.KFold")
+        raise UserError(f"{who} stratifies by labels, got regression targets; use sklearn.model_selection.KFold")
     Y, known = check_partial_labels(_Labels(), y, len(y))
     return Y if known is None else Y * known
 
@@ -48,26 +48,27 @@ def _check_length(X: Any, n: int, who: str) -> None:
 
 
 class _Splitter:
-    """What both splitters read, and how they are asked."""
+    """The base class of the splitters: validation of the input, and `split`."""
 
     order: int
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give the numbers of the training and of the test samples, a split after the other.
+        """Generate the row indices of the training and test samples of each split.
 
         Parameters
         ----------
         X : rows of shape (n, d), mapping of view to such, or None
-            Samples; only their number is looked at.
+            Samples; only their number is used.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; NaN is unknown and counts for nothing.
+            Labels of 0 and 1, n classes, or n lists of labels; NaN marks unknown labels, which are ignored.
         groups : None
-            Not supported: samples of one group may be divided between training and test. Anything but None is rejected.
+            Not supported: samples of one group may be divided between training and test. Any value except None is
+            rejected.
 
         Returns
         -------
         iterator of (train, test)
-            Each an ndarray of int, row indices in ascending order.
+            Arrays of row indices in ascending order.
 
         Raises
         ------
@@ -77,29 +78,29 @@ class _Splitter:
         who = type(self).__name__
         if groups is not None:
             raise UserError(
-                f"{who} divides the samples of a group between training and test, got groups; pass groups=None, or keep "
-                "groups together by sklearn.model_selection.GroupKFold"
+                f"{who} divides the samples of a group between training and test, got groups; pass groups=None, or use "
+                "sklearn.model_selection.GroupKFold to keep groups together"
             )
         Y = _labels(y, who, self.order)
         _check_length(X, Y.shape[0], who)
         return self._parts(Y)
 
     def _parts(self, Y: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Numbers of the training and of the test samples of every split, by labels that are read (n x L)."""
+        """Generate the row indices of the training and test samples of each split from validated labels (n x L)."""
         raise NotImplementedError
 
 
 class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[misc]
-    """K folds, each with its share of every label.
+    """K-fold cross-validator that keeps the frequency of every label in each fold.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Folds, at least 2.
+        Number of folds, at least 2.
     order : {1, 2}, default=1
-        2: each fold has its share of every pair of labels too, which takes longer.
+        If 2, the frequencies of pairs of labels are kept as well, which takes longer.
     random_state : int, Generator or None, default=0
-        Seed of the order in which samples are dealt out.
+        Seed of the order in which samples are assigned to folds.
 
     References
     ----------
@@ -126,12 +127,12 @@ class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Give the number of folds.
+        """Return the number of folds.
 
         Parameters
         ----------
         X, y, groups : None
-            There for scikit-learn's sake.
+            Ignored; present for compatibility with scikit-learn.
 
         Returns
         -------
@@ -142,20 +143,20 @@ class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[
 
 
 class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ignore[misc]
-    """Random divisions into training and test samples, in which each label has its share.
+    """Random splits into training and test samples that keep the frequency of every label.
 
     Parameters
     ----------
     n_splits : int, default=10
-        Divisions, each drawn anew.
+        Number of independent random splits.
     test_size : float in (0, 1), or int, default=0.1
-        Share, or number, of test samples; kept as closely as the labels' shares allow.
+        Fraction or number of test samples, met as closely as the label frequencies allow.
     train_size : float in (0, 1), int or None, default=None
-        Share, or number, of training samples; None: all others.
+        Fraction or number of training samples; None means all other samples.
     order : {1, 2}, default=1
-        2: pairs of labels have their share too.
+        If 2, the frequencies of pairs of labels are kept as well.
     random_state : int or None, default=0
-        Seed.
+        Seed of the splits.
 
     References
     ----------
@@ -189,7 +190,8 @@ class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ig
         train = 1 - test if self.train_size is None else self._share("train_size", self.train_size, n)
         if train <= 0 or train + test > 1 + 1e-12:
             raise UserError(
-                f"{who}: train_size {train:.3g} and test_size {test:.3g} are shares whose sum must be at most 1"
+                f"{who}: train_size {train:.3g} and test_size {test:.3g} are fractions whose sum must be at most 1; "
+                "reduce one of them"
             )
         shares = (test, train) if train + test > 1 - 0.5 / n else (test, train, 1 - test - train)
         for rng in np.random.default_rng(self.random_state).spawn(self.n_splits):
@@ -200,6 +202,7 @@ class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ig
         share = size / n if isinstance(size, (int, np.integer)) else size
         if not 0 < share < 1:
             raise UserError(
-                f"{type(self).__name__}: {name} = {size!r} of {n} samples; give a share between 0 and 1, or a number below {n}"
+                f"{type(self).__name__}: {name} = {size!r} of {n} samples; "
+                f"pass a fraction between 0 and 1, or a number below {n}"
             )
         return float(share)

@@ -1,4 +1,4 @@
-"""Parameters that belong together, as one object that estimators share; a bare value stands for it with its defaults."""
+"""Groups of related parameters as objects that estimators share; a single value may replace such an object."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dmo.errors import UserError
 
 Kind = TypeVar("Kind")
 LOCATIONS = frozenset({"base", "hierarchy", "path"})
-"""Names of the parameters, of estimators and of their objects, that can hold a path or URL."""
+"""Names of the parameters of estimators and their parameter objects that can hold a path or URL."""
 
 
 class Parametrized(BaseEstimator):
-    """What has parameters; a search asks for their names thousands of times, and scikit-learn reads a signature for each."""
+    """The base class of objects with parameters; caches their names, which a search requests thousands of times."""
 
     @classmethod
     @cache
@@ -30,38 +30,38 @@ class Parametrized(BaseEstimator):
 
 
 class ParameterObject(Parametrized):
-    """A dataclass of parameters with what scikit-learn asks of them; nothing changes them but `set_params`.
+    """A dataclass of parameters with the interface of scikit-learn; only `set_params` changes it.
 
-    None as the default of one stands for the default of the estimator that takes it.
+    A default of None means the default of the estimator that uses the object.
     """
 
     _needs: ClassVar[Mapping[str, Any]] = {}
     _short: ClassVar[str] = ""
-    """The parameter that a bare value is; "" where only some values stand for the object, see `_takes`."""
+    """Parameter that a single value sets, or "" if only some values may replace the object, see `_takes`."""
     _flat: ClassVar[Mapping[str, str]] = {}
-    """Parameter -> its name as an option of the shell, and in models of earlier versions, where it has another."""
+    """Parameter -> its different name as a command-line option and in models of earlier versions."""
     _none: ClassVar[Mapping[str, Any]] = {}
-    """Parameter -> what None was called where it did not stand for the default."""
+    """Parameter -> current form of a saved None, from versions in which None did not mean the default."""
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Whether a value is such an object, or stands for one."""
+        """Check if a value is such an object, or may replace one."""
         return True
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """The object that a value is, or stands for; with the defaults where it is another thing."""
+        """Return the object that a value is or replaces, or an object with the defaults for other values."""
         if isinstance(value, cls):
             return value
         return cls() if value is None or not cls._takes(value) else cls(**{cls._short: value} if cls._short else {})
 
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """The object that a value is, or stands for, be it of this class or of a sibling."""
+        """Return the object that a value is or replaces; its class may be a sibling of this class."""
         return cls._of(value)
 
     def set_params(self, **given: Any) -> Self:
-        """Set parameters, as scikit-learn does."""
+        """Set parameters as in scikit-learn."""
         known = vars(self)
         for name in given:
             if name not in known:
@@ -76,9 +76,9 @@ class ParameterObject(Parametrized):
 
 
 class Part:
-    """Of an estimator's class: a parameter that is an object, and those of its parameters that the class takes.
+    """Descriptor of an estimator class for a parameter that is an object with parameters, some of which the class uses.
 
-    `_graph = Part(Graph, n_neighbors=15)` makes `self._graph` what `self.graph` is or stands for, with the class's defaults.
+    `_graph = Part(Graph, n_neighbors=15)` sets `self._graph` to the object for `self.graph`, with these defaults.
     """
 
     def __init__(self, kind: type[ParameterObject], parameter: str = "", /, **own: Any):
@@ -105,13 +105,13 @@ class Part:
         return self.kind(**found)
 
     def flat(self, name: str) -> str:
-        """What one of the object's parameters is called beside the estimator's own."""
+        """Return the name of one of the object's parameters as a parameter of the estimator."""
         return self.kind._flat.get(name, name)
 
 
 @cache
 def parts_of(kind: type) -> tuple[Part, ...]:
-    """The parts among the parameters of an estimator's class."""
+    """Return the `Part` descriptors of an estimator class for those parameters that the class has."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     found = {
         name: part for base in reversed(kind.__mro__) for name, part in vars(base).items() if isinstance(part, Part)
@@ -120,7 +120,7 @@ def parts_of(kind: type) -> tuple[Part, ...]:
 
 
 def nested(estimator: Any) -> dict[str, Any]:
-    """All parameters of an estimator, those of its objects as "graph__tau", whether a bare value stands for these or not."""
+    """Return all parameters of an estimator; parameters of its objects have nested names such as "graph__tau"."""
     kind: Any = type(estimator)
     found = estimator.get_params(deep=True)
     for part in parts_of(kind):
@@ -130,7 +130,7 @@ def nested(estimator: Any) -> dict[str, Any]:
 
 
 def flat(estimator: Any) -> dict[str, Any]:
-    """All parameters of an estimator, those of its objects by their flat names."""
+    """Return all parameters of an estimator; parameters of its objects have their flat names."""
     kind: Any = type(estimator)
     found = nested(estimator)
     return found | {name: found[place] for name, place in places(kind).items()}
@@ -138,7 +138,7 @@ def flat(estimator: Any) -> dict[str, Any]:
 
 @cache
 def places(kind: type) -> dict[str, str]:
-    """Flat name -> where it is now ("prepare__scale"), of the parts' parameters that the class takes."""
+    """Map the flat names of the parameters of a class's parts to their nested names, such as "prepare__scale"."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     found = {part.flat(name): f"{part.parameter}__{name}" for part in parts_of(kind) for name in part.own}
     return {name: place for name, place in found.items() if name not in own or place.startswith(f"{name}__")}
@@ -146,12 +146,12 @@ def places(kind: type) -> dict[str, str]:
 
 @dataclass_transform(eq_default=False)
 def parametrized(kind: type[Kind]) -> type[Kind]:
-    """Make the annotated names of an estimator's class its parameters, which `__init__` keeps as they are given."""
+    """Make the annotated names of an estimator class its parameters; `__init__` stores them unchanged."""
     made = dataclass(eq=False, repr=False)(kind)
     for parameter in fields(made):  # type: ignore[arg-type]
-        if parameter.name in vars(made):  # its default, which would hide a descriptor of a base class
+        if parameter.name in vars(made):  # the default would hide a descriptor of a base class
             delattr(made, parameter.name)
-    # what treats dataclasses apart (digests, dask's tokens, saving) would take the parameters for all that a model holds
+    # Code that handles dataclasses (digests, dask's tokens, saving) would treat the parameters as the whole model.
     del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
     init = made.__init__  # type: ignore[misc]
 
@@ -165,7 +165,7 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
 
 
 def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
-    """Say where parameters that a class has not (any more) are now, or which one may be meant."""
+    """Raise an error for unknown parameters that names their new place or a similar parameter."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     for name, value in given.items():
         if name.partition("__")[0] in own:
@@ -182,7 +182,7 @@ def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
 
 
 def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as a class has them, from flat ones: those of the shell, and of models of earlier versions."""
+    """Convert flat parameters, from the command line or models of earlier versions, to the parameters of a class."""
     moved = places(kind)
     own = {name: value for name, value in values.items() if name not in moved}
     for part in parts_of(kind):
@@ -192,13 +192,13 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
         elif inner:
-            with suppress(UserError):  # of a name without parameters, or one that the fit refuses
-                held = part.kind._named(own[part.parameter])  # a sibling, which may have some of them
+            with suppress(UserError):  # a name without parameters, or one that `fit` rejects
+                held = part.kind._named(own[part.parameter])  # a sibling class, which may have some of the parameters
                 if shared := {name: value for name, value in inner.items() if name in vars(held)}:
                     own[part.parameter] = held.set_params(**shared)
     return own
 
 
 def _unset(part: Part, name: str, value: Any) -> Any:
-    """A value that was given where None did not stand for the default yet."""
+    """Convert a saved value; replace a None from a version in which it did not mean the default."""
     return part.kind._none.get(name) if value is None and part.own[name] is not None else value

@@ -1,4 +1,4 @@
-"""How fitted objects become arrays and JSON in a model store, and come back."""
+"""Conversion of fitted objects to arrays and JSON in a model store, and back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dmo.kernels import Kernel, parse
 from dmo.parameters import LOCATIONS, SavedLocation, placed
 
 ATTACHED = "attached"
-"""The start of the names of the arrays that are attached to a model."""
+"""Prefix of the names of arrays that are attached to a model."""
 SAMPLES = "samples"
-"""Name of the attachment with the keys of the samples that a model was fitted on."""
+"""Name of the attachment with the keys of the training samples."""
 _KEPT: tuple[str, ...] = (
     "view_widths_",
     "view_feature_names_",
@@ -35,26 +35,26 @@ Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
 class Persistent:
-    """An estimator that a model store can hold: arrays and JSON, no code is run at loading."""
+    """An estimator that a model store can hold as arrays and JSON; loading it executes no code from the store."""
 
     one_view = False
-    """Whether it learns from one view only."""
+    """Whether the estimator learns from one view only."""
     _sample_keys: np.ndarray | None = None
-    """Keys (uint64) of the samples of the fit, which evaluation leaves out; None if they are not known."""
+    """Keys (uint64) of the training samples, which evaluation excludes; None if unknown."""
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Everything learned as (arrays, JSON meta); subclasses add theirs."""
+        """Return the fitted state as (arrays, JSON meta); subclasses add their own."""
         raise NotImplementedError
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What base classes have learned, as `_arrays`."""
+        """Return the fitted state of base classes, in the format of `_arrays`."""
         return {}, {}
 
     def _restore_shared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_shared_arrays` described."""
+        """Restore the state that `_shared_arrays` returned."""
 
     def save(
         self,
@@ -63,23 +63,23 @@ class Persistent:
         overwrite: bool = True,
         attached: Mapping[str, Attached] | None = None,
     ) -> None:
-        """Write the fitted model to a model store, all of it at once.
+        """Write the fitted model to a model store atomically.
 
         Parameters
         ----------
         path : str
             Folder or URL of the store.
         provenance : Provenance or None, default=None
-            What it was made from, kept in the store (None: nothing but dmo's version).
+            Origin of the model, recorded in the store. If None, only dmo's version is recorded.
         overwrite : bool, default=True
-            Replace a model at `path`, which stays until the new one is whole.
+            Replace an existing model at `path`, which is kept until the new one is complete.
         attached : mapping of str to (arrays, JSON), default=None
-            What else belongs to the model, by name, for `load_attached`.
+            Further data of the model by name, for `load_attached`.
 
         Raises
         ------
         StoreError
-            As `dmo.stores.save_model` does.
+            As raised by `dmo.stores.save_model`.
         """
         arrays, description = described(self)
         abouts, more = {}, dict(attached or {})
@@ -92,7 +92,7 @@ class Persistent:
 
 
 def load_attached(path: str, name: str) -> Attached | None:
-    """Load what was saved with a model under a name."""
+    """Load an attachment of a saved model by name, or return None."""
     prefix = f"{ATTACHED}/{name}"
     arrays, meta = stores.load_model(path, f"{prefix}/")
     found = meta.get(ATTACHED, {})
@@ -123,12 +123,12 @@ def load(path: str) -> Any:
     Returns
     -------
     estimator
-        As it was saved.
+        The estimator as it was saved.
 
     Raises
     ------
     StoreError
-        Where `path` holds no complete model.
+        If `path` does not hold a complete model.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import Model, checked  # Pydantic is needed by those who load a model only
+    from dmo.model_schema import Model, checked  # imported here because only loading needs Pydantic
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
@@ -162,7 +162,7 @@ def load(path: str) -> Any:
 
 
 def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe a fitted estimator as arrays and JSON."""
+    """Describe a fitted estimator by arrays and JSON."""
     check_is_fitted(model)
     arrays, meta = model._arrays()
     for key in _KEPT:
@@ -171,7 +171,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     for key in ("classes_", "feature_names_in_", "ancestors_"):
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
-            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
+            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # stores do not support objects
     shared, shared_meta = model._shared_arrays()
     arrays, meta = arrays | shared, meta | shared_meta
     parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}
@@ -179,10 +179,12 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
-    """Make the fitted estimator that `described` gave."""
+    """Create the fitted estimator that `described` described."""
     kind = _public_class(description.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
-        raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
+        raise stores.StoreError(
+            f"this version of dmo has no model {description.get('estimator')!r}; fit the model again"
+        )
     model: Any = kind(**placed(kind, decoded(description["parameters"])))
     fitted = dict(description["fitted"])
     for key in _KEPT:
@@ -193,12 +195,12 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
             setattr(model, key, arrays[key])
     model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
-    get_tags(model)  # they depend on parameters
+    get_tags(model)  # raises for invalid parameters, on which the tags depend
     return model
 
 
 def encode(value: Any) -> Any:
-    """Describe a constructor argument as JSON."""
+    """Convert a constructor argument to JSON."""
     if isinstance(value, Kernel):
         return {"kernel": value.to_dict()}
     if isinstance(value, SavedLocation):
@@ -221,11 +223,11 @@ def encode(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise UserError(f"a model with the argument {value!r} cannot be saved; pass numbers, names, kernels")
+    raise UserError(f"a model with the argument {value!r} cannot be saved; pass numbers, names or kernels")
 
 
 def decode(value: Any) -> Any:
-    """Make the constructor argument that `encode` described."""
+    """Convert JSON from `encode` to the constructor argument."""
     if isinstance(value, list):
         return [decode(part) for part in value]
     if not isinstance(value, Mapping):
@@ -248,11 +250,11 @@ def decode(value: Any) -> Any:
 
 def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
     """Decode the parameters of an estimator or of one of its objects by name."""
-    # A model may come from a third party. A parameter that can name a file or URL therefore becomes a `SavedLocation`,
-    # unless it holds the content itself: the relations of a hierarchy, or an estimator.
+    # Models of third parties are not trusted. A parameter that can name a file or URL therefore becomes a
+    # `SavedLocation`, unless it holds the content itself: the relations of a hierarchy, or an estimator.
     found = {str(name): decode(value) for name, value in described.items()}
     for name, value in found.items():
-        parameter = name.rpartition("__")[2]  # sweeps name "decoder__hierarchy"
+        parameter = name.rpartition("__")[2]  # sweeps use names such as "decoder__hierarchy"
         content = (
             value is None
             or isinstance(value, BaseEstimator)
@@ -264,7 +266,7 @@ def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_class(name: Any) -> type | None:
-    """The class that one of these offers under this name: a store can name no other, nor a function or a module."""
+    """Return the public class of this name in one of these modules; a store cannot name other classes or functions."""
     for place in ("dmo", "dmo.decoders", "dmo.labels.label_kernels"):
         public = importlib.import_module(place)
         if name in public.__all__:
@@ -274,10 +276,10 @@ def _public_class(name: Any) -> type | None:
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a prefix before the names of arrays."""
+    """Add a prefix to the names of arrays."""
     return {f"{prefix}/{key}": value for key, value in arrays.items()}
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick the arrays under a prefix, and shorten their names by it."""
+    """Select the arrays with a prefix, and remove it from their names."""
     return {key.removeprefix(f"{prefix}/"): value for key, value in arrays.items() if key.startswith(f"{prefix}/")}

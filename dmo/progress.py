@@ -1,4 +1,4 @@
-"""Progress of long stages: silent in a library, a bar on a terminal once a program asks for it."""
+"""Progress of long stages: silent in a library, and shown as bars if a program requests them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
-_EVERY = 5.0  # seconds between two events of one stage
-_LINES = 30.0  # seconds between two lines where there is no terminal for bars
+_EVERY = 5.0  # minimum seconds between two events of a running stage
+_LINES = 30.0  # seconds between two lines if there is no terminal for bars
 
 
 @contextmanager
 def bars(console: Console | None = None, disable: bool = False, brief: bool = False) -> Iterator[dict[str, float]]:
-    """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s."""
-    # Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a
-    # line, unless `brief`.
-    from rich import progress  # a library that shows no bar starts without it
+    """Show every `stage` inside the `with` block as a bar on standard error."""
+    # If standard error is not a terminal, a line every 30 s replaces the bars. A line shows the finished fraction, the
+    # elapsed time and the remaining time of the innermost stage. At the end, every stage has a line, unless `brief`.
+    from rich import progress  # imported here because it is needed only to show bars
     from rich.console import Console
 
     columns = (
@@ -57,7 +57,7 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
 
 @contextmanager
 def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Call a function with every event of the stages inside the `with` block."""
+    """Call a function for every event of the stages inside the `with` block."""
     token = _listener.set(listener)
     try:
         yield
@@ -67,9 +67,10 @@ def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Tell the progress of a named stage to whoever shows or listens to it; stages may be nested."""
-    # A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as
-    # "failed". One that comes again takes the line of the last of its name, with the time of all of them.
+    """Report the progress of a named stage to `bars` and `listen`; stages may be nested."""
+    # A completed stage is shown with the number of its steps; a stage that raises stops at its current step and is
+    # marked "failed". A repeated stage reuses the line of the previous one of its name, with the total time of all
+    # repetitions.
     display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
     listener, told = _listener.get(), start
     task = None if display is None else _line(display, name, total, (seconds or {}).get(name, 0.0))
@@ -108,7 +109,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
 
 def _tell_lines(display: Progress, ended: threading.Event) -> None:
-    """Print a line of the innermost stage that runs, from time to time until the end."""
+    """Print the progress of the innermost running stage at regular intervals until the end."""
     while not ended.wait(_LINES):
         running = [task for task in display.tasks if not task.finished and task.stop_time is None]
         if running:
@@ -116,7 +117,7 @@ def _tell_lines(display: Progress, ended: threading.Event) -> None:
 
 
 def _progress_line(task: Task) -> str:
-    """Share, time taken and time left, which are as the steps so far were."""
+    """Format the finished fraction, the elapsed time, and the remaining time at the average speed so far."""
     seconds, done = task.elapsed or 0.0, int(task.completed)
     taken = timedelta(seconds=round(seconds))
     if not task.total or not done:
@@ -126,7 +127,7 @@ def _progress_line(task: Task) -> str:
 
 
 def _line(display: Progress, name: str, total: int | None, before: float) -> TaskID:
-    """The line of a stage that took so many seconds before: that of its last time, or a new one."""
+    """Return the line of a stage: a new one, or its previous line with the elapsed time `before` (seconds)."""
     for task in display.tasks:
         if task.description == visible(name) and task.finished:
             display.reset(task.id, total=total)

@@ -1,10 +1,11 @@
-"""Cross-validated sweeps that share what their fits have in common.
+"""Cross-validated sweeps over hyperparameter candidates that share computations between fits.
 
-What is learned from rows (fillings, scales, bandwidths, landmarks, weights, units, decoders) is learned from the training
-rows of a fold. Settings that only change small algebra (ridge, balance, n_components, center, and how scores are decoded)
-are swept together: in every fold one pass over its training rows per set of kernels with a low-rank kernel, one set of
-kernels with exact ones. One pass serves all folds of linear kernels whose rows need no learned scale. Votes of neighbors
-share the fits of their base within a fold. Every other parameter, and every other estimator, is fitted setting by setting.
+Everything that is learned from rows (imputation, scales, bandwidths, landmarks, weights, units, decoders) is learned
+from the training rows of a fold. Candidates that only change small linear algebra (ridge, balance, n_components,
+center, and decoding) are evaluated together. With low-rank kernels, each fold needs one pass over its training rows per
+set of kernels; with exact kernels, each fold computes one set of kernels. A single pass serves all folds of linear
+kernels whose rows need no learned scale. Neighbor votes share the fits of their base estimator within a fold. For all
+other parameters and estimators, each candidate is fitted separately.
 """
 
 from dmo.select.sweeps import sweep

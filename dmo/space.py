@@ -1,6 +1,8 @@
-"""What is published of a learned space: loadings, explained variance and covariance, correlations of views, p-values of
-components, importances of views. All of it follows from the coordinates that a fitted model gives to samples, so that it
-is the same for every method, kernel and engine.
+"""Statistics of a learned space that publications report.
+
+These are loadings, explained variance and covariance, correlations of views, p-values of components, and importances of
+views. All of them are computed from the coordinates of samples in a fitted model, so they have the same definition for
+every method, kernel and engine.
 """
 
 from __future__ import annotations
@@ -39,23 +41,26 @@ __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted
 
 _COORDINATES, _PART = "coordinates", "part of "
 _WIDEST = 10_000
-"""Columns of all views, whose Gram matrix is held."""
+"""Maximum number of columns in all views, because their Gram matrix is held in memory."""
 
 
 @dataclass(frozen=True)
 class SpaceDescription:
-    """What the components of a space say of the views; "labels" is one of them where labels were given.
+    """Relations between components and views; labels, if passed, are an additional view named "labels".
 
     Attributes
     ----------
     loadings : dict of str to ndarray of shape (d, k)
-        Correlations of the columns of a view with the components.
+        Correlations between the columns of a view and the components.
     explained_variance : dict of str to ndarray of shape (k,)
-        Share of the variance of a view, as the model takes its rows, that a component explains and those before it do not.
+        Fraction of the variance of a view, with rows as the model receives them, that a component explains in addition
+        to the components before it.
     explained_covariance : dict of (str, str) to ndarray of shape (k,)
-        The same of the squared covariance of two views: shares that sum to 1 where the components span both.
+        Fraction of the squared covariance of two views that a component explains. The fractions sum to 1 if the
+        components span both views.
     view_correlations : ndarray of shape (k, V, V) or None
-        Correlations of the coordinates that single views give, by component; None where the model has one function.
+        Correlations between the coordinates of samples computed from single views, by component. None if the model does
+        not compute coordinates per view.
 
     Examples
     --------
@@ -75,16 +80,16 @@ class SpaceDescription:
 
 @dataclass(frozen=True)
 class PermutedComponents:
-    """Eigenvalues of a fit and of fits to permuted samples.
+    """Eigenvalues of a fit and of fits to permuted samples, with p-values.
 
     Attributes
     ----------
     eigenvalues : ndarray of shape (k,)
-        Of the samples as they are.
+        Eigenvalues of the fit to the original samples.
     permuted : ndarray of shape (n_permutations, k)
-        Of permuted ones.
+        Eigenvalues of the fits to permuted samples.
     p_values : ndarray of shape (k,)
-        Share of the fits, the first among them, whose eigenvalue of that place is as large.
+        Fraction of all fits, including the original one, whose eigenvalue at the same position is at least as large.
 
     Examples
     --------
@@ -100,26 +105,26 @@ class PermutedComponents:
 
 
 def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) -> SpaceDescription:
-    """Describe the space of a fitted model by samples, in one pass over them.
+    """Describe the space of a fitted model on given samples, in one pass over the data.
 
     Parameters
     ----------
     model : estimator
-        Fitted, with `transform`.
+        Fitted estimator with `transform`.
     X : mapping of view to rows, list of rows, or rows
-        n samples, as the model takes them; together of at most 10 000 columns.
+        n samples in a format that the model accepts, with at most 10 000 columns in total.
     y : array-like of shape (n, L) or (n,), default=None
-        Labels of 0 and 1, or classes, to count as a view.
+        Labels of 0 and 1, or classes, that are included as a view.
 
     Returns
     -------
     SpaceDescription
-        Of these samples.
+        Statistics of these samples.
 
     Raises
     ------
     UserError
-        For too many columns, and for samples that are not like those of the fit.
+        If there are too many columns, or if the samples do not match those of the fit.
 
     Examples
     --------
@@ -133,7 +138,10 @@ def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) ->
     views = check_views(model, X, reset=False)
     n, width = sample_count(views), sum(view.shape[1] for view in views.values())
     if width > _WIDEST:
-        raise UserError(f"{width} columns, whose {width} x {width} products do not fit; pass at most {_WIDEST}")
+        raise UserError(
+            f"the views have {width} columns, and the {width} x {width} matrix of their products is too large; "
+            f"pass at most {_WIDEST} columns"
+        )
     Z = np.asarray(model.transform(X), np.float64)
     labels = None if y is None else check_labels(clone(model), y, n)
     parts: Mapping[str, Callable[..., Any]] = getattr(model, "expansions_", {})
@@ -148,7 +156,7 @@ def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) ->
         for name, some in block.items():
             if scipy.sparse.issparse(some):
                 found[name] = some.astype(np.float64)
-            else:  # sums of columns far from 0 would cancel
+            else:  # subtract a shift, because sums of columns far from 0 would cancel
                 found[name] = np.asarray(some, np.float64)
                 found[name] = found[name] - shifts.setdefault(name, found[name].mean(axis=0))
         return found
@@ -162,7 +170,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
     z = slices[_COORDINATES]
     deviations = np.sqrt(np.maximum(G.diagonal(), 0.0))
     scale = np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
-    # coordinates one after the other, each less what those before it say: Z = Q L'
+    # Orthogonalize the coordinates in order, each against those before it: Z = Q L'.
     inner = scale[z, None] * G[z, z] * scale[z]
     lower = np.linalg.cholesky(inner + 1e-12 * np.eye(len(inner)))
     along = {
@@ -190,30 +198,31 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
 def permuted_components(
     model: BaseEstimator, X: Inputs, y: Outputs | None = None, n_permutations: int = 99, random_state: int | None = 0
 ) -> PermutedComponents:
-    """Test components against fits to samples whose labels, or whose views, do not belong together.
+    """Test components by fits to samples whose labels or views are permuted.
 
     Parameters
     ----------
     model : estimator
-        With `eigenvalues_` after its fit; copies of it are fitted.
+        Estimator that has `eigenvalues_` after its fit; copies of it are fitted.
     X : mapping of view to rows, list of rows, or rows
-        n samples, as it takes them.
+        n samples in a format that the model accepts.
     y : array-like of shape (n, L) or (n,), default=None
-        What its fit takes. Its rows are permuted; without y those of every view but the first are.
+        Labels or targets for the fit, whose rows are permuted. If None, the rows of every view except the first are
+        permuted.
     n_permutations : int, default=99
-        Fits, from which p-values are at least 1 / (n_permutations + 1).
+        Number of fits to permuted samples; p-values are at least 1 / (n_permutations + 1).
     random_state : int or None, default=0
         Seed of the permutations.
 
     Returns
     -------
     PermutedComponents
-        With p-values.
+        Eigenvalues and p-values.
 
     Raises
     ------
     UserError
-        Without y for one view, and for a model without eigenvalues.
+        If y is None and there is only one view, or if the model has no eigenvalues.
 
     Examples
     --------
@@ -229,7 +238,7 @@ def permuted_components(
     X, y = without_labels(X), without_labels(y)
     views = _views(model, X)
     if y is None and (views is None or len(views) < 2):
-        raise UserError("one view and no labels leave nothing to permute; pass y, or several views")
+        raise UserError("one view without labels has nothing to permute; pass y, or several views")
     random = check_random_state(random_state)
     observed = _eigenvalues(model, X, y)
     permuted = np.empty((n_permutations, len(observed)))
@@ -256,32 +265,32 @@ def view_importances(
     n_repeats: int = 5,
     random_state: int | None = 0,
 ) -> dict[str, np.ndarray]:
-    """Measure what a fitted model loses when the rows of a view are permuted: all columns of the view together.
+    """Compute the loss in score of a fitted model when all columns of a view are permuted together.
 
     Parameters
     ----------
     model : estimator
-        Fitted on several views.
+        Estimator fitted on several views.
     X : mapping of view to rows, list of rows, or rows
-        n samples, which the fit has not seen.
+        n samples that were not used in the fit.
     y : array-like of shape (n, L) or (n,)
-        Their labels.
+        Labels of the samples.
     scoring : str, callable or None, default=None
-        As scikit-learn's tools take it; None: the model's `score`.
+        Scoring as in scikit-learn; None means the model's `score`.
     n_repeats : int, default=5
-        Permutations of every view.
+        Number of permutations per view.
     random_state : int or None, default=0
-        Their seed.
+        Seed of the permutations.
 
     Returns
     -------
     dict of str to ndarray of shape (n_repeats,)
-        Score of the samples as they are, less that with the view permuted.
+        Score of the original samples minus the score with the view permuted.
 
     Raises
     ------
     UserError
-        For one view, whose columns `sklearn.inspection.permutation_importance` permutes.
+        If there is only one view; use `sklearn.inspection.permutation_importance` to permute its columns.
 
     Examples
     --------
@@ -297,7 +306,9 @@ def view_importances(
     y, _ = paired(X, y)
     y, views = without_labels(y), _views(model, without_labels(X))
     if views is None or len(views) < 2:
-        raise UserError("one view has no others; permute its columns by sklearn.inspection.permutation_importance")
+        raise UserError(
+            "got one view, expected several; permute its columns by sklearn.inspection.permutation_importance"
+        )
     scorer, random, given = check_scoring(model, scoring=scoring), check_random_state(random_state), Views(views)
     whole = scorer(model, given, y)
 
@@ -309,7 +320,7 @@ def view_importances(
 
 
 def _views(model: BaseEstimator, X: Any) -> dict[str, Any] | None:
-    """Several views by name, cut out of one array where the model says how; None for one."""
+    """Return several views by name, split from one array if the model defines them; None if there is only one view."""
     asked = preparing(model)
     columns = None if asked is None else asked.views
     views = as_views(X)
@@ -319,5 +330,5 @@ def _views(model: BaseEstimator, X: Any) -> dict[str, Any] | None:
 def _eigenvalues(model: BaseEstimator, X: Any, y: Any) -> np.ndarray:
     fitted = clone(model).fit(X, y)
     if not hasattr(fitted, "eigenvalues_"):
-        raise UserError(f"{type(model).__name__} has no eigenvalues to test; take one with components")
+        raise UserError(f"{type(model).__name__} has no eigenvalues to test; use a model with components")
     return np.asarray(fitted.eigenvalues_)

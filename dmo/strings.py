@@ -1,4 +1,4 @@
-"""Strings of many samples in one buffer."""
+"""Sequences of strings that share one buffer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Strings(Sequence[str]):
 
     @classmethod
     def parse(cls, chunk: np.ndarray) -> Strings | None:
-        """Find the strings of a chunk of the vlen-utf8 codec; None if it holds anything else.
+        """Parse a chunk of the vlen-utf8 codec; return None if the chunk is invalid.
 
         chunk (bytes,)
         """
@@ -48,7 +48,7 @@ class Strings(Sequence[str]):
         starts = np.empty(count + 1, _offsets(len(data)))
         step = 4 + int.from_bytes(data[4:8], "little")
         if count and len(data) == 4 + count * step and (chunk[4:].reshape(count, step)[:, :4] == chunk[4:8]).all():
-            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of the same length need no loop
+            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of equal length need no loop
         else:
             for i in range(count):
                 starts[i] = at = at + 4
@@ -84,7 +84,7 @@ class Strings(Sequence[str]):
         return self.chunk[self._starts[row] : self._starts[row + 1] - 4].tobytes().decode()
 
     def _batches(self) -> Iterator[list[str]]:
-        """The strings as lists of some thousands."""
+        """Iterate over the strings in lists of `_BATCH` strings."""
         for first in range(0, len(self), _BATCH):
             ends = self._starts[first : first + _BATCH + 1].tolist()
             text = self.chunk[ends[0] : ends[-1]].tobytes()
@@ -105,7 +105,7 @@ class Strings(Sequence[str]):
         return f"[{shown}{', ...' if len(self) > 6 else ''}]"
 
     def encoded(self) -> np.ndarray:
-        """The chunk of the vlen-utf8 codec that holds just these strings.
+        """Return a chunk of the vlen-utf8 codec with exactly these strings.
 
         -> (bytes,)
         """
@@ -116,5 +116,5 @@ class Strings(Sequence[str]):
 
 
 def _offsets(size: int) -> type[np.signedinteger]:
-    """Type of positions in a buffer of `size` bytes."""
+    """Return the integer type for positions in a buffer of `size` bytes."""
     return np.int32 if size < 2**31 - 8 else np.int64

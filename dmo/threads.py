@@ -1,4 +1,4 @@
-"""Shares rows out among threads; the compiled loops and NumPy's products release the interpreter's lock."""
+"""Distribution of rows over threads; compiled loops and NumPy's products release the global interpreter lock (GIL)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dmo.errors import UserError
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 _threads: ContextVar[int | None] = ContextVar("threads", default=None)
-"""Threads of this context where BLAS has one; None: as many as BLAS."""
-_STRIPS, _LEAST_WORK = 8, 1 << 26  # of a product, and the multiplications from which it is shared out
+"""Threads of this context while BLAS is limited to one thread; None means the number of BLAS threads."""
+_STRIPS, _LEAST_WORK = 8, 1 << 26  # strips of a product, and multiplications from which it is split
 
 
 @lru_cache(maxsize=1)
@@ -29,15 +29,15 @@ def _blas() -> ThreadpoolController:
 
 
 def blas_limited(threads: int | None) -> AbstractContextManager[Any]:
-    """A context in which BLAS has so many threads; None: as many as before."""
-    return _blas().limit(limits=threads)  # looking for the libraries anew takes 5 to 10 ms
+    """Limit BLAS to `threads` threads in a context; None keeps the current limit."""
+    return _blas().limit(limits=threads)  # the controller is cached, because finding the libraries takes 5 to 10 ms
 
 
 def thread_count(n_threads: int | None = None) -> int:
-    """Count the threads to use."""
+    """Return the number of threads to use."""
     if n_threads is not None:
         if n_threads < 1:
-            raise UserError(f"n_threads must be at least 1, got {n_threads}")
+            raise UserError(f"n_threads must be at least 1, got {n_threads}; pass a positive number")
         return int(n_threads)
     own = _threads.get()
     if own is not None:
@@ -51,13 +51,13 @@ def _blas_threads() -> list[int]:
 
 
 def is_single_blas() -> bool:
-    """Find whether BLAS has one thread now, whatever `in_threads` has."""
+    """Check if BLAS currently has one thread, regardless of the threads of `in_threads`."""
     return max(_blas_threads(), default=1) == 1
 
 
 def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None:
-    """Call `task(start, stop)` over 0..n in pieces, a few for each thread."""
-    threads = 1 if n <= least else thread_count()  # to look for BLAS's takes longer than a row
+    """Call `task(start, stop)` on pieces of 0..n, a few pieces per thread."""
+    threads = 1 if n <= least else thread_count()  # finding the number of BLAS threads is slower than one row
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -71,21 +71,22 @@ def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None
 
 
 def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: int | None = None) -> list[Found]:
-    """Work out `[task(item) for item in items]` in threads, with one BLAS thread each.
+    """Compute `[task(item) for item in items]` in threads with one BLAS thread each.
 
-    For small algebra, which more of those slow down.
+    Use it for small linear algebra, which several BLAS threads would slow down.
     """
     if not items:
         return []
-    if _threads.get() == 1:  # in a thread, or under `single_blas`, that has no other beside it
+    if _threads.get() == 1:  # in a thread of `in_threads` or under `single_blas(1)`, which must not start others
         return [task(item) for item in items]
     threads = min(thread_count(n_threads), len(items))
 
     def alone(item: Item) -> Found:
-        _threads.set(1)  # in the copied context of this item: what it calls has this thread alone
+        _threads.set(1)  # in the copied context of this item: nested calls use only this thread
         return task(item)
 
-    # a context each: progress, checkpoints and names of estimators are known to the tasks, and no context runs twice
+    # Each item has its own copy of the context, so that progress, checkpoints and estimator names are available in
+    # tasks.
     runs = [copy_context() for _ in items]
     with blas_limited(1):
         if threads == 1:
@@ -94,22 +95,23 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
             return list(pool.map(lambda run, item: run.run(alone, item), runs, items))
 
 
-_KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc, and bytes
+_KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)  # (option, bytes) of glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
 
 
 @lru_cache(maxsize=1)
 def reuse_memory() -> None:
-    """Let this process use memory again that it freed, as glibc does elsewhere, and Dask's nanny keeps workers from."""
-    # The nanny sets MALLOC_TRIM_THRESHOLD_, which ends glibc's own rule: arrays of 128 KiB then go back to the system at
-    # once, and every block of rows begins with page faults, which took twice the time of all its work.
-    with suppress(OSError, AttributeError, TypeError):  # another system, or library
+    """Let this process reuse freed memory, which is glibc's default but is disabled by Dask's nanny on workers."""
+    # The nanny sets MALLOC_TRIM_THRESHOLD_, which disables glibc's dynamic threshold. Freed arrays of 128 KiB or more
+    # then return to the system immediately, and every block of rows starts with page faults. These faults took twice
+    # as long as all other work on the block.
+    with suppress(OSError, AttributeError, TypeError):  # another operating system or C library
         for option in (_KEPT, _TRIMMED):
             ctypes.CDLL(None).mallopt(*option)
 
 
 @contextmanager
 def given(threads: int | None) -> Iterator[None]:
-    """Give compiled loops so many threads; None: as many as they had."""
+    """Run compiled loops with `threads` threads in a context; None keeps the current number."""
     token = _threads.set(_threads.get() if threads is None else thread_count(threads))
     try:
         yield
@@ -119,20 +121,20 @@ def given(threads: int | None) -> Iterator[None]:
 
 @contextmanager
 def single_blas(threads: int | None = None) -> Iterator[None]:
-    """Give BLAS one thread, and `in_threads`, `product` and compiled loops so many, or those that BLAS had."""
-    # Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
-    # spinning, and on a machine with other work for what the other work takes.
+    """Limit BLAS to one thread; `in_threads`, `product` and compiled loops use `threads` threads, by default BLAS's."""
+    # Small factorizations and products are slower with two BLAS threads than with one: the threads wait for each other
+    # in a busy loop. On a machine with other work, they also wait for threads that are not scheduled.
     with given(thread_count(threads)), blas_limited(1):
         yield
 
 
 def product(A: Any, B: Any) -> Any:
-    """Multiply matrices, rows of A shared out among threads.
+    """Multiply matrices with the rows of A distributed over threads.
 
     A (m, d); B (d, k) -> (m, k)
     """
-    # The strips do not depend on the number of threads, nor does the result.
-    if not isinstance(A, np.ndarray):  # rows that live elsewhere, where their products are made
+    # The strips, and therefore the result, do not depend on the number of threads.
+    if not isinstance(A, np.ndarray):  # an array of another library, which computes the product itself
         return A @ B
     m, k = len(A), B.shape[1]
     if m * k * len(B) < _LEAST_WORK:

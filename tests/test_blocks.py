@@ -118,9 +118,9 @@ def test_a_dask_array_persisted_on_a_cluster_is_read(client: Any) -> None:
 @pytest.mark.parametrize(
     ("index", "sentence"),
     [
-        ([0, 50], "row numbers 0 to 50; they must lie in 0 to 49"),
-        ([-1, 3], "row numbers -1 to 3; they must lie in 0 to 49"),
-        (np.ones(50, bool), "needs a list of row numbers, got bool"),
+        ([0, 50], "row indices 0 to 50; they must be in 0 to 49"),
+        ([-1, 3], "row indices -1 to 3; they must be in 0 to 49"),
+        (np.ones(50, bool), "needs a list of row indices, got bool"),
         ([[1, 2]], r"got int64 of shape \(1, 2\)"),
         ([0.5], "got float64"),
     ],

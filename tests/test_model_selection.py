@@ -70,7 +70,7 @@ def test_scikit_learn_s_tools_take_them() -> None:
     ("splitter", "y", "message"),
     [
         (MultilabelStratifiedKFold(3), None, "pass y"),
-        (MultilabelStratifiedKFold(3), Z, r"take sklearn\.model_selection\.KFold"),
+        (MultilabelStratifiedKFold(3), Z, r"use sklearn\.model_selection\.KFold"),
         (MultilabelStratifiedKFold(3), Y[:9], "X has 600 samples, and y has 9"),
         (MultilabelStratifiedKFold(3, order=3), Y, "order = 3"),
         (MultilabelStratifiedKFold(601), Y, "folds = 601 for 600 samples"),

@@ -1,4 +1,4 @@
-"""The one place that makes or finds a Dask client: this process, this machine, an address, a batch queue, a cloud."""
+"""Creation and lookup of Dask clients for every supported cluster; no other subpackage creates clients."""
 
 from dmo.cluster.connection import Connection, WorkerMemoryError, connect, current_client
 from dmo.cluster.settings import BACKENDS, Backend, setting, tls, usable_cores, usable_memory

@@ -1,4 +1,4 @@
-"""`connect`: run a block of code on a cluster, or in this process."""
+"""The context manager `connect`, which runs a block of code on a cluster or in the client process."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from dmo.errors import UserError
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
 _current: ContextVar[Any] = ContextVar("dmo_client")
-_admitted: WeakSet[Any] = WeakSet()  # clients of the program that work went to before
+_admitted: WeakSet[Any] = WeakSet()  # clients of the program that have already been used
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the work of a `connect` block runs.
+    """Location at which the work of a `connect` block runs.
 
     Attributes
     ----------
     client : distributed.Client or None
-        Client of the cluster; None: this process.
+        Client of the cluster, or None if the work runs in the client process.
     where : str
-        The same in words.
+        Description of the location.
 
     Examples
     --------
@@ -50,18 +50,18 @@ class Connection:
 
     @property
     def dashboard(self) -> str | None:
-        """Link to the cluster's dashboard, if it has one."""
+        """Link to the dashboard of the cluster, or None if there is no cluster."""
         return None if self.client is None else self.client.dashboard_link
 
 
 MORE_MEMORY = (
-    "raise --memory-limit, start fewer workers on a machine, or take smaller blocks, fewer views, "
-    "or --storage recomputed or stored"
+    "raise --memory-limit, start fewer workers per machine, use smaller blocks or fewer views, "
+    "or pass --storage recomputed or stored"
 )
 
 
 class WorkerMemoryError(UserError):
-    """Work does not fit into the memory of the workers that it was given to; the message says what to change.
+    """Error for work that does not fit into the memory of the workers; the message describes what to change.
 
     Examples
     --------
@@ -81,40 +81,41 @@ def connect(
     memory_limit: str | float | None = None,
     timeout: float | None = None,
 ) -> Iterator[Connection]:
-    """Run what is inside this block on a cluster, or in this process.
+    """Run the code in this block on a cluster, or in the client process.
 
     Parameters
     ----------
     where : str, distributed.Client or Cluster, optional
-        A client, which stays open, or a cluster of Dask; "in-process"; "local": a LocalCluster on loopback, one worker a core;
-        "tcp://host:port" or "tls://...": a running scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes",
-        "gateway", "ssh": workers started there. Default: the program's own client (see `current_client`), else the address in
-        DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else this process.
+        A client, which stays open, or a Dask cluster; "in-process"; "local", a LocalCluster on loopback with one worker
+        per core; the address of a running scheduler ("tcp://host:port" or "tls://..."); the path of its scheduler file;
+        or "slurm", "pbs", "lsf", "kubernetes", "gateway" or "ssh" to start workers there. The default is the first of
+        these that is set: the program's own client (see `current_client`), the variable DASK_SCHEDULER_ADDRESS, the
+        setting dmo.scheduler. If none is set, the work runs in the client process.
     workers : int, optional
-        Workers (jobs of a batch queue) to start, and to wait for; this and the next two default to the settings
-        `dmo.<where>`, see dmo/cluster/dmo.yaml.
+        Number of workers (jobs of a batch queue) to start and to wait for. The defaults of this parameter and the next
+        two are the settings `dmo.<where>`, see dmo/cluster/dmo.yaml.
     threads : int, optional
-        Threads of a worker that is started.
+        Number of threads per started worker.
     memory_limit : str or float, optional
-        Of one worker that is started: bytes, or text such as "4GiB".
+        Memory limit per started worker in bytes, or as text such as "4GiB".
     timeout : float, optional
-        Seconds to wait for the scheduler, and for its workers.
+        Seconds to wait for the scheduler and its workers.
 
     Yields
     ------
     Connection
-        The client, and where it works.
+        The client, and the location of the work.
 
     Raises
     ------
     UserError
         For an unknown backend or setting.
     OSError
-        Where no scheduler answers or none of its workers comes.
+        If no scheduler answers or none of its workers connects.
     ImportError
-        Where the backend needs an extra that is not installed.
+        If the backend needs an extra that is not installed.
     WorkerMemoryError
-        Where work in the block failed because workers were stopped again and again at their memory limit.
+        If work in the block failed because workers were repeatedly stopped at their memory limit.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def connect(
 
 @contextmanager
 def _explained(client: Any) -> Iterator[None]:
-    """Say it where work inside this block failed because workers were stopped at their memory limits."""
+    """Raise WorkerMemoryError if work in this block fails because workers were stopped at their memory limits."""
     begun, limit = time.time(), 0 if client is None else _limit(client)
     try:
         yield
@@ -157,19 +158,19 @@ def _explained(client: Any) -> Iterator[None]:
         if not stops:
             raise
         raise WorkerMemoryError(
-            f"workers were stopped {stops} times for taking more than their limit of {limit / 2**20:.0f} MiB, "
+            f"workers were stopped {stops} times for exceeding their limit of {limit / 2**20:.0f} MiB, "
             f"{_task(error)}; {MORE_MEMORY}"
         ) from error
 
 
 def _limit(client: Any) -> int:
-    """The smallest memory limit (bytes) of the workers; 0 where there is none."""
+    """Return the smallest memory limit (bytes) of the workers, or 0 if they have none."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
 
 
 def _memory_stops(client: Any, begun: float) -> int:
-    """How often a worker was stopped for its memory since `begun`; 0 where nobody answers any more."""
+    """Count how often workers were stopped for their memory use since `begun`; return 0 if the scheduler is gone."""
     try:
         events = client.get_events("worker-restart-memory")
     except (OSError, RuntimeError, ValueError, CancelledError, AttributeError):
@@ -185,7 +186,7 @@ def _task(error: Exception) -> str:
 
 
 def _report(client: Any, stack: ExitStack) -> None:
-    """Have Dask write its performance report of the block, where the setting dmo.performance-report asks for one."""
+    """Let Dask write its performance report of the block if the setting dmo.performance-report is set."""
     path = setting("performance-report")
     if not path:
         return
@@ -194,7 +195,7 @@ def _report(client: Any, stack: ExitStack) -> None:
     if find_spec("bokeh") is None:
         raise ImportError("a performance report needs bokeh, which is not installed; install dmo-learn[dashboard]")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise FileNotFoundError(f"no folder for the performance report {path}; make it, or choose another path")
+        raise FileNotFoundError(f"no folder for the performance report {path}; create it, or choose another path")
     stack.enter_context(client.as_current())
     stack.enter_context(performance_report(filename=str(path)))
 
@@ -204,20 +205,20 @@ def _count(client: Any) -> int:
 
 
 def current_client() -> Any:
-    """Find the Dask client that work goes to: of the innermost `connect` block, else the program's own.
+    """Return the Dask client in use: that of the innermost `connect` block, or the program's own.
 
-    A program's own is its default `distributed.Client`, or that of `with client.as_current()`. A task that runs on a
-    worker has its thread alone, and no client.
+    The program's own client is its default `distributed.Client`, or the client of `with client.as_current()`. A task on
+    a worker runs in a single thread and has no client.
 
     Returns
     -------
     distributed.Client or None
-        None: work runs in this process.
+        The client, or None if work runs in the client process.
 
     Raises
     ------
     UserError
-        Where workers of the program's client have no dmo, or another one.
+        If workers of the program's client have a different version of dmo, or none.
 
     Examples
     --------
@@ -232,7 +233,7 @@ def current_client() -> Any:
 
 
 def _own_client() -> Any:
-    """The program's current or default client that runs; what it means is told at its first use."""
+    """Return the program's current or default client if it is running; log its use once."""
     if "distributed" not in sys.modules:
         return None
     from distributed import Client
@@ -250,7 +251,7 @@ def _own_client() -> Any:
         targets.admit(client, address)
         _admitted.add(client)
         log.info(
-            "work goes to the default Dask client, %s with %d workers; dmo.cluster.connect('in-process') keeps it here",
+            "using the default Dask client, %s with %d workers; dmo.cluster.connect('in-process') works without it",
             address,
             _count(client),
         )

@@ -1,4 +1,4 @@
-"""Settings of clusters: packaged defaults, ~/.config/dask/dmo.yaml, DASK_DMO__... variables, options of a command."""
+"""Cluster settings from packaged defaults, ~/.config/dask/dmo.yaml, DASK_DMO__... variables and command options."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ BACKENDS = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
 
 @dataclass(frozen=True)
 class Backend:
-    """Where to run, as a user asked for it.
+    """Requested location of the work.
 
     Parameters
     ----------
     where : str, distributed.Client or Cluster
         See `connect`.
     workers : int, optional
-        Workers; this and the next three default to the settings of the backend.
+        Number of workers; the defaults of this parameter and the next three are the settings of the backend.
     threads : int, optional
-        Threads of a worker.
+        Number of threads per worker.
     memory_limit : str or float, optional
-        Of a worker: bytes, or text such as "4GiB".
+        Memory limit per worker in bytes, or as text such as "4GiB".
     timeout : float, optional
         Seconds to wait for a scheduler and its workers.
 
@@ -57,13 +57,13 @@ class Backend:
 
     @property
     def name(self) -> str:
-        """`where` in words: of a client or a cluster its address."""
-        scheduler = getattr(self.where, "scheduler", None)  # of a client
+        """`where` as text; the address of a client or cluster."""
+        scheduler = getattr(self.where, "scheduler", None)  # if `where` is a client
         return str(getattr(self.where, "scheduler_address", getattr(scheduler, "address", self.where)))
 
     @property
     def kind(self) -> str:
-        """`where` without what follows a colon, as the hosts of "ssh:host1,host2"; an address as it is."""
+        """`where` up to the first colon, for example "ssh" of "ssh:host1,host2"; addresses are unchanged."""
         return self.name if "://" in self.name else self.name.partition(":")[0]
 
     def expected(self) -> int:
@@ -72,19 +72,19 @@ class Backend:
         Returns
         -------
         int
-            Those that were asked for, all processes of the jobs of a batch queue; 1 where nobody asked.
+            The requested number, times the processes per job of a batch queue; 1 if no number was requested.
         """
         if self.workers is None:
             return 1
         return int(self.workers) * (setting("batch.processes") if self.kind in BATCH else 1)
 
     def patience(self) -> float:
-        """Find how long to wait for a scheduler and its workers.
+        """Return the seconds to wait for a scheduler and its workers.
 
         Returns
         -------
         float
-            Seconds; more where workers wait in a queue.
+            Seconds; the default is longer for backends whose workers wait in a queue.
         """
         if self.timeout is not None:
             return self.timeout
@@ -94,27 +94,27 @@ class Backend:
 
 @cache
 def defaults() -> dict[str, Any]:
-    """The packaged defaults, which nobody changes."""
+    """Load the packaged defaults."""
     return yaml.safe_load(files("dmo.cluster").joinpath("dmo.yaml").read_text(encoding="utf-8"))
 
 
 def setting(name: str) -> Any:
-    """Look up a setting.
+    """Return the value of a setting.
 
     Parameters
     ----------
     name : str
-        Its dotted name below `dmo`, such as "local.workers".
+        Dotted name below `dmo`, such as "local.workers".
 
     Returns
     -------
     object
-        Its value: from Dask's configuration, else the packaged default.
+        The value in Dask's configuration, or else the packaged default.
 
     Raises
     ------
     UserError
-        For one that dmo does not have, and for a value of another kind than it needs.
+        If dmo has no such setting, or if its value has the wrong type.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def setting(name: str) -> Any:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """`value` as the setting `name` needs it; it may come from a file or variable that anybody wrote."""
+    """Return `value` if it is valid for the setting `name`; it may come from a file or variable of a third party."""
     last = name.rpartition(".")[2]
     whole = isinstance(value, int) and not isinstance(value, bool)
     number = whole or isinstance(value, float)
@@ -150,31 +150,31 @@ def _checked(name: str, value: Any) -> Any:
         )
     else:
         right = isinstance(value, str | os.PathLike) or (whole and last != "walltime")
-        value, needed = str(value) if whole else value, "text (in quotes, where it looks like a number or a time)"
+        value, needed = str(value) if whole else value, "text (in quotes if it looks like a number or a time)"
     if not right:
         raise UserError(f"the setting dmo.{name} is {str(value)[:60]!r}, expected {needed}; see dmo/cluster/dmo.yaml")
     return value
 
 
 def default_backend() -> str:
-    """DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else this process."""
+    """Return DASK_SCHEDULER_ADDRESS, or else the setting dmo.scheduler, or else "in-process"."""
     return os.environ.get("DASK_SCHEDULER_ADDRESS") or setting("scheduler") or "in-process"
 
 
 def tls() -> Any:
-    """Make the security of connections from the setting dmo.tls.
+    """Create the security of connections from the setting dmo.tls.
 
     Returns
     -------
     distributed.Security or None
-        It refuses plain connections; None where the setting is not made.
+        Security that rejects unencrypted connections, or None if dmo.tls is not set.
 
     Raises
     ------
     UserError
-        Where one of the three files is not named.
+        If only some of the three files are set.
     FileNotFoundError
-        Where one is not there.
+        If one of the files does not exist.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def tls() -> Any:
         if not path:
             raise UserError(f"TLS needs three files, dmo.tls.{name} is not set; set it, or none of the three")
         if not os.path.isfile(path):
-            raise FileNotFoundError(f"TLS: no file {path} (dmo.tls.{name}); make it as cluster/tls/README.md says")
+            raise FileNotFoundError(f"TLS: no file {path} (dmo.tls.{name}); create it as in cluster/tls/README.md")
     ca, cert, key = (str(path) for path in named.values())
     return Security(
         require_encryption=True,
@@ -209,24 +209,24 @@ dask.config.update_defaults(defaults())
 
 
 _UNLIMITED = 1 << 60
-"""From here on a limit of control groups, version 1, means none."""
+"""Limits of control groups version 1 from this value on mean that there is no limit."""
 
 
 def usable_memory(root: str = "/") -> int:
-    """Find how much memory this process and its children may use: the machine's, or the tightest limit above the process.
+    """Return the memory that this process may use: that of the machine, or the lowest limit of its control groups.
 
-    Looks at the control groups (version 1 and 2) of this process and all their parents, since a batch system or a container
-    sets the limit on a parent.
+    The limits include control groups (versions 1 and 2) of all parents, because a batch system or a container sets the
+    limit on a parent.
 
     Parameters
     ----------
     root : str, default="/"
-        Where the files of the system are, for tests.
+        Root folder of the system files, for tests.
 
     Returns
     -------
     int
-        Bytes.
+        Memory in bytes.
 
     Examples
     --------
@@ -246,12 +246,12 @@ def usable_memory(root: str = "/") -> int:
 
 
 def usable_cores() -> int:
-    """Count the cores that this process may use, under affinity and control groups.
+    """Count the cores that this process may use, given CPU affinity and control groups.
 
     Returns
     -------
     int
-        Cores, at least 1.
+        Number of cores, at least 1.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def usable_cores() -> int:
 
 
 def _limit_files(root: Path) -> Iterator[Path]:
-    """The limit files of this process's control groups and their parents."""
+    """Iterate over the limit files of the control groups of this process and of their parents."""
     groups = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Clients of every kind of cluster; what is started here is stopped with the block that asked for it."""
+"""Clients of every kind of cluster; clusters that are started here stop at the end of the block that requested them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls, usable_
 from dmo.errors import UserError
 
 log = logging.getLogger("dmo")
-_PAUSE, _LONGEST = 1.0, 60.0  # seconds before a queue is asked again, first and at most
+_PAUSE, _LONGEST = 1.0, 60.0  # first and longest pause in seconds before a job is submitted again
 _PASSING = re.compile(r"timed? ?out|temporar|unable to contact|connect|communicat|try again|unavailable|is down", re.I)
-"""In the words of SLURM, PBS or LSF: the queue did not answer. All else it refuses, and would again."""
-_MESSAGES = 16  # that are kept for who looks for errors of Dask
-_REACH = 2.0  # seconds in which a worker that blocks may be sent to directly answers
+"""Messages of SLURM, PBS or LSF for a queue that does not answer; other errors would repeat, so they are raised."""
+_MESSAGES = 16  # number of messages that are kept for debugging Dask
+_REACH = 2.0  # seconds within which a worker must answer to receive blocks directly
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
-    """A client of the cluster that `backend` names, with at least one worker; `stack` closes what is opened."""
+    """Return a client of the cluster that `backend` names, with at least one worker; `stack` closes new resources."""
     from distributed import Client
 
     security, where, patience = tls(), backend.where, backend.patience()
@@ -46,9 +46,9 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         _await_workers(where, backend)
         admit(where, backend.name)
         return where
-    # The last thousand messages that a scheduler and a client sent stay with them, and with these the numbers that tasks take.
+    # By default, scheduler and client keep their last thousand messages, and with them the arguments of tasks.
     stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": _MESSAGES}))
-    if hasattr(where, "scheduler_address"):  # of a cluster, which brings its own certificates
+    if hasattr(where, "scheduler_address"):  # a cluster object, which has its own certificates
         address, security = where, None
     elif not isinstance(where, str):
         raise UserError(
@@ -77,9 +77,9 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     except OSError as error:
         cure = "start one with `dask scheduler`, or check it"
         if backend.name.startswith("tcp://"):
-            cure += "; one that is encrypted has a tls:// address"
+            cure += "; an encrypted scheduler has a tls:// address"
         elif backend.name.startswith("tls://"):
-            cure += "; it answers only to certificates of its own authority, and dmo.tls names yours"
+            cure += "; it accepts only certificates of its own authority; set them in dmo.tls"
         raise OSError(f"no scheduler answers at {backend.name}: {cure}") from error
     _await_workers(client, backend)
     admit(client, backend.name)
@@ -88,9 +88,9 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
 
 
 def _dial(address: str, security: Any, patience: float) -> None:
-    """Connect to a scheduler once, before a client does.
+    """Connect to a scheduler once before a client is created.
 
-    A client that cannot begin is left to the garbage collector, and ends as another begins: both wait for one lock then.
+    A client that cannot connect is garbage-collected while the next client starts, and both wait for the same lock.
     """
     from distributed import Security
     from distributed.comm import connect
@@ -99,37 +99,36 @@ def _dial(address: str, security: Any, patience: float) -> None:
         arguments = (security or Security()).get_connection_args("client")
         await (await connect(address, timeout=patience, **arguments)).close()
 
-    with ThreadPoolExecutor(1) as other:  # a notebook's own thread has a loop that runs
+    with ThreadPoolExecutor(1) as other:  # the main thread of a notebook already runs an event loop
         other.submit(asyncio.run, once()).result()
 
 
 def admit(client: Any, where: str) -> None:
-    """Check the workers of a client before its first work, and have blocks go to and from them past the scheduler where this
-    process reaches them."""
+    """Check the workers of a client before its first use; let blocks bypass the scheduler if workers are reachable."""
     _check_versions(client, where)
     stream = getattr(client, "scheduler_comm", None)
-    if stream is not None:  # of a client that was there before
+    if stream is not None:  # the client existed before `open_client`
         stream.recent_message_log = deque(maxlen=_MESSAGES)
     if client.direct_to_workers is None and _reaches_workers(client):
         client.direct_to_workers = True
 
 
 def _reaches_workers(client: Any) -> bool:
-    """Whether this process can connect to a worker itself: no gateway, port of a container or forwarded one is between."""
+    """Check if this process can connect to a worker directly, without a gateway, container port or forwarded port."""
     told = client.scheduler_info(n_workers=-1)
 
     async def asked() -> bool:
         found = await asyncio.wait_for(client.rpc(next(iter(told["workers"]))).identity(), _REACH)
-        return bool(found["scheduler"] == told["address"])  # not a stranger at the same address of another network
+        return bool(found["scheduler"] == told["address"])  # not another worker at this address in a different network
 
     try:
         return bool(told["workers"]) and client.sync(asked)
-    except (OSError, ValueError, TypeError, RuntimeError):  # no way there, or none that this client knows
+    except (OSError, ValueError, TypeError, RuntimeError):  # unreachable, or not supported by this client
         return False
 
 
 def _await_workers(client: Any, backend: Backend) -> None:
-    """Wait for the first worker, which must come, and for those that were asked for, which may come late."""
+    """Wait for the first worker, which is required, and for the requested number, some of which may start later."""
     patience, expected = backend.patience(), backend.expected()
     end = time.monotonic() + patience
     try:
@@ -137,21 +136,19 @@ def _await_workers(client: Any, backend: Backend) -> None:
     except TimeoutError as error:
         cure = "start them with `dask worker`"
         if backend.kind in BATCH:
-            cure = (
-                "its jobs wait in the queue, or say in dmo.batch.log-directory why they ended; raise dmo.queue-timeout"
-            )
+            cure = "its jobs are still queued, or dmo.batch.log-directory shows why they ended; raise dmo.queue-timeout"
         raise OSError(f"the scheduler at {backend.name} has no workers after {patience:g} s: {cure}") from error
     try:
         client.wait_for_workers(expected, timeout=max(0.1, end - time.monotonic()))
     except TimeoutError:
         there = len(client.scheduler_info(n_workers=-1)["workers"])
         log.warning(
-            "%d of %d workers came in %g s: the work begins, later ones get their share", there, expected, patience
+            "%d of %d workers started within %g s: starting the work, later ones will join", there, expected, patience
         )
 
 
 def _check_versions(client: Any, where: str) -> None:
-    """Refuse workers that have no dmo or another one: they would fail in the midst of the work, or compute otherwise."""
+    """Reject workers without dmo or with another version: they would fail during the work, or compute other results."""
     told = client.get_versions(packages=["dmo-learn"])
     own = _version(told["client"])
     for address, found in told["workers"].items():
@@ -159,34 +156,34 @@ def _check_versions(client: Any, where: str) -> None:
         if theirs != own:
             what = "have no dmo" if theirs is None else f"have dmo {theirs}"
             raise UserError(
-                f"workers at {where} {what}, as {address} does, and this is dmo {own}; install dmo {own} in the Python "
-                "that starts them, or work in this process: dmo.cluster.connect('in-process')"
+                f"workers at {where} {what}, as {address} does, but the client has dmo {own}; install dmo {own} in the "
+                "Python that starts them, or work in the client process: dmo.cluster.connect('in-process')"
             )
 
 
 def _version(found: Any) -> str | None:
-    """The version of dmo in what a process says of its packages; None where it has none."""
+    """Return the version of dmo among the packages that a process reports, or None."""
     named = (found or {}).get("packages", {}).get("dmo-learn")
     return None if named in (None, "MISSING") else str(named)
 
 
 def listening(address: str) -> str:
-    """What listens where, for whom, and whether it is encrypted, in one line."""
+    """Describe the address of the scheduler, who can reach it, and whether it is encrypted, in one line."""
     scheme, _, place = address.partition("://")
     host = place.rpartition(":")[0].strip("[]")
     if scheme == "tls":
-        return f"the scheduler listens at {address}, encrypted: who has no certificate of this cluster is refused"
+        return f"the scheduler listens at {address}, encrypted: clients need a certificate of this cluster"
     if scheme == "inproc" or host == "localhost" or host == "::1" or host.startswith("127."):
         whom = "process" if scheme == "inproc" else "machine"
         return f"the scheduler listens at {address}, not encrypted, for this {whom} only"
     return (
-        f"the scheduler listens at {address}, NOT encrypted: whoever reaches it can run code on its workers; close its "
-        "ports to others, or set dmo.tls"
+        f"the scheduler listens at {address}, NOT encrypted: anyone who reaches it can run code on its workers; "
+        "block its ports for others, or set dmo.tls"
     )
 
 
 def temporary_tls(where: str) -> Any:
-    """Certificates of this run alone, for a cluster that it starts."""
+    """Create temporary certificates for a cluster that this run starts."""
     from distributed import Security
 
     _import("cryptography", where, "jobqueue")
@@ -194,7 +191,7 @@ def temporary_tls(where: str) -> Any:
 
 
 def _check_address(address: str, security: Any) -> None:
-    """Refuse what a client would fail on after it has made itself Dask's default, where it would then stay."""
+    """Reject addresses on which a client would fail after it became Dask's default, which it would then remain."""
     from distributed import Security
     from distributed.comm import get_address_host_port
 
@@ -206,7 +203,7 @@ def _check_address(address: str, security: Any) -> None:
         raise UserError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
     if security is not None and address.startswith("tcp://"):
         raise UserError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
-    if dask.config.get("distributed.client.security-loader", None):  # which a client asks for certificates
+    if dask.config.get("distributed.client.security-loader", None):  # the client requests certificates there
         return
     if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
         raise UserError(
@@ -215,7 +212,7 @@ def _check_address(address: str, security: Any) -> None:
 
 
 def scheduler_address(path: str) -> str:
-    """The address that a scheduler wrote into its file."""
+    """Read the address in the file of a scheduler."""
     with open(path, encoding="utf-8") as file:
         try:
             return str(json.load(file)["address"])
@@ -226,7 +223,7 @@ def scheduler_address(path: str) -> str:
 
 
 def local_sizes(backend: Backend) -> dict[str, Any]:
-    """Workers, threads and memory limit (bytes per worker) of a cluster on this machine."""
+    """Compute workers, threads and memory limit (bytes per worker) of a cluster on this machine."""
     threads = backend.threads or setting("local.threads")
     workers = backend.workers or setting("local.workers") or max(1, usable_cores() // threads)
     limit = backend.memory_limit or setting("local.memory-limit")
@@ -246,20 +243,20 @@ def _local(backend: Backend, security: Any) -> Any:
 
 
 _QUEUES = {"slurm": ("SLURMCluster", "sbatch"), "pbs": ("PBSCluster", "qsub"), "lsf": ("LSFCluster", "bsub")}
-"""The class of a batch queue, and the command that it submits with."""
+"""Cluster class of each batch queue, and its command that submits jobs."""
 
 
 def batch_cluster(backend: Backend, security: Any = None) -> Any:
-    """The dask-jobqueue cluster of a batch queue, no job submitted yet; its `job_script()` is what will be."""
+    """Create the dask-jobqueue cluster of a batch queue without submitting jobs; `job_script()` shows the job."""
     module = _import("dask_jobqueue", backend.where, "jobqueue")
     names = ("cores", "processes", "memory", "walltime", "queue")
     chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}
     processes = chosen["processes"]
-    if backend.memory_limit:  # a job has that of all its workers
+    if backend.memory_limit:  # a job has the memory of all its workers
         chosen["memory"] = f"{processes * _bytes(backend.memory_limit)}B"
     if backend.threads:
         chosen["cores"] = processes * backend.threads
-    if backend.where == "lsf":  # which counts hours and minutes
+    if backend.where == "lsf":  # LSF expects hours and minutes
         chosen["walltime"] = ":".join(str(chosen["walltime"]).split(":")[:2])
     arguments = []
     if lifetime := setting("batch.lifetime"):
@@ -269,7 +266,7 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
         chosen["project" if backend.where == "lsf" else "account"] = account
     folder = os.path.expanduser(setting("batch.tls-folder"))
     if security is not None:
-        # temporary keys are put there for the jobs, readable by the user
+        # The temporary keys of the jobs are stored there, readable only by the user.
         os.makedirs(folder, mode=0o700, exist_ok=True)
     kind = getattr(module, _QUEUES[backend.where][0])
     return kind(
@@ -295,28 +292,28 @@ def _batch(backend: Backend, security: Any) -> Any:
 
     async def submit_all() -> None:
         cluster.scale(jobs=jobs)
-        await cluster._correct_state()  # which `scale` does later, where nobody would hear that the queue refuses
+        await cluster._correct_state()  # `scale` does this later, when a rejection by the queue would go unnoticed
 
     try:
         if which(submit) is None:
-            raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this where jobs are submitted")
+            raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this on a submission host")
         cluster.sync(submit_all)
     except BaseException:
         cluster.close()
         _drop_keys(cluster)
         raise
-    cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # unlike `scale`, it replaces jobs that end
+    cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # unlike `scale`, this replaces jobs that end
     return cluster
 
 
 def _drop_keys(cluster: Any) -> None:
-    """Close the files that have a batch queue's temporary certificates, which removes them."""
+    """Close the files with a batch queue's temporary certificates, which removes them."""
     for part in ("key", "cert", "ca_file"):
         getattr(cluster, f"_job_{part}", ExitStack()).close()
 
 
 def _submitted(job: Any, backend: Backend) -> Any:
-    """The class of a queue's jobs, submitted again where the queue does not answer."""
+    """Create a job class that submits a job again if the queue does not answer."""
     from distributed.core import Status
 
     patience, submit = backend.patience(), _QUEUES[backend.where][1]
@@ -328,17 +325,17 @@ def _submitted(job: Any, backend: Backend) -> Any:
                 try:
                     return str(await super()._submit_job(script))
                 except RuntimeError as error:
-                    # unless it goes well in the end: a cluster that closes takes no job in the making
+                    # Mark the job as failed until it succeeds: a cluster that closes cannot handle a starting job.
                     self.status = Status.failed
                     said = " ".join(str(error).partition("stdout:")[2].replace("stderr:", "").split())[-300:]
                     if not _PASSING.search(said):
                         raise UserError(
-                            f"{submit} refuses the job: {said or 'it does not say why'}; change dmo.batch.queue, "
+                            f"{submit} rejects the job: {said or 'it reports no reason'}; change dmo.batch.queue, "
                             "account, cores, memory, walltime or directives"
                         ) from error
                     if time.monotonic() + pause > end:
                         raise TimeoutError(
-                            f"{submit} gave no job in {patience:g} s: {said}; run the same again"
+                            f"{submit} accepted no job within {patience:g} s: {said}; run the same command again"
                         ) from error
                     log.warning("%s: %s; trying again in %g s", submit, said, pause)
                     await asyncio.sleep(pause)
@@ -348,7 +345,7 @@ def _submitted(job: Any, backend: Backend) -> Any:
 
 
 def _interface(name: str | None) -> str | None:
-    """A network interface of this machine, where one is named."""
+    """Return a network interface after checking that this machine has it."""
     if name is not None and name not in psutil.net_if_addrs():
         raise UserError(
             f"dmo.batch.interface is {name!r}, which this machine does not have; it has "
@@ -361,7 +358,7 @@ def _bytes(limit: str | float) -> int:
     try:
         return int(parse_bytes(limit))
     except ValueError:
-        raise UserError(f"a memory limit of {str(limit)[:60]!r}: pass bytes, or text such as 4GiB") from None
+        raise UserError(f"a memory limit of {str(limit)[:60]!r} is invalid: pass bytes, or text such as 4GiB") from None
 
 
 def _kubernetes(backend: Backend, security: Any) -> Any:
@@ -375,7 +372,7 @@ def _kubernetes(backend: Backend, security: Any) -> Any:
     name, namespace = setting("kubernetes.name"), setting("kubernetes.namespace")
     try:
         return operator.KubeCluster.from_name(name, namespace=namespace, shutdown_on_close=False)
-    except ValueError:  # there is none of that name
+    except ValueError:  # no cluster has this name
         pass
     amounts = {"cpu": setting("kubernetes.cpu"), "memory": setting("kubernetes.memory")}
     command = ["dask-worker"]
@@ -394,11 +391,11 @@ def _kubernetes(backend: Backend, security: Any) -> Any:
 
 
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""What a program has that runs in a cluster already."""
+"""Folder that exists if the program already runs in a Kubernetes cluster."""
 
 
 def _kubeconfigs() -> list[str]:
-    """The files that say where Kubernetes is."""
+    """List the files that configure access to Kubernetes."""
     return (os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")).split(os.pathsep)
 
 
@@ -414,17 +411,17 @@ def _gateway(backend: Backend, security: Any) -> Any:
         cluster = gateway.new_cluster(_gateway_options(gateway, where, backend), shutdown_on_close=True)
     except UserError:
         raise
-    except Exception as error:  # of the client's libraries: connections refused, timeouts, what the server says
+    except Exception as error:  # raised by libraries: rejected connections, timeouts, errors of the server
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         cure = "check dmo.gateway.address and dmo.gateway.cluster, and that the gateway runs"
-        raise OSError(f"the gateway at {where} gives no cluster ({reason}); {cure}") from error
+        raise OSError(f"the gateway at {where} provides no cluster ({reason}); {cure}") from error
     jobs = backend.workers or setting("gateway.workers")
     cluster.adapt(minimum=jobs, maximum=jobs)
     return cluster
 
 
 def _gateway_options(gateway: Any, where: str, backend: Backend) -> Any:
-    """The options of a new cluster: which there are is the server's to say; these two names are Dask's own examples'."""
+    """Return the options of a new cluster; servers define them, and these two names are from Dask's own examples."""
     wanted: dict[str, float] = {}
     if backend.memory_limit:
         wanted["worker_memory"] = _bytes(backend.memory_limit) / 2**30
@@ -472,8 +469,10 @@ def _ssh(backend: Backend, security: Any) -> Any:
 
 
 def _tls_settings(security: Any) -> dict[str, Any]:
-    """Dask's settings for the three files, which the hosts get with all others: options of a command line cannot hold a
-    `Security`. Only paths travel, since others on a host may see command lines."""
+    """Return Dask's settings for the three files, which SSH hosts receive with all others.
+
+    Command-line options cannot hold a `Security`. Only paths are sent, because other users may see command lines.
+    """
     if security is None:
         return {}
     found = {"distributed.comm.tls.ca-file": security.tls_ca_file, "distributed.comm.require-encryption": True}
@@ -493,7 +492,7 @@ def _import(module: str, where: str, extra: str) -> Any:
             f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
         ) from error
     finally:
-        if signal.getsignal(signal.SIGINT) is not interrupted:  # dask-jobqueue's ends the program, with exit code 0
+        if signal.getsignal(signal.SIGINT) is not interrupted:  # dask-jobqueue installs one that exits with code 0
             signal.signal(signal.SIGINT, interrupted)
 
 

@@ -1,4 +1,4 @@
-"""Data on the workers of a cluster, and work that is begun anew where they were lost with them."""
+"""Data on the workers of a cluster, and work that restarts after workers and their data were lost."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from dmo.progress import stage
 from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
-_PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
-_SENDING = 120.0  # seconds that data may take to reach all workers
-_stuck: set[str] = set()  # clients whose broadcasts wait for a dead worker
-_LOOK, _PAUSED = 10.0, 120.0  # seconds between looks at workers, and that all may stand still before this ends the work
-_AHEAD = 8  # pieces of numbered work per thread that wait with the scheduler
-_TRIES = 3  # of work whose scattered data were lost, without progress between them
+_PATIENCE = 60.0  # seconds to wait for a first worker after all were lost
+_SENDING = 120.0  # seconds within which data must reach all workers
+_stuck: set[str] = set()  # clients with a broadcast that waits for a dead worker
+_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks of workers, and seconds until paused workers end the work
+_AHEAD = 8  # numbered pieces of work per thread that are queued at the scheduler
+_TRIES = 3  # attempts at work whose scattered data were lost, without progress in between
 log = logging.getLogger("dmo")
 
 
 def retried(
     client: Any, work: Callable[[], T], forget: Callable[[], None], progress: Callable[[], int] = lambda: 0
 ) -> T:
-    """Do `work`, and begin it anew where scattered data were lost with the workers that held them."""
-    # Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the
-    # scheduler's memory manager drops its copies but one after some seconds.
+    """Do `work`, and restart it if scattered data were lost with their workers."""
+    # The scheduler recomputes lost tasks, but not scattered data. A broadcast does not prevent the loss, because the
+    # scheduler's memory manager removes all copies except one after some seconds.
     from distributed.comm import CommClosedError
 
     tries, before = 1, progress()
@@ -43,11 +43,11 @@ def retried(
             return work()
         except (CancelledError, CommClosedError, TimeoutError) as error:
             tries, before = (tries + 1 if progress() == before else 2), progress()
-            if client.status != "running" or tries > _TRIES:  # the scheduler went as well
+            if client.status != "running" or tries > _TRIES:  # the scheduler may be lost as well
                 raise
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
-            time.sleep(1.0)  # until the scheduler has noticed
+            time.sleep(1.0)  # wait until the scheduler notices the loss
             try:
                 client.wait_for_workers(1, timeout=_PATIENCE)
             except TimeoutError as late:
@@ -55,9 +55,9 @@ def retried(
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
-    """Send data to all workers, or to one where the broadcast is not done in time; or the items of a list to a place each.
+    """Send data to all workers, or each item of a list to its worker in `places`.
 
-    A dead worker can keep a broadcast waiting forever.
+    A dead worker can block a broadcast forever; if the broadcast takes too long, the data are sent to one worker.
     """
     from distributed.comm import CommClosedError
 
@@ -78,32 +78,32 @@ def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
         return client.sync(sending, False, callback_timeout=_SENDING)
-    except (OSError, KeyError) as error:  # sent past the scheduler or through it, to a worker that has just died
+    except (OSError, KeyError) as error:  # sent to a worker that has just died, directly or through the scheduler
         raise CommClosedError(str(error)) from error
 
 
 class Broadcast:
-    """Data on all workers of a cluster, sent when first asked for and again after `forget`."""
+    """Data on all workers of a cluster, sent at the first use and again after `forget`."""
 
     def __init__(self, client: Any, data: Any):
         self.client, self.data = client, data
         self._future: Any = None
 
     def future(self) -> Any:
-        """Send the data where they are not there yet."""
+        """Return the future of the data after sending them if necessary."""
         if self._future is None:
             self._future = send(self.client, self.data)
         return self._future
 
     def forget(self) -> None:
-        """Send anew at the next use."""
+        """Send the data again at the next use."""
         self._future = None
 
 
 def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
-    """Results of futures; refused where workers that paused at their memory limits keep all from going on.
+    """Return the results of futures; raise WorkerMemoryError if paused workers prevent all progress.
 
-    Dask pauses a worker and waits for its memory, which what is no result never gives back.
+    Dask pauses a worker at its memory limit until memory is freed, which only happens to memory of task results.
     """
 
     async def found() -> Any:
@@ -120,7 +120,7 @@ def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
 
 
 async def _standstill(client: Any) -> WorkerMemoryError | None:
-    """What is said where some workers are paused and none works."""
+    """Return the error for a cluster with paused workers of which none is executing a task, otherwise None."""
     workers = (await client.scheduler.identity(n_workers=-1))["workers"] if client.status == "running" else {}
     paused = [worker for worker in workers.values() if worker["status"] == "paused"]
     if not paused or any(worker["metrics"]["task_counts"].get("executing") for worker in workers.values()):
@@ -128,13 +128,13 @@ async def _standstill(client: Any) -> WorkerMemoryError | None:
     least = min(paused, key=lambda worker: worker["memory_limit"])
     taken, limit = (amount(n) for n in (least["metrics"]["memory"], least["memory_limit"]))
     return WorkerMemoryError(
-        f"{len(paused)} of {len(workers)} workers wait for memory, and all work for them: {taken} of the limit of {limit} "
-        f"are taken, not by tiles or rows that could go to a disk; {MORE_MEMORY}"
+        f"{len(paused)} of {len(workers)} workers wait for memory, and all work waits for them: {taken} of the limit of "
+        f"{limit} are in use by data that cannot be moved to disk; {MORE_MEMORY}"
     )
 
 
 def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterator[tuple[int, T]]:
-    """Do numbered pieces of work, in this process or on the workers of the current cluster, where `work` is sent once."""
+    """Do numbered pieces of work in the client process, or on the current cluster, to which `work` is sent once."""
     client = current_client()
     with stage(name, len(numbers)) as advance:
         if client is None or not numbers:
@@ -152,13 +152,14 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
         for at, i in enumerate(numbers):
             if time.monotonic() - asked > 1.0:
-                # where the scheduler does not answer, or the client is closed, the results say what that means
+                # If the scheduler does not answer or the client is closed, collecting the results raises the error.
                 with suppress(OSError, RuntimeError, CancelledError):
                     threads = max(1, sum(client.nthreads().values()))
                 asked = time.monotonic()
 
             def result(at: int = at, i: int = i, threads: int = threads) -> T:
-                # a few per thread wait with the scheduler: enough that none is idle, with the threads that there are now
+                # Queue a few pieces per thread at the scheduler, so that no thread is idle; use the current thread
+                # count.
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
@@ -173,9 +174,9 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
 
 def grouped(items: Sequence[T], count: int) -> list[list[T]]:
-    """Cut a sequence into runs of nearly equal length.
+    """Split a sequence into runs of nearly equal length.
 
-    Runs, since neighbors in a list of pairs of blocks share a strip of rows.
+    Runs are used because neighbors in a list of block pairs share a strip of rows.
     """
     count = max(1, min(count, len(items)))
     edges = np.linspace(0, len(items), count + 1).round().astype(int)
@@ -183,26 +184,26 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
 
 
 def run_task(function: Callable[..., T], arguments: Sequence[Any]) -> T:
-    """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already."""
+    """Run a function as a task on a worker with one BLAS thread, because the worker's threads share its cores."""
     reuse_memory()
     with single_blas(1):
         return function(*arguments)
 
 
 def submit(client: Any, function: Any, *arguments: Any, name: str = "") -> Any:
-    """Run a function as a task that is named after it, where its arguments are: durations are learned by names."""
+    """Submit a function as a task close to its arguments; its name lets the scheduler estimate the duration."""
     return submit_each(client, function, [arguments], name)[0]
 
 
 def submit_each(
     client: Any, function: Any, calls: Sequence[Sequence[Any]], name: str = "", places: Sequence[str] = ()
 ) -> list[Any]:
-    """The same for several lists of arguments; `places` are workers to prefer, where they are there."""
+    """Submit a function as one task per list of arguments; `places` are the preferred workers, if they exist."""
     from dask import annotate
 
     name = name or getattr(function, "func", function).__name__
-    # A group by itself: tasks of a large group that depend on few others go to any worker, whatever lies where. But not
-    # one for each task: the scheduler looks at all groups whenever a task ends.
+    # Use a separate group: tasks of a large group with few dependencies are sent to any worker, wherever their data
+    # are. Do not use a group per task: the scheduler checks all groups whenever a task ends.
     group = f"{name.strip('_')}-{uuid.uuid4().hex}"
     keys = [(group, number) for number in range(len(calls))]
     wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}

@@ -1,14 +1,15 @@
-"""Zarr v3 arrays and CSR row blocks, written and read a whole chunk at a time.
+"""Zarr v3 arrays and CSR row blocks, written and read in whole chunks.
 
-zarr makes the metadata and encodes strings. This module moves the bytes of numeric chunks. A chunk is its values in C order,
-little-endian, and their CRC-32C (codecs "bytes" and "crc32c"). With a codec, Blosc stands between the two. The manifest holds
-the checksum of the values in any case.
+zarr creates the metadata and encodes strings. This module reads and writes the bytes of numeric chunks. A chunk holds
+its values in C order and little-endian, followed by their CRC-32C (codecs "bytes" and "crc32c"). If a codec is set,
+Blosc compresses the values before the checksum is appended. The manifest always holds the checksum of the uncompressed
+values.
 
-dmo does not read chunks with zarr for two reasons. zarr has no manifest: it accepts a chunk that has changed places or that
-belongs to another run, since the checksum of the chunk itself is valid. zarr before 3.2 also reads a missing chunk as fill
-values; later releases reject it only if `array.read_missing_chunks` is set to False. The reader here is faster as well: it
-reads a file into the caller's array once. Reading 240 MB in 15 blocks takes 0.10 CPU seconds here and 0.21 with zarr 3.4.2,
-checksums included.
+dmo does not read chunks with zarr for two reasons. First, zarr has no manifest: it accepts a chunk that was moved or
+that belongs to another run, because the checksum of the chunk itself is valid. Second, zarr before 3.2 reads a missing
+chunk as fill values; later releases reject it only if `array.read_missing_chunks` is set to False. This reader is also
+faster, because it reads a file directly into the array of the caller. Reading 240 MB in 15 blocks takes 0.10 CPU
+seconds here and 0.21 with zarr 3.4.2, including checksums.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ from dmo.stores._folder import Folder, StoreError
 Index = tuple[int, ...]
 CRC_BYTES = 4
 CODECS = {"lz4": 5, "zstd": 1}
-"""Names of Blosc's compressors, and the levels that they are used at: see pipelines/benchmarks/codecs.md."""
+"""Names of Blosc's compressors and their compression levels; pipelines/benchmarks/codecs.md compares them."""
 STEP = 1 << 22
 SEPARATOR = {"name": "default", "separator": "."}
 
 
 class ManifestEntry(NamedTuple):
-    """What the manifest knows of a block: the CRC-32C of its values, and the bytes it takes in the store."""
+    """Manifest entry of a block: the CRC-32C of its values and its size in the store in bytes."""
 
     checksum: int
     size: int
 
 
 def as_bytes(values: np.ndarray) -> np.ndarray:
-    """The memory of a C-contiguous array as 1-d uint8."""
+    """Return the memory of a C-contiguous array as 1-d uint8."""
     return values.reshape(-1).view(np.uint8)
 
 
 def checksum(*parts: np.ndarray) -> int:
-    """CRC-32C of uint8 arrays one after the other, in steps of 4 MiB since each step holds Python's lock."""
+    """Compute the CRC-32C of concatenated uint8 arrays, in steps of 4 MiB because each step holds Python's lock."""
     crc = 0
     for part in parts:
         for start in range(0, part.size, STEP):
@@ -63,12 +64,13 @@ def checksum(*parts: np.ndarray) -> int:
 
 
 def group_json(attributes: dict[str, Any]) -> bytes:
-    """The zarr.json of a group."""
+    """Return the zarr.json of a group."""
     return to_json({"zarr_format": 3, "node_type": "group", "attributes": attributes})
 
 
 def to_json(document: dict[str, Any]) -> bytes:
-    # in one line: indents are written by a slower encoder, which took a quarter of the time of a small store
+    # Write one line, because json uses a slower encoder for indented output: it took a quarter of the time of a small
+    # store.
     return json.dumps(document, allow_nan=False).encode()
 
 
@@ -76,8 +78,8 @@ def to_json(document: dict[str, Any]) -> bytes:
 def array_json(
     shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float | str, codec: str | None
 ) -> bytes:
-    """The zarr.json of an array."""
-    import zarr  # reading needs none of it
+    """Return the zarr.json of an array."""
+    import zarr  # only writers need it
     from zarr.codecs import BloscCodec, Crc32cCodec
     from zarr.storage import MemoryStore
 
@@ -102,12 +104,12 @@ def array_json(
 
 @dataclass(frozen=True)
 class DenseArray:
-    """A Zarr array on disk, one file a chunk; the last chunk of an axis is padded with zeros, as Zarr wants it."""
+    """A Zarr array on disk with one file per chunk; the last chunk of each axis is padded with zeros."""
 
-    # Arguments: `name`, its path in `folder`; `title`, its name in messages; `shape`; `chunk`; `dtype`; `dims`,
-    # dimension names; `fill`, what other readers see in chunks that are not stored; `triangle`: the array is symmetric and
-    # its blocks are the chunks (i, j) with i >= j, each stored once ("lower") or also transposed as (j, i) ("both");
-    # `codec`: one of `CODECS`, by which chunks are compressed.
+    # `name` is the path in `folder`, and `title` the name in messages. `dims` are dimension names. `fill` is the value
+    # that other readers return for chunks that are not stored. If `triangle` is set, the array is symmetric and its
+    # blocks are the chunks (i, j) with i >= j; each is stored once ("lower") or also transposed as (j, i) ("both").
+    # `codec` is the compressor of the chunks, one of `CODECS`.
 
     folder: Folder
     name: str
@@ -129,7 +131,7 @@ class DenseArray:
         return tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
 
     def indices(self) -> Iterator[Index]:
-        """The blocks, each of which is written and recorded as one."""
+        """Iterate over the indices of the blocks; each block is written and recorded as a unit."""
         for index in itertools.product(*map(range, self.grid)):
             if self.triangle is None or index[0] >= index[1]:
                 yield index
@@ -144,13 +146,13 @@ class DenseArray:
         return f"tile {index}" if self.triangle else f"block {index[0] if index else 0} of {self.title}"
 
     def extent(self, index: Index) -> Index:
-        """The shape of a chunk without its padding."""
+        """Return the shape of a chunk without its padding."""
         return tuple(min(c, s - i * c) for i, c, s in zip(index, self.chunk, self.shape, strict=True))
 
     def encode(self, index: Index, values: np.ndarray) -> tuple[np.ndarray, ManifestEntry]:
-        """The bytes of a chunk from its values (of the shape `extent(index)`), without the trailing checksum.
+        """Encode a chunk from its values (of shape `extent(index)`), without the trailing checksum.
 
-        The entry's checksum is that of the values, its size that of what is stored.
+        The returned entry holds the checksum of the values and the size of the stored chunk.
         """
         block = np.ascontiguousarray(values, dtype=self.dtype).reshape(values.shape)
         if block.shape != self.chunk:
@@ -178,9 +180,9 @@ class DenseArray:
         return entry
 
     def read(self, index: Index, entry: ManifestEntry | None = None, out: np.ndarray | None = None) -> np.ndarray:
-        """A whole chunk, padding included, checked against `entry` and against its own checksum."""
-        # `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or
-        # damaged chunk.
+        """Read a whole chunk, including padding, and check it against `entry` and its own checksum."""
+        # `out` is a C-contiguous array of the chunk's shape and dtype to fill. A missing or damaged chunk raises
+        # StoreError.
         block = empty(self.chunk, self.dtype, f"{self.folder.url}: {self.label(index)}") if out is None else out
         if self.codec is not None:
             self._unpack(index, entry, block)
@@ -201,7 +203,7 @@ class DenseArray:
             raise _damage(self, index[::-1], self.key(index[::-1]), 0, 0)
 
     def _unpack(self, index: Index, entry: ManifestEntry | None, block: np.ndarray) -> None:
-        """Fill a block from a compressed chunk, of which every checksum is looked at."""
+        """Fill a block from a compressed chunk after checking all of its checksums."""
         import numcodecs
 
         data = self.folder.get(self.key(index))
@@ -209,7 +211,7 @@ class DenseArray:
         if data is None or len(data) <= CRC_BYTES or (entry is not None and entry.size != size):
             raise _damage(self, index, self.key(index), size, CRC_BYTES + 1 if entry is None else entry.size)
         packed, trailer = np.frombuffer(data, np.uint8)[:-CRC_BYTES], data[-CRC_BYTES:]
-        # Blosc trusts the sizes in its header, so these are compared before: of the values, and of what is packed
+        # Blosc trusts the sizes in its header, so compare the sizes of the values and of the compressed data first.
         sizes = tuple(np.frombuffer(data, "<u4", 4)[1::2].tolist()) if packed.size >= 16 else None
         fits = sizes == (block.nbytes, packed.size) and checksum(packed) == int.from_bytes(trailer, "little")
         try:
@@ -221,7 +223,7 @@ class DenseArray:
             raise _damage(self, index, self.key(index), size, len(data))
 
     def sizes(self) -> dict[Index, int]:
-        """Bytes of the chunks that are in the store, by index; -1 if the transposed copy is missing or cut."""
+        """Return the bytes of the stored chunks by index, or -1 if the transposed copy is missing or truncated."""
         found: dict[Index, int] = {}
         for key, size in self.folder.sizes(self.name).items():
             prefix, *index = key.split(".")
@@ -233,30 +235,30 @@ class DenseArray:
 
 
 def empty(shape: Index, dtype: np.dtype, where: str) -> np.ndarray:
-    """`numpy.empty`; StoreError where there is no room for it, since sizes in files may be wrong."""
+    """Call `numpy.empty`; raise StoreError if the array does not fit in memory, since sizes in files may be wrong."""
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
         raise StoreError(
-            f"{where} has shape {shape}, too much for the memory; restore it or use smaller blocks"
+            f"{where} has shape {shape}, which does not fit in memory; restore it or use smaller blocks"
         ) from error
 
 
 def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str) -> None:
-    """StoreError unless these are a CSR matrix of that shape: a wrong row or column would be read as an address."""
+    """Raise StoreError unless the arrays form a valid CSR matrix; a wrong index would be used as a memory address."""
     ends = (int(indptr[0]), int(indptr[-1])) if len(indptr) else (-1, -1)
     rising = len(indptr) == shape[0] + 1 and ends == (0, len(indices)) and not np.any(indptr[1:] < indptr[:-1])
     inside = len(indices) == 0 or (indices.min() >= 0 and indices.max() < shape[1])
     if not (rising and inside and len(data) == len(indices)):
         raise StoreError(
-            f"{where} is no matrix of shape {shape} in CSR; restore it from a copy or make the store again"
+            f"{where} is not a CSR matrix of shape {shape}; restore it from a copy or make the store again"
         )
 
 
 def csr_of(
     indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str
 ) -> scipy.sparse.csr_array:
-    """Make a CSR matrix of arrays that were read, checked by `check_csr`."""
+    """Create a CSR matrix from stored arrays after `check_csr`."""
     check_csr(indptr, indices, data, shape, where)
     return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
 
@@ -276,7 +278,7 @@ def _damage(array: DenseArray | SparseArray, index: Index, key: str, size: int |
 
 
 def unseen(folder: Folder) -> StoreError:
-    """Said where a store that was opened elsewhere is not there at all, as on a worker without the disk that it is on."""
+    """Return the error for a store that this host cannot find, such as a worker without the disk of the store."""
     return StoreError(
         f"there is no {folder.url} on {socket.gethostname()}: a worker there cannot see the store, or it was removed; mount "
         "its disk on every worker at the same path, or pass a URL such as s3://..."
@@ -285,10 +287,10 @@ def unseen(folder: Folder) -> StoreError:
 
 @dataclass(frozen=True)
 class SparseArray:
-    """A CSR matrix on disk, one sub-group `<name>/<block>` with indptr, indices and data for every block of rows."""
+    """A CSR matrix on disk: one sub-group `<name>/<block>` with indptr, indices and data per block of rows."""
 
-    # A block is stored in canonical form (columns sorted, duplicates added up, zeros dropped), so equal rows give
-    # equal bytes; its sub-group follows the convention of anndata's csr_matrix.
+    # A block is stored in canonical form (columns sorted, duplicates summed, zeros removed), so equal rows produce
+    # equal bytes. Its sub-group follows the convention of anndata's csr_matrix.
 
     folder: Folder
     name: str
@@ -315,7 +317,7 @@ class SparseArray:
         return min(self.block, self.shape[0] - index[0] * self.block), self.shape[1]
 
     def _parts(self, index: Index, nnz: int) -> list[DenseArray]:
-        """The three arrays of a block with `nnz` entries."""
+        """Return the three arrays of a block with `nnz` entries."""
         rows, name = self.extent(index)[0], f"{self.name}/{index[0]}"
         lengths = (("indptr", rows + 1, np.dtype("<i4")), ("indices", nnz, np.dtype("<i4")), ("data", nnz, self.dtype))
         return [
@@ -343,7 +345,7 @@ class SparseArray:
         return ManifestEntry(checksum(*raws), size)
 
     def read(self, index: Index, entry: ManifestEntry) -> scipy.sparse.csr_array:
-        """One block of rows, checked against `entry`. Raises StoreError for a missing or damaged block."""
+        """Read one block of rows and check it against `entry`; raise StoreError if it is missing or damaged."""
         start, *_ = self._parts(index, 0)
         indptr = start.read((0,))
         _, *rest = self._parts(index, max(int(indptr[-1]), 0))
@@ -357,7 +359,7 @@ class SparseArray:
         self.read(index, entry)
 
     def sizes(self) -> dict[Index, int]:
-        """Bytes of the blocks that are in the store, by index."""
+        """Return the sizes in bytes of the stored blocks by index."""
         found: dict[Index, int] = {}
         for key, size in self.folder.sizes(self.name).items():
             block, _, file = key.partition("/")
@@ -368,7 +370,7 @@ class SparseArray:
 
 @dataclass(frozen=True)
 class CsrArray:
-    """A CSR matrix in three Zarr arrays (indptr, indices, data), read by blocks of rows."""
+    """A CSR matrix in three Zarr arrays (indptr, indices, data), read in blocks of rows."""
 
     folder: Folder
     name: str
@@ -382,12 +384,12 @@ class CsrArray:
 
     @property
     def block(self) -> int:
-        """Rows with about as many entries as a chunk."""
+        """Number of rows that have about as many entries as a chunk."""
         indices = self.parts[1][0]
         return max(1, min(self.shape[0], self.shape[0] * indices.chunk[0] // max(1, indices.shape[0])))
 
     def read(self, index: Index, entry: ManifestEntry | None = None) -> scipy.sparse.csr_array:
-        """One block of rows. Raises StoreError for a missing or damaged chunk."""
+        """Read one block of rows; raise StoreError if a chunk is missing or damaged."""
         start = index[0] * self.block
         shape = min(self.block, self.shape[0] - start), self.shape[1]
         indptr = read_rows(*self.parts[0], start, start + shape[0] + 1)
@@ -401,10 +403,11 @@ class CsrArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Which blocks of an array are done, with their checksums: a Zarr array of entries (grid x 2), -1 where not done."""
+    """Record of the finished blocks of an array: a Zarr array of entries (grid x 2), -1 for unfinished blocks."""
 
-    # While a store is written each entry is a file of its own (`journal/<name>`), so that processes never share a
-    # file and a killed writer loses the block in flight; `seal` gathers them into one chunk (`manifest/<name>`).
+    # While a store is written, each entry is a separate file (`journal/<name>`). Processes therefore never share a
+    # file, and a killed writer loses only its current block. `seal` collects the entries in one chunk
+    # (`manifest/<name>`).
 
     folder: Folder
     name: str
@@ -423,8 +426,10 @@ class Ledger:
         return self._array("manifest", self.grid)
 
     def record(self, index: Index, entry: ManifestEntry) -> None:
-        """Write an entry. A power failure may lose it, or tear it, which its checksum shows: its block is then done again;
-        the block itself is on the disk before, so an entry that survives is right."""
+        """Write an entry without waiting for the disk, because its block is already on disk.
+
+        If a power failure loses or truncates the entry, its block is written again.
+        """
         values = np.array(entry, dtype=np.int64).reshape((1,) * len(index) + (2,))
         self.journal.write((*index, 0), values, sync=False)
 
@@ -432,7 +437,7 @@ class Ledger:
         self.folder.delete(self.journal.key((*index, 0)))
 
     def recorded(self, wanted: Iterator[Index]) -> np.ndarray:
-        """The entries in the journal; one that is torn counts as not done."""
+        """Return the entries in the journal; a truncated entry counts as unfinished."""
         entries = np.full((*self.grid, 2), -1, dtype=np.int64)
         keys = {self.journal.key((*index, 0)): index for index in wanted}
         for key, data in self.folder.get_many(keys).items():
@@ -454,9 +459,9 @@ def entry_at(entries: np.ndarray, index: Index) -> ManifestEntry:
 
 
 def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Rows `index` (ascending) of an array in chunks along its first axis."""
-    # Of a local file these rows alone are read, which leaves the chunk's checksum to whoever reads it whole;
-    # elsewhere, a request for every row would take longer than the chunk.
+    """Read the rows `index` (ascending) of an array that is chunked along its first axis."""
+    # In a local file, read only these rows; the checksum is checked when the whole chunk is read. On object stores, one
+    # request per row would take longer than reading the chunk.
     size = array.chunk[0]
     out = empty((len(index), *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     for block in np.unique(index // size):
@@ -474,7 +479,7 @@ def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np
 
 
 def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Rows start..stop of an array in chunks along its first axis; whole chunks go straight into the result."""
+    """Read rows start..stop of an array that is chunked along its first axis; whole chunks are read into the result."""
     size, n = array.chunk[0], array.shape[0]
     out = empty((stop - start, *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     rest = (0,) * (len(array.shape) - 1)
@@ -490,20 +495,20 @@ def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> 
 
 
 def _split(where: Any, n: int) -> tuple[range, Any]:
-    """Rows and columns of an index: a slice, or two slices; single rows and lists of rows are refused."""
+    """Split an index (one slice or two) into rows and columns; reject single rows and lists of rows."""
     rows, columns = where if isinstance(where, tuple) and len(where) == 2 else (where, slice(None))
     if where is Ellipsis:
         rows = slice(None)
     if not isinstance(rows, slice) or not isinstance(columns, slice):
         raise TypeError("a view of a store is read by slices; for single rows or a list of rows use dmo.blocks.Subset")
     if rows.step is not None and operator.index(rows.step) < 1:
-        raise UserError(f"a view of a store is read forwards, got step {rows.step}; reverse the rows afterwards")
+        raise UserError(f"a view of a store needs a positive step, got {rows.step}; reverse the rows afterwards")
     return range(*rows.indices(n)), columns
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class _StoredView(ByRows):
-    """What both kinds of views say of themselves."""
+    """The base class of dense and sparse views."""
 
     array: Any
     entries: np.ndarray
@@ -513,7 +518,7 @@ class _StoredView(ByRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and columns."""
         return self.array.shape[0], self.array.shape[1]
 
     @property
@@ -533,13 +538,13 @@ class _StoredView(ByRows):
 
     @cached_property
     def contents(self) -> str:
-        """SHA-256 of the shape, type and blocks' checksums: tells whether the view has changed, without reading it."""
+        """SHA-256 of the shape, the type and the checksums of the blocks; detects changes without reading the view."""
         known = self.shape, self.dtype.str, self.block, self.entries
         return digest(*known) if self.present is None else digest(*known, self.present)
 
     @property
     def block(self) -> int:
-        """Rows that are read together."""
+        """Number of rows per block, the unit of reading."""
         return self.array.block
 
     def __repr__(self) -> str:
@@ -549,23 +554,24 @@ class _StoredView(ByRows):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class DenseView(_StoredView):
-    """A stored n x d array as a row source; `view[a:b]` reads the chunks it needs into a NumPy array.
+    """A stored n x d array as a row source; `view[a:b]` reads the required chunks into a NumPy array.
 
-    Reads that start and end at multiples of `block` rows are the fastest. `dask.array.from_array(view)` works, and so does
-    `zarr.open_array(view.url)`. A read raises StoreError for a missing or damaged chunk.
+    Reads that start and end at multiples of `block` rows are fastest. `dask.array.from_array(view)` and
+    `zarr.open_array(view.url)` also work. Reading raises StoreError if a chunk is missing or damaged.
 
     Attributes
     ----------
     array : DenseArray
-        Where the chunks are.
+        The Zarr array that holds the chunks.
     entries : ndarray of shape (blocks, 1, 2), int64
         Checksum and size of every chunk, from the manifest.
     histogram : bool, default=False
-        Whether rows are counts or masses.
+        Whether the rows are histograms (counts or masses).
     missing : bool, default=False
-        Whether cells may be NaN.
+        Whether entries may be NaN.
     present : ndarray of shape (n,), bool, or None, default=None
-        Samples that the view has, whose rows are zeros where it has not (see `dmo.blocks.presence`); None: all.
+        Mask of the samples that the view contains (see `dmo.blocks.presence`); the rows of other samples have no
+        meaning. None means that the view contains all samples.
 
     Examples
     --------
@@ -586,7 +592,7 @@ class DenseView(_StoredView):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Rows and columns of a chunk."""
+        """Number of rows and columns per chunk."""
         return self.array.chunk
 
     def __getitem__(self, where: Any) -> np.ndarray:
@@ -595,12 +601,12 @@ class DenseView(_StoredView):
         return block if rows.step == 1 and columns == slice(None) else block[:: rows.step, columns]
 
     def sample(self, index: np.ndarray) -> np.ndarray:
-        """Read rows by themselves, unchecked: for samples of rows that are read whole later.
+        """Read single rows without checking them; use it for samples of rows that are read completely later.
 
         Parameters
         ----------
         index : ndarray of shape (m,), int
-            Row numbers, ascending.
+            Row indices, ascending.
 
         Returns
         -------
@@ -611,28 +617,29 @@ class DenseView(_StoredView):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise UserError("a stored view is read into memory, which is a copy; pass copy=None or True")
+            raise UserError("reading a stored view into memory makes a copy, got copy=False; pass copy=None or True")
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SparseView(_StoredView):
-    """A stored n x d sparse matrix as a row source; `view[a:b]` reads the row blocks it needs into a CSR array.
+    """A stored n x d sparse matrix as a row source; `view[a:b]` reads the required row blocks into a CSR array.
 
-    A read raises StoreError for a missing or damaged block.
+    Reading raises StoreError if a block is missing or damaged.
 
     Attributes
     ----------
     array : SparseArray or CsrArray
-        Where the blocks are.
+        The Zarr arrays that hold the blocks.
     entries : ndarray of shape (blocks, 2), int64
         Checksum and size of every block, from the manifest.
     histogram : bool, default=False
-        Whether rows are counts or masses.
+        Whether the rows are histograms (counts or masses).
     missing : bool, default=False
-        Whether cells may be NaN.
+        Whether entries may be NaN.
     present : ndarray of shape (n,), bool, or None, default=None
-        Samples that the view has, whose rows are zeros where it has not (see `dmo.blocks.presence`); None: all.
+        Mask of the samples that the view contains (see `dmo.blocks.presence`); the rows of other samples have no
+        meaning. None means that the view contains all samples.
 
     Examples
     --------

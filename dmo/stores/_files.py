@@ -1,4 +1,4 @@
-"""Outputs: whether they can be written is asked before the work, and files are replaced whole."""
+"""Checks that outputs can be written, before the work starts, and replacement of whole files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dmo.stores._schema import ROOT, check_kind, existing_root, read_root, set_c
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
-    """Refuse a path or URL where this process can write no store.
+    """Reject a path or URL at which this process cannot write a store.
 
-    What is asked there is a trial, not the permissions, which say nothing of read-only and full disks.
+    The check writes a trial file, because permissions do not reveal read-only or full disks.
 
     Parameters
     ----------
     path : str or path-like
-        Local path, or URL as fsspec understands it.
+        Local path or fsspec URL.
 
     Raises
     ------
     StoreError
-        For a place that is no folder, or is lost with the process.
+        If the path is a file or below one, or if it is a "memory://" URL, whose contents are lost with the process.
     OSError
-        Where the disk or the service refuses.
+        If the trial file cannot be written.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a path where this process can write no file.
+    """Reject a path at which this process cannot write a file.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
     Raises
     ------
     StoreError
-        For a URL, a folder, and a path below a file.
+        If the path is a URL, a folder or below a file.
     OSError
-        Where the disk refuses.
+        If the trial file cannot be written.
 
     Examples
     --------
@@ -77,29 +77,29 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
     if "://" in str(path):
         raise StoreError(f"{path} is a URL, and files are written to local paths only; pass a path")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise StoreError(f"{path} is a folder or a device, and a file is to be written; choose another path")
+        raise StoreError(f"{path} is a folder or a device, but the output is a file; choose another path")
     _try_folder(Path(path).absolute().parent)
 
 
 def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
-    """Find whether there is a store, and whether it is complete.
+    """Find out if a store exists and is complete.
 
     Parameters
     ----------
     path : str or path-like
         Local path or URL.
     kind : {"features", "kernel", "results", "model"}
-        What it is to be.
+        Expected kind of the store.
 
     Returns
     -------
     bool or None
-        Whether it is complete; None where there is none.
+        Whether the store is complete, or None if there is no store.
 
     Raises
     ------
     StoreError
-        Where it is of another kind, or no store of dmo's.
+        If the store is of another kind or was not written by dmo.
 
     Examples
     --------
@@ -119,19 +119,19 @@ def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
 
 
 def relative_path(store: str | os.PathLike[str], path: str | os.PathLike[str]) -> str:
-    """Name a place as a store does, so that both can be moved together.
+    """Return the name of a path as a store records it, so that both can be moved together.
 
     Parameters
     ----------
     store : str or path-like
         Local path or URL of the store.
     path : str or path-like
-        The place.
+        Local path or URL to name.
 
     Returns
     -------
     str
-        Relative to the folder that the store lies in, where the place is there or below; else absolute.
+        A relative path if `path` is in or below the folder that contains the store, otherwise an absolute path.
 
     Examples
     --------
@@ -143,19 +143,19 @@ def relative_path(store: str | os.PathLike[str], path: str | os.PathLike[str]) -
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole, or not at all; its folder is made.
+    """Write a file atomically and create its folder if necessary.
 
     Parameters
     ----------
     path : Path
         Local path.
     content : bytes
-        All of it.
+        Complete content of the file.
 
     Raises
     ------
     OSError
-        With the path and the cure, where the disk refuses.
+        If the file cannot be written; the message contains the path and a fix.
 
     Examples
     --------
@@ -171,17 +171,19 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together, none of them before there is room for all; else as `replace_file`.
+    """Write related files; none of them is replaced before all contents are on disk.
+
+    Each file is replaced as by `replace_file`.
 
     Parameters
     ----------
     contents : mapping of Path to bytes
-        Local path -> all of it.
+        Complete content of each file by local path.
 
     Raises
     ------
     OSError
-        With the path and the cure, where the disk refuses.
+        If a file cannot be written; the message contains the path and a fix.
 
     Examples
     --------
@@ -208,21 +210,21 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Put a complete store in the place of another one, of which it has all arrays; the call is repeated if it is stopped.
+    """Replace a store by a complete store that has all of its arrays; an interrupted call can be repeated.
 
-    Meanwhile `target` counts as incomplete. Hold the lock of `target`, see `reserve`.
+    `target` is marked incomplete during the call. The caller must hold its lock, see `reserve`.
 
     Parameters
     ----------
     source : path-like
-        The new store, on the same disk; it is gone afterwards.
+        The new store, on the same disk; it no longer exists after the call.
     target : path-like
-        The store that is replaced.
+        The store to replace.
 
     Raises
     ------
     OSError
-        Where the disk refuses.
+        If a file cannot be moved or written.
 
     Examples
     --------
@@ -240,11 +242,11 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
     new, old = Folder.at(source), Folder.at(target)
     root = new.get(ROOT)
     document = existing_root(old)
-    with writing(old.url, "the store that grew"):
+    with writing(old.url, "the extended store"):
         if document["attributes"]["complete"]:
             set_complete(old, document, False)
         for name in new.names():
-            if name != ROOT:  # last: what is moved is in a store that is incomplete until then
+            if name != ROOT:  # the root is last, so the store stays incomplete until everything is moved
                 old.delete_tree(name)
                 os.rename(f"{new.url}/{name}", f"{old.url}/{name}")
         old.settle(below=True)
@@ -254,9 +256,9 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def _try_folder(folder: Path) -> None:
-    """Make a file that has no name in the nearest folder that exists."""
+    """Create an unnamed file in the nearest existing folder."""
     place = next(part for part in (folder, *folder.parents) if part.exists())
     if not place.is_dir():
-        raise StoreError(f"{folder} cannot be made: {place} is a file; choose another path")
+        raise StoreError(f"{folder} cannot be created: {place} is a file; choose another path")
     with writing(str(folder), "there"), TemporaryFile(dir=place):
         pass

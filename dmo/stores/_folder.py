@@ -1,9 +1,8 @@
-"""Bytes under keys in one folder, local or at a URL that fsspec opens; and the one error of the stores.
+"""Storage of bytes under keys in one folder, local or at an fsspec URL, and the exceptions of the stores.
 
-Requests to an object store through fsspec: asked again where that helps, and told in one sentence where it does not.
-
-fsspec's file systems ask again by themselves for most of what networks lose; what comes through is an error of whichever
-client library the URL needs, or an OSError that does not say which URL it is about.
+Failed requests to an object store are repeated if that can help; otherwise they raise an error with a clear message.
+fsspec's file systems already retry most network failures. Remaining failures are exceptions of the client library
+behind the URL, or an OSError that does not name the URL.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dmo.errors import UserError
 
 
 class StoreError(UserError):
-    """A store that cannot be used as asked; the message says what is wrong and what to do about it.
+    """Error for a store that cannot be used as requested; the message names the problem and a fix.
 
     Examples
     --------
@@ -46,27 +45,27 @@ class StoreError(UserError):
 
 
 class DamagedRoot(StoreError):
-    """A root that dmo wrote and that was changed since."""
+    """Error for a root document that dmo wrote and that has changed since."""
 
 
 class ServiceError(OSError):
-    """An object store that does not answer or fails; the message says so, and how to go on."""
+    """Error for an object store that fails or does not answer; the message describes how to resume."""
 
 
 class RefusedError(UserError, ServiceError):
-    """An object store that refuses every time; it tells nothing about what is stored there."""
+    """Error for an object store that rejects every request; it does not indicate what is stored there."""
 
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Say of any OSError inside the block (disk full, no permission) what was being written, and how to go on.
+    """Add the path, the object being written and a fix to each OSError (disk full, no permission) inside the block.
 
     Parameters
     ----------
     url : str
-        Where.
+        Path or URL that is written to.
     what : str
-        What was being written.
+        The object being written, as it appears in "cannot write ...".
 
     Yields
     ------
@@ -76,7 +75,7 @@ def writing(url: str, what: str) -> Iterator[None]:
     Raises
     ------
     OSError
-        With path, reason and cure, and the number of the original error.
+        With the path, the reason, a fix, and the error number of the original error.
 
     Examples
     --------
@@ -90,13 +89,13 @@ def writing(url: str, what: str) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
-        cure = "make room or mend the permissions and run again, finished blocks are kept"
+        cure = "free disk space or fix the permissions and run again; finished blocks are kept"
         text = f"{url}: cannot write {what} ({reason}); {cure}"
         raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error
 
 
 T = TypeVar("T")
-_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that no other check refuses
+_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that need no further checks
 _LONGEST = 60.0  # seconds between two requests
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
 _SILENT = {
@@ -111,10 +110,9 @@ _MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryEr
 
 
 def ask(url: str, request: Callable[[], T]) -> T:
-    """What `request` to the service behind `url` returns."""
-    # Raises what says that something is or is not there as it comes; RefusedError where the service refuses
-    # (credentials, certificate, name), which another try does not change; ServiceError (EIO) where it does not answer
-    # or fails.
+    """Return the result of `request` to the service behind `url`, with retries."""
+    # Errors about existing or missing files are raised unchanged. If the service rejects the request (credentials,
+    # certificate, name), retrying cannot help: raise RefusedError. If it fails or does not answer: ServiceError (EIO).
     tries, pause = _patience()
     for number in range(1, tries + 1):
         try:
@@ -129,12 +127,12 @@ def ask(url: str, request: Callable[[], T]) -> T:
             if number == tries or _unanswered(error):
                 raise _failure(url, error) from error
             time.sleep(min(pause * 4 ** (number - 1), _LONGEST))
-    raise AssertionError  # every turn of the loop returns or raises, but for the last, which raises
+    raise AssertionError  # unreachable: the last iteration returns or raises
 
 
 def _patience() -> tuple[int, float]:
-    """How often to ask in all, and the seconds before the second request; each further one waits four times as long."""
-    import dask.config  # here: a tenth of a second, and few commands ask
+    """Return the total number of requests and the seconds before the second; each later pause is four times as long."""
+    import dask.config  # imported here because it takes 0.1 s and few commands need it
 
     tries, pause = dask.config.get("dmo.stores.tries", 4), dask.config.get("dmo.stores.pause", 0.25)
     for name, value, kinds, least in (("tries", tries, int, 1), ("pause", pause, (int, float), 0)):
@@ -147,19 +145,19 @@ def _patience() -> tuple[int, float]:
 
 
 def _refusal(url: str, error: Exception) -> RefusedError | None:
-    """What is said where the service, or the client before it, will refuse every time."""
+    """Return an error if the service or its client would reject every repetition of the request."""
     names = {type(found).__name__ for found in _chain(error)}
     reason = _reason(error)
     if names & {"SSLCertVerificationError", "ClientConnectorCertificateError"} or "CERTIFICATE_VERIFY" in reason:
-        cure = "correct the endpoint, or name the authority's file in AWS_CA_BUNDLE"
+        cure = "correct the endpoint, or set AWS_CA_BUNDLE to the file of the certificate authority"
         return RefusedError(f"{url}: the TLS certificate of its server is not trusted ({reason}); {cure}")
     if any("Credential" in name or "ProfileNotFound" in name or "Token" in name for name in names):
-        cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what else its service asks for"
-        return RefusedError(f"{url}: there are no credentials that can be used ({reason}); {cure}")
+        cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the credentials that the service expects"
+        return RefusedError(f"{url}: no usable credentials were found ({reason}); {cure}")
     if isinstance(error, PermissionError):
-        return RefusedError(f"{url}: access is refused ({reason}); check the credentials, and what they may do there")
+        return RefusedError(f"{url}: access is denied ({reason}); check the credentials and their permissions")
     if "ParamValidationError" in names or (isinstance(error, OSError) and error.errno == errno.EINVAL):
-        return RefusedError(f"{url}: the service refuses the request ({reason}); check the URL and the endpoint")
+        return RefusedError(f"{url}: the service rejects the request ({reason}); check the URL and the endpoint")
     return None
 
 
@@ -170,13 +168,13 @@ def _failure(url: str, error: Exception) -> ServiceError:
 
 
 def _unanswered(error: Exception) -> bool:
-    """Whether there was no connection: the client has tried for some time already."""
+    """Check for a missing connection, which the client has already retried for some time."""
     names = {type(found).__name__ for found in _chain(error)}
     return bool(names & _SILENT)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that it came from."""
+    """Iterate over an error and the errors that caused it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -188,33 +186,34 @@ def _reason(error: Exception) -> str:
 
 
 PARTIAL = ".partial"
-"""The end of the names of files that are still being written."""
+"""Suffix of the names of files that are still being written."""
 LOCK = ".writer.lock"
-"""The file that says which process writes a store; like those with PARTIAL, no part of the store."""
+"""Name of the file that identifies the writer of a store; like files with the suffix PARTIAL, it is not stored data."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A place for bytes under keys such as "gist/c.0.0"; picklable, and safe to use from several processes at once."""
+    """Bytes under keys such as "gist/c.0.0" in one folder; picklable, and safe to use from several processes."""
 
-    # A local write goes to a file beside its target and is renamed, so that a key holds the old or the new bytes,
-    # never a part; object stores do the same by themselves. Nothing is created before the first `put`. Bytes are on
-    # the disk before they get their name, and names when `settle` ends, unless the setting dmo.stores.fsync is off.
+    # A local write creates a temporary file next to its target and renames it, so that a key always holds the old or
+    # the new bytes completely. Object stores guarantee the same. Nothing is created before the first `put`. Bytes are
+    # flushed to disk before the rename, and the directory entries when `settle` returns, unless the setting
+    # dmo.stores.fsync is off.
 
     url: str
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Folder:
-        """The folder at a local path or URL; "file://" URLs are local paths, and local paths are made absolute."""
+        """Return the folder at a local path or URL; local paths and "file://" URLs become absolute local paths."""
         if not isinstance(path, str | os.PathLike):
-            raise TypeError(f"a store is named by a path or a URL, got {type(path).__name__}; pass a str or a Path")
+            raise TypeError(f"the name of a store is a path or URL, got {type(path).__name__}; pass a str or a Path")
         url = os.fspath(path)
         if url.startswith("file://"):
-            from urllib.request import url2pathname  # imports HTTP and mail
+            from urllib.request import url2pathname  # imported here because it loads the HTTP and mail modules
 
             url = url2pathname(urlsplit(url).path)
         if not url:
-            raise UserError("a store is named by a path or a URL, got an empty string; pass the path of a folder")
+            raise UserError("the name of a store is a path or URL, got an empty string; pass the path of a folder")
         return cls(url.rstrip("/") if "://" in url else os.path.abspath(url))
 
     def child(self, name: str) -> Folder:
@@ -223,30 +222,30 @@ class Folder:
 
     @property
     def _place(self) -> str:
-        """The folder that this one lies in, with its slash."""
+        """Path of the parent folder, with a trailing slash."""
         return self.url.rpartition("/")[0] + "/"
 
     def relative(self, path: str | os.PathLike[str]) -> str:
-        """How a store here names another place: relative to the folder that the store lies in where the place is there or
-        below, so that both can be moved together; else absolute."""
+        """Return the name of a path as the store records it, so that both can be moved together.
+
+        The name is relative if the path is in or below the parent folder of the store, otherwise absolute.
+        """
         url = Folder.at(path).url
         return url.removeprefix(self._place)
 
     def absolute(self, name: str) -> str:
-        """The place that a store here names so."""
+        """Return the path or URL for a name that the store records."""
         return name if "://" in name or os.path.isabs(name) else self._place + name
 
     def _inside(self, key: str) -> None:
-        """Refuse a key that names another place than one in this folder; keys come from files that others wrote."""
+        """Reject a key that points outside this folder; keys come from files of third parties."""
         if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
             return
         plain = isinstance(key, str) and not {"\\", "\0"} & set(key)
         if not plain or not all(part.strip(".") for part in key.split("/")):
             raise StoreError(f"{self.url}: the name {key!r} points out of the store; make the store again")
         if len(key) > 2048 or max(len(part.encode(errors="replace")) for part in key.split("/")) > 200:
-            raise StoreError(
-                f"{self.url}: the name {key[:60]!r}... is longer than names of files; choose a shorter one"
-            )
+            raise StoreError(f"{self.url}: the name {key[:60]!r}... is too long for a file name; choose a shorter one")
 
     @property
     def is_local(self) -> bool:
@@ -254,7 +253,7 @@ class Folder:
 
     @cached_property
     def _remote(self) -> tuple[Any, str]:
-        """The fsspec file system and the path of this folder in it; fsspec is imported for URLs only."""
+        """The fsspec file system and the path of this folder in it; fsspec is imported only for URLs."""
         from fsspec.core import url_to_fs
 
         try:
@@ -264,18 +263,18 @@ class Folder:
         return fs, path.rstrip("/")
 
     def _named(self, method: str, **options: Any) -> dict[str, Any]:
-        """Those of the `options` that a method of this fsspec file system names."""
+        """Return those of the `options` that a method of this fsspec file system accepts."""
         fs, _ = self._remote
         named = inspect.signature(getattr(fs, f"_{method}", getattr(fs, method))).parameters
         return {name: value for name, value in options.items() if name in named}
 
     @cached_property
     def _reading(self) -> dict[str, Any]:
-        """What has s3fs read an object by one request: else it asks for the size first, to read large ones in parts."""
+        """Options that make s3fs read an object in one request; by default, it requests the size first."""
         return self._named("cat_file", max_concurrency=1)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """What a method of the fsspec file system returns; raises as `ask`."""
+        """Call a method of the fsspec file system; raise as `ask` does."""
         fs, _ = self._remote
         return ask(self.url, lambda: getattr(fs, method)(*arguments, **options))
 
@@ -283,9 +282,9 @@ class Folder:
         return {"url": self.url}
 
     def put(self, key: str, *parts: Any, sync: bool = True) -> None:
-        """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, whole or not at all.
+        """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, completely or not at all.
 
-        `sync`: also after a power failure; otherwise the key may then hold anything.
+        If `sync`, this also holds after a power failure; otherwise the content is then undefined.
         """
         self._inside(key)
         if not self.is_local:
@@ -302,14 +301,14 @@ class Folder:
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
-                if not os.path.exists(target):  # else swept: another writer has finished the store
+                if not os.path.exists(target):  # otherwise `sweep` removed it: another writer has finished the store
                     raise
         except OSError:
             _remove_file(partial)
             raise
 
     def _put_remote(self, key: str, data: bytes, **how: str) -> None:
-        """Write an object; `how` is for fsspec."""
+        """Write an object; `how` holds options for fsspec."""
         _, root = self._remote
         try:
             self._ask("pipe_file", f"{root}/{key}", data, **how)
@@ -318,7 +317,7 @@ class Folder:
             self._ask("pipe_file", f"{root}/{key}", data, **how)
 
     def _make_remote(self, path: str) -> None:
-        """Make the folders down to `path`, but not what is at the top: object stores would make a bucket of any name."""
+        """Create the folders down to `path`, but not the top one: object stores would create a bucket of any name."""
         lead = "/" if path.startswith("/") else ""
         top = lead + path.lstrip("/").partition("/")[0]
         if not self._ask("exists", top):
@@ -326,7 +325,7 @@ class Folder:
         self._ask("makedirs", path, exist_ok=True)
 
     def settle(self, below: bool = False) -> None:
-        """Make the names in this folder last, and those in the folders `below` it but the journal."""
+        """Flush the directory entries of this folder to disk, and of its subfolders except the journal if `below`."""
         if not self.is_local or not _durable():
             return
         for folder, names, _ in os.walk(self.url):
@@ -334,11 +333,11 @@ class Folder:
             _sync_folder(Path(folder))
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Write `data` under `key` unless there is something already; returns whether it was written."""
+        """Write `data` under `key` unless the key exists; return whether it was written."""
         if not self.is_local:
-            if self.get(key) is not None:  # some services write in spite of what is there
+            if self.get(key) is not None:  # some services overwrite existing objects anyway
                 return False
-            with suppress(FileExistsError):  # by another process, or by a request of ours that failed after it wrote
+            with suppress(FileExistsError):  # written by another process, or by our own request before it failed
                 self._put_remote(key, data, **self._named("pipe_file", mode="create"))
             return self.get(key) == data
         target = Path(self.url, key)
@@ -348,14 +347,14 @@ class Folder:
             try:
                 _write(partial, [data])
                 return _publish(partial, target)
-            except FileNotFoundError:  # another process has removed the folder, which was empty
+            except FileNotFoundError:  # another process has removed the empty folder
                 continue
             finally:
                 _remove_file(partial)
         return False
 
     def delete_if(self, key: str, data: bytes) -> None:
-        """Remove the file at `key` if its bytes are `data`; of several processes that do so at once, one does."""
+        """Remove the file at `key` if its bytes are `data`; if several processes try, only one of them succeeds."""
         if not self.is_local:
             if self.get(key) == data:
                 self.delete(key)
@@ -369,7 +368,7 @@ class Folder:
             _remove_file(aside)
 
     def get(self, key: str) -> bytes | None:
-        """The bytes under `key`, or None where there are none."""
+        """Return the bytes under `key`, or None if the key does not exist."""
         self._inside(key)
         try:
             if self.is_local:
@@ -381,7 +380,7 @@ class Folder:
             return None
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """The bytes under those `keys` that exist; concurrent requests where the file system has them."""
+        """Return the bytes under those `keys` that exist, with concurrent requests if the file system supports them."""
         asked = list(keys)
         if self.is_local or len(asked) < 2:
             found = ((key, self.get(key)) for key in asked)
@@ -391,16 +390,16 @@ class Folder:
         data: dict[str, bytes] = {}
         for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return", **self._reading).items():
             if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
-                again = self.get(wanted[path])  # raises where the service still fails: an object would count as missing
+                again = self.get(wanted[path])  # raises if the service still fails: the object is not missing
                 value = again if again is not None else FileNotFoundError()
             if not isinstance(value, Exception):
                 data[wanted[path]] = value
         return data
 
     def read_into(self, key: str, *parts: np.ndarray) -> int | None:
-        """Fill the uint8 arrays `parts` with the bytes under `key`; returns their number, None where there are none.
+        """Fill the uint8 arrays `parts` with the bytes under `key`; return the size, or None if the key is missing.
 
-        Where the number is not that of `parts` together, nothing is filled.
+        If the size differs from the total size of `parts`, nothing is filled.
         """
         self._inside(key)
         expected = sum(part.size for part in parts)
@@ -424,7 +423,7 @@ class Folder:
             return None
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        """Bytes of every finished file under `prefix`, by key relative to `prefix`."""
+        """Return the size in bytes of every finished file under `prefix`, by key relative to `prefix`."""
         if not self.is_local:
             fs, root = self._remote
             base = f"{root}/{prefix}".rstrip("/")
@@ -442,12 +441,12 @@ class Folder:
             for name in names:
                 if not name.endswith((PARTIAL, LOCK)):
                     key = name if relative == "." else f"{relative}/{name}"
-                    with suppress(FileNotFoundError):  # removed since it was listed: the model has been replaced
+                    with suppress(FileNotFoundError):  # removed since the listing, because the model was replaced
                         found[key] = os.stat(os.path.join(folder, name)).st_size
         return found
 
     def names(self) -> list[str]:
-        """The files and folders at the top of this folder, but for those that are still being written."""
+        """List the files and folders at the top of this folder, except files that are still being written."""
         try:
             if self.is_local:
                 found = os.listdir(self.url)
@@ -460,9 +459,9 @@ class Folder:
         return [name for name in found if not name.endswith((PARTIAL, LOCK))]
 
     def sweep(self) -> None:
-        """Remove what killed writers left half-written, once every key is written; a `put` of one of them still ends well.
+        """Remove the partial files of killed writers after every key is written; a concurrent `put` still succeeds.
 
-        Locks may go on being taken.
+        Partial lock files are kept, because other processes may be acquiring the lock.
         """
         if self.is_local:
             for path in Path(self.url).rglob(f"*{PARTIAL}"):
@@ -470,12 +469,12 @@ class Folder:
                     _remove_file(path)
 
     def refuse_file(self) -> None:
-        """StoreError where the path of this folder is taken by a file."""
+        """Raise StoreError if the path of this folder is a file."""
         if self.is_local and os.path.isfile(self.url):
             raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
-        """Remove the file at `key`, if there is one."""
+        """Remove the file at `key`, if it exists."""
         self._inside(key)
         if self.is_local:
             _remove_file(Path(self.url, key))
@@ -485,12 +484,12 @@ class Folder:
             self._ask("rm_file", f"{root}/{key}")
 
     def delete_tree(self, key: str) -> None:
-        """Remove the file or folder at `key`, if there is one."""
+        """Remove the file or folder at `key`, if it exists."""
         self._inside(key)
         if self.is_local:
             path = os.path.join(self.url, key)
             while os.path.isdir(path) and not os.path.islink(path):
-                with suppress(FileNotFoundError):  # another process removes it as well
+                with suppress(FileNotFoundError):  # another process removes it at the same time
                     shutil.rmtree(path)
             _remove_file(path)
             return
@@ -501,8 +500,8 @@ class Folder:
 
 
 def _durable() -> bool:
-    """Whether writes are to survive a power failure; scratch storage need not pay for that."""
-    import dask.config  # here: a tenth of a second, and few commands ask
+    """Check if writes must survive a power failure; scratch storage can skip this cost."""
+    import dask.config  # imported here because it takes 0.1 s and few commands need it
 
     found = dask.config.get("dmo.stores.fsync", True)
     if not isinstance(found, bool):
@@ -513,7 +512,7 @@ def _durable() -> bool:
 
 
 def beside(target: str | os.PathLike[str]) -> str:
-    """A name of its own for a file that will be `target`."""
+    """Return a unique name for the partial file of `target`."""
     folder, name = os.path.split(target)
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex}{PARTIAL}")
 
@@ -524,24 +523,24 @@ def _write(path: str | Path, parts: Iterable[Any], durable: bool = False, mode: 
             view = memoryview(part)
             while view.nbytes:
                 view = view[file.write(view) :]
-        if durable:  # before the rename: a name that survives a power failure must not have lost its bytes
+        if durable:  # flush before the rename: a name that survives a power failure must not have lost its bytes
             os.fsync(file.fileno())
 
 
 def _regular(path: str) -> Any:
-    """A file open for reading; a store of others may hold a pipe, which waits for ever, or a device, which has no end."""
+    """Open a regular file for reading; reject pipes, which block forever, and devices, which have no end."""
     waits = getattr(os, "O_NONBLOCK", 0)
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | waits))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise StoreError(f"{path} is a pipe or a device, a store holds files alone; make the store again")
+        raise StoreError(f"{path} is a pipe or a device, but a store contains only files; make the store again")
     return file
 
 
 def _publish(partial: Path, target: Path) -> bool:
-    """Give a file its name unless it is taken; returns whether it was free."""
-    # A hard link does so with all bytes at once. Where there are none (SMB, some FUSE and NFS mounts), the file is
-    # created exclusively and filled after that, so that its readers may see it empty for a moment.
+    """Rename a file unless the target exists; return whether it was renamed."""
+    # A hard link publishes the complete file at once. If links are not supported (SMB, some FUSE and NFS mounts), the
+    # file is created exclusively and then filled, so readers may briefly see it empty.
     try:
         os.link(partial, target)
         return True
@@ -559,7 +558,7 @@ def _publish(partial: Path, target: Path) -> bool:
 
 
 def _make_folder(path: Path, durable: bool) -> None:
-    """Make a folder and those above it; their names last as well."""
+    """Create a folder and its parents; if `durable`, flush their directory entries to disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing if durable else ():
@@ -567,7 +566,7 @@ def _make_folder(path: Path, durable: bool) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Make the names in a folder last; systems that cannot open a folder (Windows) keep them by themselves."""
+    """Flush the entries of a folder to disk; systems that cannot open a folder (Windows) do so automatically."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -1,17 +1,17 @@
-"""One writer of a store at a time: a lock beside the root of a store that is not finished, or of a model.
+"""Locks that allow one writer of a store at a time: a file next to the root of an unfinished store or of a model.
 
-The process that begins a store holds its lock until the store is finished, its writer is no longer used, or the process
-ends; the workers it gives blocks to need none, they carry its token, which is compared before every block and entry. So a
-writer that lost its lock stops instead of writing into what another one has made.
+The process that creates a store holds its lock until the store is finished, its writer is garbage-collected, or the
+process ends. Workers that write blocks need no lock: they carry the token of that process, which is compared before
+every block and entry. A writer that lost its lock therefore stops instead of writing into the store of another process.
 
-A lock is stale, and taken over, where its process is gone. That is told by the running kernel (boot), the namespace of
-process numbers and the tick at which the process started, which no change of the clock moves. The process of another
-namespace (a container) cannot be looked at: its lock is stale when it was not renewed for STALE seconds of the kernel's
-own clock. Clocks of two hosts may differ, so the lock of another host is stale only when it is not renewed while it is
-watched; it is watched where both clocks together say that it was not renewed for STALE seconds, or are that far apart.
-On object stores a lock is created exclusively where the service and its file system can (S3: If-None-Match); a lock is read
-back in any case. Removing a stale one takes two requests: a writer whose lock another one removed between them stops at
-its next block.
+A lock is stale, and can be acquired, if its process no longer exists. A process is identified by the running kernel
+(boot), the namespace of process IDs and the tick at which it started, none of which depends on clock changes. A process
+in another namespace (a container) cannot be inspected: its lock is stale if it was not renewed for STALE seconds of the
+kernel's own clock. Clocks of two hosts may differ, so the lock of another host is stale only if it is not renewed while
+it is watched. It is watched if the two clocks together suggest that it was not renewed for STALE seconds, or if they
+differ by that much. On object stores, a lock is created exclusively if the service and its file system support this
+(S3: If-None-Match); the lock is read back in any case. Removing a stale lock takes two requests. If another process
+removes the lock of a writer between the two requests, that writer stops at its next block.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ import psutil
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 
 RENEW, STALE = 15.0, 600.0  # seconds
-TORN = 2.0  # seconds that a lock may be half-written where there are no hard links
-_held: dict[str, int] = {}  # url -> writers in this process
-_abandoned: SimpleQueue[str] = SimpleQueue()  # urls of writers that nobody holds any more
+TORN = 2.0  # seconds for which a lock may be partially written if hard links are not supported
+_held: dict[str, int] = {}  # url -> number of writers in this process
+_abandoned: SimpleQueue[str] = SimpleQueue()  # urls of writers that were garbage-collected
 _guard = threading.Lock()
-_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # url -> lock of the threads of this process
+_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # url -> lock between the threads of this process
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who has a lock: `boot`, `namespace` and `started` tell one process from every other; `clock` is the kernel's, in
-    seconds, and `time` the wall's, both of the last renewal."""
+    """Owner of a lock; `boot`, `namespace` and `started` identify a process uniquely.
+
+    `clock` (kernel) and `time` (wall clock) are the seconds at the last renewal.
+    """
 
     host: str
     pid: int
@@ -60,7 +62,7 @@ class Owner:
 
     @classmethod
     def this(cls) -> Owner:
-        """This process, now."""
+        """Describe this process at the current time."""
         pid = os.getpid()
         started = _started("self" if Path("/proc/self").exists() else pid) or ""
         return cls(
@@ -68,9 +70,9 @@ class Owner:
         )
 
     @classmethod
-    @lru_cache(maxsize=16)  # a writer reads the same lock twice a block
+    @lru_cache(maxsize=16)  # a writer reads the same lock twice per block
     def parse(cls, data: bytes) -> Owner | None:
-        """The owner that a lock names; None where it is damaged, or half-written."""
+        """Parse the owner of a lock; return None if the lock is damaged or partially written."""
         try:
             owner = cls(**json.loads(data))
         except (ValueError, TypeError, RecursionError):
@@ -86,22 +88,22 @@ class Owner:
 
 
 UNKNOWN = Owner("an unknown host", 0, "", "", "", "", 0.0, 0.0)
-"""The owner of a lock that cannot be read."""
+"""Owner of a lock that cannot be read."""
 
 
 def own_token() -> str:
-    """What tells this process from every other that ever was."""
+    """Return the unique token of this process."""
     return _token(os.getpid())
 
 
 def holder(folder: Folder) -> Owner | None:
-    """Who has the lock of a store; None where nobody has."""
+    """Return the owner of the lock of a store, or None if there is no lock."""
     found = folder.get(LOCK)
     return None if found is None else Owner.parse(found) or UNKNOWN
 
 
 def acquire(folder: Folder) -> None:
-    """Take the lock of a store for this process; StoreError where another living process has it."""
+    """Acquire the lock of a store for this process; raise StoreError if another living process holds it."""
     folder.refuse_file()
     with suppress(Empty):
         while True:
@@ -110,16 +112,16 @@ def acquire(folder: Folder) -> None:
     while True:
         with _guard, writing(folder.url, "the lock of the store"):
             if (_held.get(folder.url) and _mine(folder)) or _take(folder, unchanged):
-                # writers of a lock that was lost are still to release it
+                # Count writers of a lost lock too, because they will still release it.
                 _held[folder.url] = _held.get(folder.url, 0) + 1
                 break
-        unchanged = _watch(folder)  # without the guard: this process goes on renewing its other locks
+        unchanged = _watch(folder)  # outside the guard, so that this process continues to renew its other locks
     _renewing(os.getpid())
 
 
 @contextmanager
 def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep other processes from writing a store at `path` until the block ends, from before the work that it takes.
+    """Prevent other processes from writing a store at `path` until the block ends, even before the store exists.
 
     Parameters
     ----------
@@ -134,7 +136,7 @@ def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
     Raises
     ------
     StoreError
-        Where another process writes it.
+        If another process is writing the store.
 
     Examples
     --------
@@ -154,7 +156,7 @@ def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def alone(folder: Folder) -> Iterator[None]:
-    """Hold the lock of a store, and keep the other threads of this process out as well."""
+    """Hold the lock of a store, and also exclude the other threads of this process."""
     acquire(folder)
     try:
         with _guard:
@@ -166,13 +168,15 @@ def alone(folder: Folder) -> Iterator[None]:
 
 
 def abandon(url: str) -> None:
-    """Have the lock given up soon, by another thread: for finalizers, which run in any thread at any moment and must
-    neither wait for a lock nor read or write."""
+    """Queue a lock for release by another thread.
+
+    Finalizers run in any thread at any time, so they must not wait for a lock or access files.
+    """
     _abandoned.put(url)
 
 
 def release(url: str, all_writers: bool = False) -> None:
-    """Give up the lock, with the last writer of this process or at once."""
+    """Release the lock when the last writer of this process is done, or immediately if `all_writers`."""
     with _guard:
         count = _held.get(url, 0)
         if not count:
@@ -182,15 +186,15 @@ def release(url: str, all_writers: bool = False) -> None:
             return
         del _held[url]
         folder = Folder(url)
-        with suppress(OSError, StoreError):  # a lock that cannot be removed grows stale; the thread that renews goes on
+        with suppress(OSError, StoreError):  # a lock that cannot be removed becomes stale
             if _mine(folder):
                 folder.delete(LOCK)
                 if folder.is_local:
-                    os.rmdir(folder.url)  # where nothing was written but the lock
+                    os.rmdir(folder.url)  # succeeds only if nothing except the lock was written
 
 
 def _take(folder: Folder, unchanged: bytes | None) -> bool:
-    """Whether the lock was taken; False where it must be watched first. `unchanged`: the bytes of one that was."""
+    """Try to acquire the lock; return False if it must be watched first. `unchanged` is the lock that was watched."""
     for _ in range(3):
         if folder.put_new(LOCK, Owner.this().dump()):
             return True
@@ -214,9 +218,9 @@ def _taken(folder: Folder, owner: Owner) -> StoreError:
 
 
 def _watch(folder: Folder) -> bytes | None:
-    """The bytes of a lock that did not change for as long as its owner would need to finish or renew it, else None.
+    """Return the content of a lock that did not change while its owner should have completed or renewed it, else None.
 
-    Raises StoreError where its owner renews it.
+    Raises StoreError if the owner renews it.
     """
     found = folder.get(LOCK)
     if found is None:
@@ -240,7 +244,7 @@ def _token(pid: int) -> str:
 
 
 def _boot() -> str:
-    """The running kernel and its clocks; the host's name where the system does not tell."""
+    """Identify the running kernel and its clocks, or return the host name if the system does not provide this."""
     try:
         clocks = os.readlink("/proc/self/ns/time")
     except OSError:
@@ -252,9 +256,9 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    """The namespace of process numbers that this process lives in; containers have one each."""
+    """Identify the namespace of process IDs; every container has its own."""
     try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # /proc is of another one and tells nothing of this one's
+        if os.readlink("/proc/self") != str(os.getpid()):  # /proc belongs to another namespace
             return own_token()
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -262,9 +266,9 @@ def _namespace() -> str:
 
 
 def _started(pid: int | str) -> str | None:
-    """When a process started, in words that no other process of that number shares; None where there is none.
+    """Return the start of a process as text that no other process with this ID shares, or None if there is no process.
 
-    Linux: ticks since the boot, since psutil's seconds follow the clock when it is set.
+    On Linux, these are ticks since boot, because psutil's seconds change when the clock is set.
     """
     try:
         state, *rest = (
@@ -282,7 +286,7 @@ def _started(pid: int | str) -> str | None:
 
 
 def _mine(folder: Folder) -> bool:
-    """Whether this process has the lock."""
+    """Check if this process holds the lock."""
     owner = holder(folder)
     return owner is not None and owner.token == own_token()
 
@@ -299,7 +303,7 @@ def _alive(owner: Owner) -> bool:
 
 @lru_cache(maxsize=1)
 def _renewing(pid: int) -> threading.Thread:
-    """The thread that renews the locks of this process, and gives up those of abandoned writers."""
+    """Start the thread that renews the locks of this process and releases those of abandoned writers."""
     thread = threading.Thread(target=_renew, name="dmo-locks", daemon=True)
     thread.start()
     return thread
@@ -316,7 +320,7 @@ def _renew() -> None:
         with _guard:
             for url in _held:
                 folder = Folder(url)
-                with suppress(Exception):  # whatever a file system raises, the next renewal may succeed
+                with suppress(Exception):  # file systems raise many errors, and the next renewal may succeed
                     if _mine(folder):
                         folder.put(LOCK, Owner.this().dump())
 

@@ -1,4 +1,4 @@
-"""The root of every store: its kind, version, completion and configuration, and whether it says all that its kind needs."""
+"""Root document of every store: its kind, version, completion and configuration, and the checks of these attributes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dmo.stores._folder import DamagedRoot, Folder, StoreError, writing
 from dmo.stores._lock import acquire, alone, holder, release
 
 LARGEST = 1 << 48
-"""Rows or columns of an array."""
+"""Maximum number of rows or columns of an array."""
 BLOCKS = 1 << 22
-"""Blocks of an array: a list of their checksums takes 64 MiB."""
+"""Maximum number of blocks of an array; a list of their checksums needs 64 MiB."""
 SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample", "split"), "kernel": ()}
-"""The arrays that are written in one go, by kind of store."""
+"""Arrays that are written as a whole, by kind of store."""
 OF_VIEWS = ("feature", "present")
-"""Names of a view's columns, and which samples it has: of a view "gist" gist_feature and gist_present."""
+"""Suffixes of the arrays of a view: column names and available samples, for example gist_feature and gist_present."""
 
 
 def check_attributes(url: str, root: Mapping[str, Any]) -> None:
-    """Raise StoreError for the first part of a root's attributes that is missing or of another kind than it has to be.
+    """Raise StoreError for the first attribute of a root that is missing or has the wrong type.
 
-    Arguments: `root`: the attributes of a document whose "kind" is known.
+    `root` holds the attributes of a document with a known "kind".
     """
     for name, kind in (("provenance", dict), ("attributes", dict), ("configuration", dict), ("complete", bool)):
         _need(url, isinstance(root.get(name), kind), name)
@@ -63,7 +63,7 @@ def _block(url: str, value: Any, n: int, per_axis: int = BLOCKS) -> None:
 
 
 def _whole(url: str, name: str, known: Any) -> None:
-    """What `Whole.to_dict` wrote."""
+    """Check the description that `Whole.to_dict` wrote."""
     _need(url, isinstance(known, Mapping), name)
     shape, sums = known.get("shape"), known.get("checksums")
     _need(url, isinstance(shape, list) and all(_count(length, 0) for length in shape), f"{name}.shape")
@@ -74,13 +74,13 @@ def _whole(url: str, name: str, known: Any) -> None:
 
 
 def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the arrays that a store of this kind may hold in one piece: those of `SMALL`, and those of views."""
+    """List the arrays that a store of this kind may write as a whole: those in `SMALL`, and those of its views."""
     views = configuration.get("views", {}) if kind == "features" else {}
     return (*SMALL[kind], *(f"{view}_{part}" for view in views for part in OF_VIEWS))
 
 
 def _csr(url: str, name: str, known: Mapping[str, Any]) -> None:
-    """What `WholeCsr.to_dict` wrote."""
+    """Check the description that `WholeCsr.to_dict` wrote."""
     shape = known.get("shape")
     _need(url, isinstance(shape, list) and len(shape) == 2 and all(_count(m, 0) for m in shape), f"{name}.shape")
     for part in ("indptr", "indices", "data"):
@@ -159,26 +159,26 @@ CHECKS: dict[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], None]] =
 KINDS = {"features": "feature store", "kernel": "kernel store", "results": "result store", "model": "model"}
 VERSIONS = {"features": 2, "kernel": 2, "results": 2, "model": 2}
 OLDEST = {"features": 1, "kernel": 1, "results": 2, "model": 2}
-"""The first version that is still read: names inside of older ones have changed."""
+"""Oldest versions that can be read; names in older stores were different."""
 FORMER = {"rows": "results"}
-"""Kinds by the names that they had in older versions."""
+"""Current kinds by the names that older versions used."""
 ROOT = "zarr.json"
-RESUME = "run what made it again, it goes on where it stopped"
+RESUME = "run the program that wrote it again; it resumes where it stopped"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a store comes from; the version of dmo is added on writing.
+    """Origin of a store; the version of dmo is added on writing.
 
     Parameters
     ----------
     parents : sequence of str, default=()
-        Paths or URLs of the stores and files that it was made from. A store keeps those beside or below it relative to the
-        folder that it lies in, so that they can be moved together.
+        Paths or URLs of the stores and files that the store was created from. Parents next to or below the store are
+        recorded relative to its parent folder, so that all of them can be moved together.
     parameters : mapping, optional
-        A JSON dictionary.
+        A JSON dictionary with the parameters of the program that created the store.
     seed : int, optional
-        The random state, if one was used.
+        The random state, if any.
 
     Examples
     --------
@@ -192,19 +192,19 @@ class Provenance:
     seed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe it as JSON, with dmo's version.
+        """Convert the provenance to JSON, with dmo's version.
 
         Returns
         -------
         dict
-            Keys dmo, parents, parameters, seed.
+            The keys are dmo, parents, parameters and seed.
         """
         parents = [os.fspath(parent) for parent in self.parents]
         return {"dmo": dmo.__version__, "parents": parents, "parameters": dict(self.parameters), "seed": self.seed}
 
 
 def plain(value: Any, where: str) -> Any:
-    """`value` as it comes back from JSON (tuples as lists, NumPy numbers as numbers); refuses all else and NaN."""
+    """Convert a value to what JSON returns (tuples become lists, NumPy scalars numbers); reject other types and NaN."""
 
     def default(item: Any) -> Any:
         if isinstance(item, np.generic):
@@ -212,13 +212,13 @@ def plain(value: Any, where: str) -> Any:
         if isinstance(item, os.PathLike):
             return os.fspath(item)
         raise TypeError(
-            f"{where} holds a {type(item).__name__}, which JSON cannot; pass numbers, strings, lists and dicts"
+            f"{where} contains a {type(item).__name__}, which is not JSON; pass numbers, strings, lists and dicts"
         )
 
     try:
         return json.loads(json.dumps(value, default=default, allow_nan=False))
     except ValueError as error:
-        raise UserError(f"{where} cannot be written as JSON ({error}); pass finite numbers and no cycles") from error
+        raise UserError(f"{where} cannot be written as JSON ({error}); pass finite values without cycles") from error
 
 
 def new_attributes(
@@ -228,7 +228,7 @@ def new_attributes(
     attributes: Mapping[str, Any] | None,
     provenance: Provenance | None,
 ) -> dict[str, Any]:
-    """The attributes of the root of a store that is begun."""
+    """Return the root attributes of a new store."""
     origin = (provenance or Provenance()).to_dict()
     document = {
         "kind": kind,
@@ -242,7 +242,7 @@ def new_attributes(
 
 
 def origin_of(folder: Folder, root: Mapping[str, Any]) -> dict[str, Any]:
-    """The provenance in the attributes of a root, its parents by their paths or URLs as they are now."""
+    """Return the provenance in root attributes, with the current paths or URLs of its parents."""
     found = dict(root["provenance"])
     parents = found.get("parents")
     known = parents if isinstance(parents, list) and all(isinstance(parent, str) for parent in parents) else []
@@ -250,7 +250,7 @@ def origin_of(folder: Folder, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_root(folder: Folder) -> dict[str, Any] | None:
-    """The root document of a dmo store of any kind, None where there is no zarr.json; StoreError if it is not ours."""
+    """Read the root document of a dmo store; return None if there is no zarr.json, and reject other documents."""
     folder.refuse_file()
     data = folder.get(ROOT)
     if data is None:
@@ -263,7 +263,7 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
         )
     if version < OLDEST[kind]:
         raise StoreError(
-            f"{folder.url} is a {KINDS[kind]} of version {version}, written before names in it changed, this dmo reads "
+            f"{folder.url} is a {KINDS[kind]} of version {version}, written before its names changed; this dmo reads "
             f"version {OLDEST[kind]}; remove it and {'fit it' if kind == 'model' else 'make it'} again"
         )
     known = document["attributes"].pop("checksum", None)
@@ -276,12 +276,12 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
 
 
 def _document(url: str, data: bytes) -> dict[str, Any]:
-    """The document of a root whose kind and version are known; tells what is damaged from what dmo did not write."""
+    """Parse a root document with known kind and version; distinguish damaged documents from those of other programs."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
         raise DamagedRoot(
-            f"{url}: {ROOT} is damaged, it is no JSON; restore it from a copy or make the store again"
+            f"{url}: {ROOT} is damaged, it is not valid JSON; restore it from a copy or make the store again"
         ) from None
     attributes = document.get("attributes") if isinstance(document, dict) else None
     known = attributes if isinstance(attributes, dict) else {}
@@ -291,14 +291,14 @@ def _document(url: str, data: bytes) -> dict[str, Any]:
         return {**document, "attributes": {**known, "kind": kind}}
     if {"checksum", "configuration", "provenance"} & set(known):
         raise DamagedRoot(
-            f"{url}: {ROOT} is damaged, it does not say of which kind and version the store is; restore it from a copy "
+            f"{url}: {ROOT} is damaged, it lacks the kind or version of the store; restore it from a copy "
             "or make the store again"
         )
     raise StoreError(f"{url} is not a dmo store; pass the path of a store that dmo wrote")
 
 
 def _put_root(folder: Folder, document: dict[str, Any]) -> None:
-    """Write the root with a checksum of all else that is in it."""
+    """Write the root together with a checksum of its content."""
     attributes = {**document["attributes"], "checksum": _checksum(document)}
     with writing(folder.url, "the root of the store"):
         if attributes["complete"]:
@@ -308,12 +308,12 @@ def _put_root(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def _checksum(document: dict[str, Any]) -> int:
-    """CRC-32C of a JSON document."""
+    """Compute the CRC-32C of a JSON document."""
     return checksum(np.frombuffer(json.dumps(document, sort_keys=True).encode(), np.uint8))
 
 
 def existing_root(folder: Folder) -> dict[str, Any]:
-    """The root document; FileNotFoundError where there is nothing, StoreError where there is something else."""
+    """Read the root document; raise FileNotFoundError for an empty path and StoreError if it holds something else."""
     document = read_root(folder)
     if document is None:
         if not folder.names():
@@ -323,7 +323,7 @@ def existing_root(folder: Folder) -> dict[str, Any]:
 
 
 def open_root(folder: Folder, kind: str) -> dict[str, Any]:
-    """The attributes of a complete store of this kind."""
+    """Return the attributes of a complete store of this kind."""
     attributes = existing_root(folder)["attributes"]
     if attributes["kind"] != kind:
         found, needed = KINDS[attributes["kind"]], KINDS[kind]
@@ -334,20 +334,21 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
 
 
 def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes], overwrite: bool) -> dict[str, Any]:
-    """Make the root of a store, or find the one that was begun with the same configuration; returns its attributes."""
-    # Arguments: `attributes` from `new_attributes`; `arrays`: path -> zarr.json of the arrays that xarray is to see.
-    # Takes the lock of the store unless it is complete and stays so. Raises StoreError for a path that holds
-    # something else, a store with another configuration, or one that another process writes.
+    """Create the root of a store, or find a root with the same configuration; return its attributes."""
+    # `attributes` come from `new_attributes`; `arrays` maps paths to the zarr.json of the arrays that xarray should
+    # find. The lock of the store is acquired unless the store is complete and is not overwritten. StoreError is raised
+    # if the path holds something else or a store with another configuration, or if another process is writing the
+    # store.
     check_attributes(folder.url, attributes)
     document = _root_to_write(folder, attributes, overwrite)
     if document is not None and document["attributes"]["complete"] and not overwrite:
-        if holder(folder) is not None:  # its writer may have died before it gave up its lock
+        if holder(folder) is not None:  # its writer may have died before it released its lock
             with suppress(OSError, StoreError), alone(folder):
                 sweep(folder)
         return document["attributes"]
     acquire(folder)
     try:
-        # another look: a process that had the lock until now may have written since the first
+        # Read again, because the previous owner of the lock may have written since the first read.
         document = _root_to_write(folder, attributes, overwrite)
         if document is None or overwrite:
             if document is not None:
@@ -364,10 +365,10 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
 
 
 def _root_to_write(folder: Folder, attributes: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """The root of the store that is to be begun, where there is one already; refuses what is in the way."""
+    """Return the existing root of the store to create, or None; raise StoreError if the path holds something else."""
     document = read_root(folder)
     if document is None and folder.names():
-        document = read_root(folder)  # begun by another process between the two looks
+        document = read_root(folder)  # created by another process between the two calls
         if document is None:
             raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
     if document is None:
@@ -379,7 +380,7 @@ def _root_to_write(folder: Folder, attributes: dict[str, Any], overwrite: bool) 
 
 
 def write_root(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes] | None = None) -> None:
-    """Write the root group; its metadata lists `arrays` in consolidated form, so that xarray opens it at once."""
+    """Write the root group; its consolidated metadata lists `arrays`, so that xarray opens the store with one read."""
     document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     if arrays is not None:
         members = {path: json.loads(data) for path, data in arrays.items()}
@@ -393,14 +394,14 @@ def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> No
 
 
 def sweep(folder: Folder) -> None:
-    """Remove what only the writers of a store needed, once it is complete: the journal, and what is half-written."""
+    """Remove the temporary data of the writers of a complete store: the journal and partial files."""
     with suppress(OSError):
         folder.delete_tree("journal")
         folder.sweep()
 
 
 def clear(folder: Folder, document: dict[str, Any]) -> None:
-    """Empty a store for overwriting: marked incomplete first, its root kept, so that it can be repeated."""
+    """Empty a store for overwriting; it is marked incomplete first and keeps its root, so the call can be repeated."""
     set_complete(folder, document, False)
     with writing(folder.url, "over the old store"):
         for name in folder.names():
@@ -409,13 +410,13 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def check_kind(url: str, found: str, kind: str) -> None:
-    """Refuse to write a store of one kind over one of another kind, which is `found` at `url`."""
+    """Reject writing a store of kind `kind` over one of another kind, `found`, at `url`."""
     if found != kind:
         raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
 
 
 CONTENTS = "provenance.parameters.contents."
-"""Where the provenance of a store keeps digests of what it was made from."""
+"""Prefix of provenance keys that hold digests of the inputs of a store."""
 
 
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -424,7 +425,7 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
             f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does not "
             "write to; remove it or choose another path"
         )
-    what, cure = "begun", "pass the same configuration to go on, or overwrite=True (--overwrite) to start anew"
+    what, cure = "begun", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
     if found["complete"]:
         what, cure = "made", "pass overwrite=True (--overwrite) to replace it, or choose another path"
     changed = first_difference(found, wanted)
@@ -433,7 +434,7 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
 
 
 def first_difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """What a store was made with or from that is not wanted now, in words; None where it is the same store."""
+    """Describe the first difference between the attributes of a store and the requested ones, or return None."""
     old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
     for key in [*new, *old]:
         if old.get(key) != new.get(key):

@@ -1,4 +1,4 @@
-"""What writers share: checks of what they are given, arrays written in one go, blocks and their record, finished stores."""
+"""Shared parts of the writers: checks of arguments, arrays written as a whole, block records, and finished stores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def check_name(name: str, what: str) -> str:
-    """`name` if it can be a folder and a Zarr name everywhere."""
+    """Return `name` if it can be the name of a folder and of a Zarr node on every system."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UserError(
             f"{what} name {name!r} is not usable; start with a letter or digit, then letters, digits, '_', '-', '.'"
@@ -52,7 +52,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_strings(name: str, given: Sequence[str], length: int | None) -> Strings:
-    """The strings; UserError unless there are `length` of them."""
+    """Return the strings; raise UserError unless there are `length` of them."""
     if length is None:
         raise UserError(f"{name} were passed without labels; pass labels as well")
     if len(given) != length:
@@ -61,7 +61,7 @@ def check_strings(name: str, given: Sequence[str], length: int | None) -> String
 
 
 def real_dtype(dtype: Any) -> np.dtype:
-    """A little-endian real dtype that a store can hold; TypeError for others."""
+    """Return the little-endian form of a real dtype that a store supports; raise TypeError for others."""
     found = np.dtype(dtype)
     if found.kind not in "iufb" or found.itemsize > 8:
         raise TypeError(
@@ -71,7 +71,7 @@ def real_dtype(dtype: Any) -> np.dtype:
 
 
 def check_count(name: str, value: Any) -> int:
-    """`value` as a positive int; ValueError or TypeError, naming the argument `name`, where it is none."""
+    """Return `value` as a positive int; raise ValueError or TypeError naming the argument `name` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}; pass an int")
     if value < 1:
@@ -80,7 +80,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def cast(values: Any, dtype: np.dtype, where: str) -> Any:
-    """`values` (array or CSR) in `dtype`; refuses what would lose whole numbers or fractions, "same kind" otherwise."""
+    """Convert an array or CSR matrix to `dtype`; reject casts that are not "same kind" and integers that overflow."""
     if values.dtype == dtype:
         return values
     if not np.can_cast(values.dtype, dtype, casting="same_kind"):
@@ -92,7 +92,7 @@ def cast(values: Any, dtype: np.dtype, where: str) -> Any:
     if dtype.kind in "iu":
         before, after = (part.data if scipy.sparse.issparse(part) else part for part in (values, changed))
         if not np.array_equal(before, after):
-            raise UserError(f"{where} holds numbers beyond {dtype}; choose a wider dtype for the store")
+            raise UserError(f"{where} contains integers beyond {dtype}; choose a wider dtype for the store")
     return changed
 
 
@@ -103,8 +103,10 @@ def check_values(
     positive: bool = False,
     missing: bool = False,
 ) -> None:
-    """Refuse non-finite (and, where `positive`, negative) values, naming the row (plus `first_row`) and the column; NaN is let
-    through where cells may be `missing`."""
+    """Reject non-finite values, and negative ones if `positive`; NaN is accepted if entries may be `missing`.
+
+    The error names the column and the row, counted from `first_row`.
+    """
     stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
     wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
     if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
@@ -121,7 +123,7 @@ def check_values(
 
 
 def _all_finite(stored: np.ndarray) -> bool:
-    """One cheap pass: a sum is finite only if every term is; a sum that overflows is looked at again."""
+    """Check by one sum, which is finite only if every term is; check each value if the sum overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(stored.sum()):
             return True
@@ -129,7 +131,7 @@ def _all_finite(stored: np.ndarray) -> bool:
 
 
 def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
-    """Row, column and value of the first bad entry; of a sparse matrix `bad` marks stored entries."""
+    """Return row, column and value of the first bad entry; for a sparse matrix, `bad` marks stored entries."""
     if scipy.sparse.issparse(values):
         position = int(np.flatnonzero(bad)[0])
         row = int(np.searchsorted(values.indptr, position, side="right")) - 1
@@ -143,7 +145,7 @@ CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """An array in memory, ready to be written: its metadata, its checksums, and its values or encoded strings."""
+    """An array in memory that is ready to be written: its metadata, checksums, and values or encoded strings."""
 
     name: str
     shape: Index
@@ -151,10 +153,10 @@ class Whole:
     checksums: list[int]
     metadata: bytes
     source: tuple[DenseArray, np.ndarray] | np.ndarray
-    rows: int | None = None  # of a chunk, where it has not as many as `CHUNK_BYTES` hold
+    rows: int | None = None  # rows per chunk, if they differ from the number that `CHUNK_BYTES` hold
 
     def members(self) -> dict[str, bytes]:
-        """zarr.json by path."""
+        """Return the zarr.json documents by path."""
         return {self.name: self.metadata}
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,7 +177,7 @@ class Whole:
 def dense(
     folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] | None = None, rows: int | None = None
 ) -> Whole:
-    """A numeric array of any shape, in chunks of at most 64 MiB, or of so many rows, along its first axis."""
+    """Prepare a numeric array in chunks of at most 64 MiB, or of `rows` rows, along its first axis."""
     values = np.ascontiguousarray(values).reshape(values.shape)
     rows = None if rows is None or rows >= len(values) else rows
     array = _layout(folder, name, values.shape, values.dtype, dims, rows)
@@ -184,12 +186,12 @@ def dense(
 
 
 PARTS = ("indptr", "indices", "data")
-"""Arrays of a CSR matrix."""
+"""Names of the arrays of a CSR matrix."""
 
 
 @dataclass(frozen=True, eq=False)
 class WholeCsr:
-    """A CSR matrix in memory, ready to be written as a group in the layout of AnnData's csr_matrix."""
+    """A CSR matrix in memory that is ready to be written as a group in the layout of AnnData's csr_matrix."""
 
     name: str
     shape: tuple[int, int]
@@ -197,7 +199,7 @@ class WholeCsr:
     parts: dict[str, Whole]
 
     def members(self) -> dict[str, bytes]:
-        """zarr.json by path: of the group and of its arrays."""
+        """Return the zarr.json documents of the group and its arrays by path."""
         attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(self.shape)}
         return {self.name: group_json(attributes)} | {whole.name: whole.metadata for whole in self.parts.values()}
 
@@ -213,13 +215,13 @@ class WholeCsr:
 
 
 def csr(folder: Folder, name: str, matrix: scipy.sparse.csr_array, rows: int | None = None) -> WholeCsr:
-    """A CSR matrix, in chunks of at most 64 MiB, or of `rows` entries."""
+    """Prepare a CSR matrix in chunks of at most 64 MiB, or of `rows` entries."""
     parts = {part: dense(folder, f"{name}/{part}", getattr(matrix, part), rows=rows) for part in PARTS}
     return WholeCsr(name, matrix.shape, matrix.dtype.name, parts)
 
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
-    """A list of strings, in one chunk."""
+    """Prepare a list of strings in one chunk."""
     n, texts = len(values), Strings.of(values).encoded()
     metadata = array_json((n,), (max(n, 1),), "string", (dimension,), "", None)
     return Whole(name, (n,), "string", [checksum(texts)], metadata, texts)
@@ -228,7 +230,7 @@ def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) ->
 def of_samples(
     folder: Folder, n: int, sample_ids: Sequence[str] | None, split: Sequence[str] | None
 ) -> dict[str, Whole]:
-    """The names and the parts of n samples, as far as they are given."""
+    """Prepare the names and the splits of n samples, if they were passed."""
     given = {"sample": ("sample_ids", sample_ids), "split": ("split", split)}
     return {
         array: strings(folder, array, check_strings(name, texts, n), "sample")
@@ -238,7 +240,7 @@ def of_samples(
 
 
 def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
-    """The array that `known` (from `Whole.to_dict`) describes; StoreError if it is missing or damaged."""
+    """Read the array that `known` (from `Whole.to_dict`) describes; raise StoreError if it is missing or damaged."""
     array, entries = dense_chunks(folder, name, known)
     if not array.shape:
         return array.read((), ManifestEntry(known["checksums"][0], 0))
@@ -246,7 +248,7 @@ def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarra
 
 
 def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[DenseArray, np.ndarray]:
-    """The same array unread, and its manifest's entries."""
+    """Return the array that `known` describes without reading it, and its manifest entries."""
     array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]), rows=known.get("rows"))
     if len(known["checksums"]) != math.prod(array.grid):
         raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
@@ -257,7 +259,7 @@ def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[D
 
 
 def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
-    """The array, matrix or list that `known` (from `to_dict`) describes; StoreError if it is missing or damaged."""
+    """Read the array, matrix or strings that `known` describes; raise StoreError if they are missing or damaged."""
     if known.get("format") == "csr":
         indptr, indices, data = (read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
         return csr_of(indptr, indices, data, tuple(known["shape"]), f"{folder.url}: array '{name}'")
@@ -265,7 +267,7 @@ def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
 
 
 def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[CsrArray, np.ndarray]:
-    """The same CSR matrix unread, and entries that differ if its contents do."""
+    """Return the CSR matrix that `known` describes without reading it, and entries that change with its contents."""
     parts = [dense_chunks(folder, f"{name}/{part}", known[part]) for part in PARTS]
     array = CsrArray(folder, name, f"array '{name}'", tuple(known["shape"]), tuple(parts))
     crc = checksum(*(as_bytes(entries) for _, entries in parts))
@@ -273,12 +275,12 @@ def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Csr
 
 
 def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> Strings:
-    """The strings that `known` describes; StoreError if they are missing or damaged."""
+    """Read the strings that `known` describes; raise StoreError if they are missing or damaged."""
     return _parsed(folder, name, known, _string_bytes(folder, name, known))
 
 
 def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Sequence[str], np.ndarray]:
-    """The same strings, of which many may be equal, as texts and the number of each string's text."""
+    """Read strings with many repetitions as their distinct texts and the index of each string's text."""
     chunk = _string_bytes(folder, name, known)
     few = _decode_few(memoryview(chunk))
     if few is not None and len(few[1]) == math.prod(known["shape"]):
@@ -288,7 +290,7 @@ def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Seq
 
 
 def _string_bytes(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
-    """The chunk of strings, whose checksum is right, without the checksum."""
+    """Read a chunk of strings and check its checksum; return it without the checksum."""
     chunk = folder.get(f"{name}/c.0")
     if chunk is None:
         raise _lost(folder, name, "are missing")
@@ -329,13 +331,13 @@ def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarr
     return [(index, values[index[0] * size : (index[0] + 1) * size] if index else values) for index in array.indices()]
 
 
-_CODES = bytes(range(0xF8, 0x100))  # which UTF-8 has not
+_CODES = bytes(range(0xF8, 0x100))  # bytes that never occur in UTF-8
 
 
 def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
-    """Find the texts of a chunk of strings and the number of each string's text; None unless there are a few short texts."""
-    # A string is replaced by a byte of its own wherever it stands with its length, which is there alone: lengths end in
-    # three zeros, and texts have none. A piece goes on with the string that the last one cut.
+    """Decode strings as distinct texts and the text index of each string; None unless texts are few and short."""
+    # Replace each string, together with its length, by one byte of `_CODES`. The pattern occurs nowhere else, because a
+    # length ends in three zero bytes and texts contain none. Each piece starts with the string that the last one cut.
     known, found, rest = list[bytes](), list[bytes](), b""
     for start in range(4, len(chunk), STEP):
         marks = b"".join([rest, chunk[start : start + STEP]])
@@ -363,7 +365,7 @@ class Stored:
     root: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
-        # the fields alone: a worker that needs the names and labels which were read so far reads them itself
+        # Pickle only the fields: a worker that needs cached names or labels reads them from the store.
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @property
@@ -373,17 +375,17 @@ class Stored:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The JSON dictionary that the store was made with."""
+        """The JSON dictionary that was passed when the store was created."""
         return self.root["attributes"]
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where the contents come from, as JSON."""
+        """The origin of the contents, as JSON."""
         return origin_of(self._place(), self.root)
 
     @cached_property
     def sample_ids(self) -> Strings | None:
-        """Names of the samples, a sequence of str, or None."""
+        """Names of the samples as a sequence of str, or None."""
         known = self.root["configuration"].get("sample")
         return None if known is None else read_strings(self._place(), "sample", known)
 
@@ -404,9 +406,9 @@ def ledger(array: Array) -> Ledger:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a store that is being written; picklable, and safe to use from several processes at once.
+    """The blocks of a store during writing; picklable, and safe to use from several processes at once.
 
-    Arguments: `attributes` of the root as it was begun; `token` of the process that has the lock.
+    `attributes` are the root attributes at creation, and `token` identifies the process that holds the lock.
     """
 
     folder: Folder
@@ -419,7 +421,7 @@ class Blocks:
         return self.attributes["complete"]
 
     def prepare(self) -> None:
-        """Write the metadata of every array and of its journal; harmless when repeated."""
+        """Write the metadata of every array and of its journal; repeated calls are harmless."""
         with writing(self.folder.url, "the metadata of the store"):
             for group in ("manifest", "journal"):
                 self.folder.put(f"{group}/zarr.json", group_json({}))
@@ -429,13 +431,13 @@ class Blocks:
                 self.folder.put(f"{array.name}/zarr.json", array.metadata())
 
     def write(self, name: str, index: Index, values: Any) -> None:
-        """Write one block, then its entry in the journal: a writer killed in between leaves the block missing.
+        """Write a block, then its journal entry; if the writer is killed in between, the block counts as missing.
 
-        Writes nothing where the store was finished meanwhile; StoreError where another process has taken it over.
+        Writes nothing if the store was finished meanwhile. Raises StoreError if another process has taken it over.
         """
         array = self.arrays[name]
         if self.complete:
-            raise StoreError(f"{self.folder.url} is complete; pass overwrite=True (--overwrite) to make it anew")
+            raise StoreError(f"{self.folder.url} is complete; pass overwrite=True (--overwrite) to create it again")
         with writing(self.folder.url, array.label(index)):
             if not self._open():
                 return
@@ -445,14 +447,14 @@ class Blocks:
                 ledger(array).record(index, entry)
 
     def _open(self) -> bool:
-        """Whether blocks may be written: False where the store that was begun is finished.
+        """Check if blocks may be written; return False if the store has been finished.
 
-        Raises StoreError where another process has the lock, or had it and left another store.
+        Raises StoreError if another process holds the lock, or held it and wrote another store.
         """
         owner = holder(self.folder)
         if owner is not None and owner.token == self.token:
             return True
-        if owner is None:  # the store was finished, or its first writer needs it no longer
+        if owner is None:  # the store was finished, or its first writer was garbage-collected
             document = read_root(self.folder)
             if document is None:
                 raise unseen(self.folder)
@@ -464,7 +466,7 @@ class Blocks:
         )
 
     def recorded(self) -> dict[str, np.ndarray]:
-        """The entries of every array; a block whose files do not have the recorded size counts as not done."""
+        """Read the entries of every array; a block whose files differ from the recorded size counts as unfinished."""
         found = {}
         for name, array in self.arrays.items():
             entries, sizes = ledger(array).recorded(array.indices()), array.sizes()
@@ -475,7 +477,7 @@ class Blocks:
         return found
 
     def missing(self) -> list[tuple[str, Index]]:
-        """(array, index) of the blocks that are still to be written, in order."""
+        """List (array, index) of the missing blocks in order."""
         return [] if self.complete else self._missing(self.recorded())
 
     def _missing(self, recorded: dict[str, np.ndarray]) -> list[tuple[str, Index]]:
@@ -487,8 +489,8 @@ class Blocks:
         ]
 
     def discard(self) -> None:
-        """Remove the store, which was begun in vain."""
-        with writing(self.folder.url, "away the store"):
+        """Remove a store that is not needed after all."""
+        with writing(self.folder.url, "the removal of the store"):
             for name in self.folder.names():
                 self.folder.delete_tree(name)
             self.folder.delete(LOCK)
@@ -498,8 +500,8 @@ class Blocks:
                 os.rmdir(self.folder.url)
 
     def finish(self) -> None:
-        """Seal the manifests and mark the store complete; StoreError while blocks are missing."""
-        if self.complete:  # whoever made it so may have died before it gave up its lock
+        """Write the manifests and mark the store complete; raise StoreError if blocks are missing."""
+        if self.complete:  # the process that finished it may have died before it released its lock
             return
         document = existing_root(self.folder)
         if not self._open():
@@ -507,7 +509,7 @@ class Blocks:
         recorded = self.recorded()
         missing = self._missing(recorded)
         if missing and existing_root(self.folder)["attributes"]["complete"]:
-            return  # another process has finished it meanwhile, and the journal is gone
+            return  # another process has finished the store in the meantime and removed the journal
         if missing:
             name, index = missing[0]
             total = sum(1 for array in self.arrays.values() for _ in array.indices())
@@ -535,14 +537,14 @@ def begun(
     small: Mapping[str, Whole | WholeCsr],
     overwrite: bool,
 ) -> Blocks:
-    """The blocks of a store that is begun with `new_attributes`, or of the one that was begun with the same."""
+    """Create a store with the attributes `wanted`, or resume one that was created with the same; return its blocks."""
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
     for whole in small.values():
         visible |= whole.members()
     found = begin(folder, wanted, visible, overwrite)
     blocks = Blocks(folder, arrays, found)
     if not blocks.complete:
-        weakref.finalize(blocks, abandon, folder.url)  # the lock is kept for as long as they are used
+        weakref.finalize(blocks, abandon, folder.url)  # hold the lock as long as the blocks are in use
         blocks.prepare()
         for whole in small.values():
             whole.write(folder)
@@ -560,12 +562,12 @@ class Writer:
         return self.blocks.folder.url
 
     def finish(self) -> None:
-        """Mark the store complete, last of all and by one process.
+        """Mark the store complete; one process calls this after all blocks are written.
 
         Raises
         ------
         StoreError
-            While blocks are missing.
+            If blocks are missing.
         """
         self.blocks.finish()
 
@@ -575,36 +577,36 @@ class RowWriter(Writer):
 
     @property
     def block(self) -> int:
-        """Rows of a block."""
+        """Number of rows per block."""
         return self.blocks.attributes["configuration"]["block"]
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of rows."""
+        """Number of blocks of rows."""
         return self._first.grid[0]
 
     @property
     def _first(self) -> Array:
-        """One of the arrays, all of which have the same rows."""
+        """One of the arrays; all arrays have the same rows."""
         return next(iter(self.blocks.arrays.values()))
 
     def rows(self, block_index: int) -> slice:
-        """Find the rows of a block.
+        """Return the rows of a block.
 
         Parameters
         ----------
         block_index : int
-            From 0.
+            Index of the block, from 0.
 
         Returns
         -------
         slice
-            Of all rows.
+            Range of row indices.
         """
         return slice(block_index * self.block, min((block_index + 1) * self.block, self._first.shape[0]))
 
     def _write(self, name: str, block: int, given: Any, positive: bool = False, missing: bool = False) -> None:
-        """Write a block; refuses a wrong number or shape, a dtype that does not fit, and what `check_values` does."""
+        """Write a block after checking its index, shape, dtype and values (see `check_values`)."""
         array, where = self.blocks.arrays[name], self.rows(block)
         if not 0 <= block < self.n_blocks:
             raise UserError(

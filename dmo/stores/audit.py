@@ -1,4 +1,4 @@
-"""Looking at stores of any kind: what is in one (`describe`), and whether it is whole (`verify`)."""
+"""Inspection of stores of any kind: their contents (`describe`) and their integrity (`verify`)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dmo.stores._schema import RESUME, VERSIONS, existing_root, origin_of, set_c
 from dmo.stores._writer import Array, Blocks, ledger
 
 CONTENT = {"kind": "content"}
-"""Result stores call what a row is its kind; a description has that of the store under this name."""
+"""New name for the "kind" of rows in a result store, because a description uses "kind" for the kind of store."""
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Describe what a store is; works for stores that are not complete.
+    """Describe the contents of a store, complete or not.
 
     Parameters
     ----------
@@ -32,16 +32,16 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON: path, kind, version, complete, bytes (on disk), provenance, attributes, the configuration of its kind (sizes,
-        views, n_labels, samples per split, the content of a result store), and blocks = {"done", "total"} where it is
-        written in blocks; of a model its arrays and meta.
+        JSON with the keys path, kind, version, complete, bytes (on disk), provenance and attributes, and the
+        configuration of its kind: sizes, views, n_labels, samples per split, the content of a result store. Stores that
+        are written in blocks also have blocks = {"done", "total"}; models have arrays and meta.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        Where there is no dmo store.
+        If `path` is not a dmo store.
 
     Examples
     --------
@@ -86,8 +86,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read every block of a store and check it against the manifest; one block is in memory at a time.
 
-    An incomplete store is one problem, its finished blocks are checked all the same.
-    A kernel store of version 1 is one problem too, since other programs read NaN above its diagonal.
+    An incomplete store counts as one problem, and its finished blocks are checked as well. A kernel store of version 1
+    also counts as one problem, because other programs read NaN above its diagonal.
 
     Parameters
     ----------
@@ -97,14 +97,14 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     Returns
     -------
     list of str
-        The problems, one sentence each.
+        One sentence per problem.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        Where there is no dmo store.
+        If `path` is not a dmo store.
 
     Examples
     --------
@@ -141,16 +141,16 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     for name in sorted(
         set(folder.names()) - {*arrays, *small_arrays(root["kind"], root["configuration"]), "manifest", "journal"}
     ):
-        if folder.get(f"{name}/zarr.json") is not None:  # what else was kept in it: the recipe of a store of images
+        if folder.get(f"{name}/zarr.json") is not None:  # a nested store: the recipe of a store of images
             problems.extend(verify(f"{folder.url}/{name}"))
     return problems
 
 
 def reopen(path: str | os.PathLike[str]) -> int:
-    """Mark the damaged blocks of a store as missing, so that what made it writes them anew.
+    """Mark the damaged blocks of a store as missing, so that the program that created them writes them again.
 
-    The store is incomplete afterwards, its good blocks keep their checksums. Where a manifest itself is damaged all blocks
-    of its array count as missing.
+    Afterwards, the store is incomplete, and its intact blocks keep their checksums. If the manifest of an array is
+    damaged, all blocks of the array count as missing.
 
     Parameters
     ----------
@@ -160,15 +160,15 @@ def reopen(path: str | os.PathLike[str]) -> int:
     Returns
     -------
     int
-        Blocks that are missing.
+        Number of missing blocks.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        For a model, which is written in one piece, for a kernel store of version 1, and where another process writes the
-        store.
+        For a model, which is written in one piece, for a kernel store of version 1, and if another process is writing
+        the store.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
         raise StoreError(_outdated(folder, root))
     acquire(folder)
     try:
-        document = existing_root(folder)  # as it is now that nobody else writes
+        document = existing_root(folder)  # read again under the lock
         root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
         Blocks(folder, arrays, root).prepare()
@@ -212,7 +212,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
 
 
 def _outdated(folder: Folder, root: dict[str, Any]) -> str:
-    """The problem of a kernel store of version 1, the only older version that is read."""
+    """Describe the problem of a kernel store of version 1, the only older version that can be read."""
     return (
         f"{folder.url} is a kernel store of version {root['version']}, in which other programs read NaN above the diagonal; "
         "make it again at another path, with write_kernel(path, open_kernel(old).to_dask(), block)"
@@ -220,7 +220,7 @@ def _outdated(folder: Folder, root: dict[str, Any]) -> str:
 
 
 def _entries(array: Array, complete: bool) -> np.ndarray:
-    """What is known of the blocks; nothing where the manifest is damaged."""
+    """Return the entries of the blocks; if the manifest is damaged, all blocks count as missing."""
     try:
         return ledger(array).load() if complete else ledger(array).recorded(array.indices())
     except StoreError:
@@ -252,19 +252,19 @@ def _read(array: Array, index: Index, entries: np.ndarray) -> None:
 
 def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
     if not root["complete"]:
-        return [f"{folder.url} is incomplete: it was never saved to the end; save the model again"]
+        return [f"{folder.url} is incomplete: saving it did not finish; save the model again"]
     problems: list[str] = []
     for known in root["configuration"].values():
         _try(problems, models.read_array, folder.child(root["generation"]), known)
-    cure = "the next save removes what an interrupted one left"
+    cure = "the next save removes the remains of an interrupted one"
     left = sorted(set(folder.names()) - {"zarr.json", root["generation"]})
-    return [*problems, *(f"{folder.url}: {name} is no part of the model; {cure}" for name in left)]
+    return [*problems, *(f"{folder.url}: {name} is not part of the model; {cure}" for name in left)]
 
 
 def _try(problems: list[str], read: Any, *arguments: Any) -> None:
     try:
         read(*arguments)
-    except ServiceError:  # says nothing about the block
+    except ServiceError:  # the service failed, so the state of the block is unknown
         raise
     except (StoreError, OSError) as error:
         problems.append(str(error))
@@ -286,5 +286,5 @@ def _arrays(folder: Folder, root: dict[str, Any]) -> dict[str, Array]:
 
 
 def _small(kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
-    """The arrays that were written in one go, by name, with what is known of each."""
+    """Return the descriptions of the arrays that were written as a whole, by name."""
     return {name: configuration[name] for name in small_arrays(kind, configuration) if name in configuration}

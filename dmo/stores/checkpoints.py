@@ -1,11 +1,12 @@
-"""Checkpoints of long computations: the state of every long iteration, and the results of those that were finished.
+"""Checkpoints of long computations: states of long iterations, and results of finished ones.
 
-Inside `checkpoints(folder)` each pass, solve and sweep has a name of its own, from a hash of all that it depends on, so
-a run with the same input and parameters goes on where an interrupted one stopped, bit for bit, and one with others begins
-anew. A state has two generations: the new one is written, with checksums, to the place of the older one, so that a whole
-one is there at every moment. What is finished stays until the block ends well, since a later part may die. Then also the
-states that earlier runs with other input or parameters left are removed, since nobody else would; those of a run that goes
-on beside this one change meanwhile, and stay.
+Inside `checkpoints(folder)`, each pass, solve and sweep has a unique name, derived from a hash of all its inputs. A run
+with the same input and parameters therefore resumes where an interrupted run stopped, and its results are equal bit for
+bit. A run with different input or parameters starts from the beginning. A state is kept in two generations. Each save
+overwrites the older one, so one complete state, protected by checksums, exists at every moment. Finished results are
+kept until the block ends successfully, because a later part may fail. At that point, states of earlier runs with
+different input or parameters are also removed. States of runs that are still active change during the block, and are
+kept.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from dmo import stores
 from dmo.stores._folder import Folder
 
 SECONDS = 30.0
-"""The least time between two saves of one state."""
+"""Minimum number of seconds between two saves of a state."""
 SHARE = 50
-"""Saving may take one part in so many of the time."""
-_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names that `Checkpoint` gives
-_SPEED, _LEAST = 2e8, 0.02  # bytes per second of a save, and the seconds of a small one, where none was timed yet
+"""Saving may use at most 1 / SHARE of the time."""
+_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names that `Checkpoint` uses
+_SPEED, _LEAST = 2e8, 0.02  # assumed bytes per second of a save, and seconds of a small save
 Arrays: TypeAlias = dict[str, np.ndarray]
 log = logging.getLogger("dmo")
 
@@ -41,24 +42,24 @@ log = logging.getLogger("dmo")
 class _Place:
     folder: str
     seconds: float
-    touched: set[str] = field(default_factory=set)  # names of stores to remove at the end
+    touched: set[str] = field(default_factory=set)  # names of the stores to remove at the end
 
     @cached_property
     def found(self) -> set[str]:
-        """Names in the folder, as they were when first asked for."""
+        """Names in the folder at the first access."""
         return set(Folder.at(self.folder).names())
 
     def root(self, name: str) -> bytes | None:
-        """The root document of a store; every save changes it."""
+        """Return the root document of a store; it changes with every save."""
         return Folder.at(f"{self.folder}/{name}").get("zarr.json")
 
     def states(self) -> dict[str, bytes | None]:
-        """The states that were there when first asked for, with their root documents as they are."""
+        """Return the states that existed at the first access, with their current root documents."""
         return {name: self.root(name) for name in self.found if _STATE.fullmatch(name)}
 
     @cached_property
     def room(self) -> float:
-        """Bytes that finished results may take: a quarter of what is free on a local disk."""
+        """Bytes available for finished results: a quarter of the free space of a local disk."""
         place = Folder.at(self.folder)
         if not place.is_local:
             return np.inf
@@ -66,7 +67,7 @@ class _Place:
         return shutil.disk_usage(next(part for part in (path, *path.parents) if part.exists())).free / 4
 
     def remove(self, name: str) -> None:
-        """Remove a store; what cannot be removed stays, with a warning."""
+        """Remove a store, or log a warning if it cannot be removed."""
         try:
             Folder.at(self.folder).delete_tree(name)
         except OSError as error:
@@ -78,11 +79,12 @@ _place: ContextVar[_Place | None] = ContextVar("dmo_checkpoints", default=None)
 
 @contextmanager
 def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[None]:
-    """Keep what long passes, solves and sweeps in this block have done, until the block ends well."""
-    # Saving takes at most about 2 % of the time. A finished solve takes n x k x 8 bytes, one that was quicker than 50
-    # times its saving takes none, and all together at most a quarter of a local disk's free space.
+    """Keep the states and results of long passes, solves and sweeps in this block until it ends successfully."""
+    # Saving uses at most about 2 % of the time. The result of a solve needs n x k x 8 bytes; it is kept if the
+    # solve took at least 50 times as long as saving it, or if a state was saved before. All results together use at
+    # most a quarter of a local disk's free space.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
-    before = {} if place is None or _place.get() is not None else place.states()  # of the outermost block
+    before = {} if place is None or _place.get() is not None else place.states()  # only for the outermost block
     token = _place.set(place)
     try:
         yield
@@ -91,14 +93,14 @@ def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[No
     if place is not None:
         left = {name for name, root in before.items() if place.root(name) == root} - place.touched
         if left:
-            log.info("%s: states of other runs are removed: %s", place.folder, ", ".join(sorted(left)))
+            log.info("%s: removing states of other runs: %s", place.folder, ", ".join(sorted(left)))
         for name in sorted(place.touched | left):
             place.remove(name)
 
 
 @contextmanager
 def part_of_more(save: Callable[[], None]) -> Iterator[None]:
-    """Treat this block as a part of a longer computation, whose own state replaces what the part kept."""
+    """Treat this block as a part of a longer computation, whose own state replaces the states of the part."""
     place = _place.get()
     with checkpoints(None if place is None else place.folder, None if place is None else place.seconds):
         yield
@@ -108,14 +110,14 @@ def part_of_more(save: Callable[[], None]) -> Iterator[None]:
 
 
 def keeps_states() -> bool:
-    """Whether there is a `checkpoints` block around this."""
+    """Check if a `checkpoints` block is active."""
     return _place.get() is not None
 
 
 class Checkpoint:
-    """The state of one iteration in the `checkpoints` block around it; without one, nothing is kept at no cost.
+    """State of one iteration in the surrounding `checkpoints` block; without a block, nothing is saved.
 
-    Arrays come back with the memory order that they had (C or Fortran), on which the last bits of products depend.
+    Loaded arrays keep their memory order (C or Fortran), because the last bits of products depend on it.
     """
 
     def __init__(self, kind: str, configuration: Callable[[], str] | None):
@@ -123,7 +125,7 @@ class Checkpoint:
         self._kind, self._describe = kind, configuration
         self._began = self._last = time.monotonic()
         self._wait = 0.0 if self._place is None else self._place.seconds
-        self._serial = 0  # of the newest generation that is there; it lies in the place 0 or 1 of its parity
+        self._serial = 0  # of the newest generation; its parity selects the slot 0 or 1
 
     @cached_property
     def _configuration(self) -> str:
@@ -133,7 +135,7 @@ class Checkpoint:
         return f"{self._kind}-{self._configuration[:16]}.{serial % 2}"
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
-        """Load the newest whole generation that an earlier run left."""
+        """Load the newest complete generation of an earlier run."""
         place = self._place
         if place is None or not any(name.startswith(f"{self._kind}-") for name in place.found):
             return None
@@ -144,10 +146,10 @@ class Checkpoint:
         if meta["configuration"] != self._configuration:
             raise stores.StoreError(
                 f"{place.folder}/{self._name(meta['serial'])}: holds the state of another {self._kind} (other features, "
-                f"labels or parameters); delete it, or run with the arguments that it was begun with"
+                f"labels or parameters); delete it, or run with the original arguments"
             )
         self._serial = int(meta["serial"])
-        log.info("%s: going on from a state that an earlier run left", self._kind)
+        log.info("%s: resuming from the state of an earlier run", self._kind)
         return {name: value.T if name in meta["fortran"] else value for name, value in arrays.items()}, meta["meta"]
 
     def _read(self, place: _Place, name: str) -> tuple[Arrays, dict[str, Any]] | None:
@@ -156,22 +158,20 @@ class Checkpoint:
         place.touched.add(name)
         try:
             return stores.load_model(f"{place.folder}/{name}")
-        except FileNotFoundError:  # an empty folder: the run was interrupted as it began to write
+        except FileNotFoundError:  # an empty folder: the run was interrupted before it wrote anything
             return None
         except stores.StoreError as error:
-            log.warning(
-                "%s: a saved state cannot be used, an older one is taken if there is one: %s", self._kind, error
-            )
+            log.warning("%s: cannot use a saved state, trying an older one: %s", self._kind, error)
             return None
 
     def due(self) -> bool:
-        """Find whether it is time to `save`."""
+        """Check if it is time to call `save`."""
         return self._place is not None and time.monotonic() - self._last >= self._wait
 
     def save(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
         """Write the next generation."""
-        # Where the disk or another run with the same state is in the way, a warning says so, and the iteration goes
-        # on unsaved.
+        # If the disk or another run with the same state prevents saving, log a warning and continue without a saved
+        # state.
         place = self._place
         if place is None:
             return
@@ -183,17 +183,17 @@ class Checkpoint:
         place.remove(name)
         about = {"configuration": self._configuration, "serial": self._serial + 1, "fortran": fortran}
         try:
-            # in a context of its own, which shows no progress: a long run saves often
+            # Save in an empty context, which shows no progress, because a long run saves often.
             Context().run(stores.save_model, f"{place.folder}/{name}", stored, about | {"meta": dict(meta)})
         except (OSError, stores.StoreError) as error:
-            log.warning("%s: its state cannot be kept: %s", self._kind, error)
+            log.warning("%s: cannot save its state: %s", self._kind, error)
         else:
             self._serial += 1
         self._last = time.monotonic()
         self._wait = max(place.seconds, SHARE * (self._last - began)) if place.seconds else 0.0
 
     def finish(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Keep the result for what follows in the block, in place of the state; nothing where it was quick to find."""
+        """Replace the state by the result for later parts of the block; skip results that are quick to recompute."""
         place = self._place
         if place is None:
             return

@@ -1,4 +1,4 @@
-"""Feature stores: many views of the same samples, with labels, names and splits, written block by block."""
+"""Feature stores: several views of the same samples, with labels, names and splits, written in blocks."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
 if TYPE_CHECKING:
     import dask.array as da
 
-_LABEL_BYTES = 1 << 20  # of a chunk of labels
+_LABEL_BYTES = 1 << 20  # size of a chunk of labels
 _UNKNOWN = -1
-"""Stands for a label that is not known, in labels of type int8."""
+"""Code of an unknown label in labels of type int8."""
 _LABEL_ENTRIES = 1 << 18
-"""Entries of a chunk of sparse labels."""
+"""Number of entries in a chunk of sparse labels."""
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
 
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """What is known of a view before it is written.
+    """Description of a view that will be written.
 
     Parameters
     ----------
     dimension : int
-        Columns.
+        Number of columns.
     dtype : dtype, default="float32"
         A real NumPy type.
     kind : {"dense", "sparse"}, default="dense"
-        Sparse rows are stored as CSR.
+        Sparse rows are stored in CSR format.
     histogram : bool, default=False
-        Rows are counts or masses, never negative.
+        Whether the rows are histograms (counts or masses), which are never negative.
     missing : bool, default=False
-        Cells may be missing: NaN.
+        Whether entries may be missing (NaN).
     codec : {"lz4", "zstd"} or None, default=None
-        Compress blocks by Blosc: histograms to a seventh or less, at half of the speed of reading; real numbers, such as
-        embeddings, hardly shrink. None: as the setting `dmo.stores.codec` says, by default not at all.
+        Compress blocks with Blosc. Histograms shrink to a seventh or less, and reading takes twice as long; real
+        numbers, such as embeddings, hardly shrink. None uses the setting `dmo.stores.codec`, by default no compression.
 
     Examples
     --------
@@ -68,19 +68,19 @@ class ViewSpec:
         object.__setattr__(self, "dimension", _writer.check_count("the dimension of a view", self.dimension))
         object.__setattr__(self, "dtype", _writer.real_dtype(self.dtype))
         if self.kind not in ("dense", "sparse"):
-            raise UserError(f"the kind of a view is 'dense' or 'sparse', got {self.kind!r}; pass one of these")
+            raise UserError(f"the kind of a view must be 'dense' or 'sparse', got {self.kind!r}; pass one of these")
         if self.codec is not None and self.codec not in CODECS:
             raise UserError(
-                f"the codec of a view is {' or '.join(map(repr, CODECS))}, got {self.codec!r}; pass one, or None"
+                f"the codec of a view must be {' or '.join(map(repr, CODECS))}, got {self.codec!r}; pass one, or None"
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe it as JSON.
+        """Convert the description to JSON.
 
         Returns
         -------
         dict
-            The parameters.
+            The parameters by name.
         """
         return {
             "dimension": self.dimension,
@@ -109,53 +109,54 @@ def create_features(
     present: Mapping[str, Any] | None = None,
     class_labels: bool = False,
 ) -> FeatureWriter:
-    """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
+    """Create a feature store, or resume the one at `path` that was created with the same arguments.
 
     Parameters
     ----------
     path : str or path-like
-        Local path, or URL as fsspec understands it.
+        Local path or fsspec URL.
     n_samples : int
-        Rows of every view.
+        Number of rows of every view.
     views : mapping of str to ViewSpec
-        The views, by name.
+        Descriptions of the views by name.
     labels : array or sparse matrix of shape (n_samples, L), optional
-        0 and 1, or with `real_labels` numbers; NaN where a label is not known. Labels of 0 and 1 are stored as CSR if
-        that is smaller.
+        Labels of 0 and 1, or numbers if `real_labels`; NaN marks unknown labels. Labels of 0 and 1 are stored as CSR if
+        this needs less space.
     label_names : sequence of str, optional
-        L names.
+        Names of the L labels.
     sample_ids : sequence of str, optional
         Names of the samples.
     split : sequence of str, optional
-        The part of every sample, such as "train" and "test".
+        Name of the split of every sample, such as "train" or "test".
     attributes : mapping, optional
-        A JSON dictionary.
+        A JSON dictionary that is stored with the features.
     block : int, default=1024
-        Rows of a chunk.
+        Rows per block, the unit of writing and resuming.
     overwrite : bool, default=False
-        Replace a feature store there.
+        Replace an existing feature store at `path`.
     provenance : Provenance, optional
-        Where the features come from.
+        Origin of the features.
     feature_names : mapping of view to sequence of str, optional
-        Names of the columns of some views.
+        Column names by view, for any of the views.
     real_labels : bool, default=False
-        Labels are real targets, kept as float64.
+        Whether the labels are regression targets, stored as float64.
     present : mapping of view to array of shape (n_samples,), bool, optional
-        Which samples some views have; what is written for the others, best zeros, has no meaning.
+        Masks of the available samples by view, for any of the views. Rows of other samples have no meaning; write
+        zeros.
     class_labels : bool, default=False
-        Labels are classes: every sample has one of them, or none is known (a row of NaN).
+        Whether the labels are a multiclass target: every sample has one label, or only unknown ones (a row of NaN).
 
     Returns
     -------
     FeatureWriter
-        Writes the blocks that are missing.
+        Writer of the missing blocks.
 
     Raises
     ------
     StoreError
-        Where `path` holds something else, or a store with another configuration.
+        If `path` holds something else, or a store with another configuration.
     UserError
-        For shapes or values that do not fit.
+        For invalid shapes or values.
 
     Examples
     --------
@@ -165,7 +166,7 @@ def create_features(
     ...     create_features(f"{folder}/f.zarr", 2500, {"gist": ViewSpec(512)}).missing()
     [('gist', 0), ('gist', 1), ('gist', 2)]
     """
-    import dask.config  # here: a tenth of a second, and few commands ask
+    import dask.config  # imported here because it takes 0.1 s and few commands need it
 
     n, block = _writer.check_count("n_samples", n_samples), _writer.check_count("block", block)
     _check_views(views)
@@ -183,7 +184,9 @@ def create_features(
     for view, has in (present or {}).items():
         name, marks = f"{view}_present", np.asarray(has, bool)
         if view not in views or marks.shape != (n,) or not marks.any():
-            raise UserError(f"present: {view!r} needs a mark for each of {n} samples, at least one of them true")
+            raise UserError(
+                f"present: {view!r} must be a view with {n} booleans, at least one of them True; pass one per sample"
+            )
         if not marks.all():
             small[name] = _writer.dense(folder, name, marks.astype(np.uint8), ("sample",))
     configuration = {
@@ -200,7 +203,7 @@ def create_features(
 
 
 def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, DenseArray | SparseArray]:
-    """The arrays of the views, by name, as a configuration describes them."""
+    """Return the arrays of the views that a configuration describes, by name."""
     n, block = configuration["n_samples"], configuration["block"]
     arrays: dict[str, DenseArray | SparseArray] = {}
     for name, view in configuration["views"].items():
@@ -216,18 +219,18 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 
 @dataclass(frozen=True, eq=False)
 class FeatureWriter(_writer.RowWriter):
-    """Writes a feature store; picklable, so that any worker can write any block.
+    """Writer of a feature store; picklable, so that any worker can write any block.
 
-    `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
+    `write` is idempotent: any process may write a block again at any time before `finish`.
 
     Attributes
     ----------
     folder : Folder
-        Where the store is.
+        Folder of the store.
     configuration : dict
-        Sizes and views, as JSON.
+        Sizes and views as JSON.
     blocks : Blocks
-        The arrays, and which blocks are done.
+        The arrays and the record of finished blocks.
 
     Examples
     --------
@@ -247,31 +250,31 @@ class FeatureWriter(_writer.RowWriter):
 
     @property
     def n_samples(self) -> int:
-        """Rows of every view."""
+        """Number of rows of every view."""
         return self.configuration["n_samples"]
 
     def write(self, view: str, block_index: int, rows: Any) -> None:
-        """Write the rows of one block of one view, whole; the store can be resumed after each of the errors.
+        """Write all rows of one block of a view; the store can be resumed after any error.
 
         Parameters
         ----------
         view : str
-            Its name.
+            Name of the view.
         block_index : int
-            From 0.
+            Index of the block, from 0.
         rows : array or sparse matrix of shape (m, dimension)
             All rows of the block.
 
         Raises
         ------
         StoreError
-            For a view that the store lacks.
+            If the store does not contain the view.
         UserError
-            For a wrong shape, or values that are not finite.
+            For a wrong shape, or for values that are not finite.
         TypeError
-            For a dtype that does not fit.
+            For a dtype that cannot be converted.
         OSError
-            Where the disk refuses.
+            If the block cannot be written, for example on a full disk.
         """
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
@@ -284,12 +287,12 @@ class FeatureWriter(_writer.RowWriter):
         self._write(view, block_index, given, spec["histogram"], spec.get("missing", False))
 
     def missing(self) -> list[tuple[str, int]]:
-        """List what is still to be written.
+        """List the blocks that are not written yet.
 
         Returns
         -------
         list of (str, int)
-            View and block, in order.
+            View and block index, in order.
         """
         return [(name, index[0]) for name, index in self.blocks.missing()]
 
@@ -305,14 +308,14 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     Returns
     -------
     FeatureStore
-        Its views, labels, names and splits.
+        The opened store with views, labels, names and splits.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        For a store of another kind, and one that is incomplete, newer or damaged.
+        If the store is of another kind, incomplete, damaged, or of a newer version.
 
     Examples
     --------
@@ -343,11 +346,11 @@ class FeatureStore(_writer.Stored):
     Attributes
     ----------
     folder : Folder
-        Where the store is.
+        Folder of the store.
     root : dict
         The attributes of its Zarr group.
     views : dict of str to DenseView or SparseView
-        Row sources of n_samples rows.
+        Row sources with n_samples rows each.
 
     Examples
     --------
@@ -355,7 +358,8 @@ class FeatureStore(_writer.Stored):
     >>> import numpy as np
     >>> from dmo.stores import ViewSpec, create_features, open_features
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     writer = create_features(f"{folder}/f.zarr", 3, {"gist": ViewSpec(2)}, np.eye(3), split=["train", "train", "test"])
+    ...     writer = create_features(f"{folder}/f.zarr", 3, {"gist": ViewSpec(2)}, np.eye(3), split=["train", "train",
+    "test"])
     ...     writer.write("gist", 0, np.ones((3, 2)))
     ...     writer.finish()
     ...     store = open_features(f"{folder}/f.zarr")
@@ -373,36 +377,36 @@ class FeatureStore(_writer.Stored):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Sizes, views and what is known of the small arrays, as JSON."""
+        """Sizes, views and descriptions of the small arrays, as JSON."""
         return self.root["configuration"]
 
     @property
     def n_samples(self) -> int:
-        """Rows of every view."""
+        """Number of rows of every view."""
         return self.configuration["n_samples"]
 
     @property
     def block(self) -> int:
-        """Rows of a block."""
+        """Number of rows per block."""
         return self.configuration["block"]
 
     def view_info(self, name: str) -> ViewSpec:
-        """Look up what a view is.
+        """Return the description of a view.
 
         Parameters
         ----------
         name : str
-            Its name.
+            Name of the view.
 
         Returns
         -------
         ViewSpec
-            Dimension, dtype, kind and histogram.
+            Dimension, dtype, kind and further properties of the view.
 
         Raises
         ------
         StoreError
-            For a view that the store lacks.
+            If the store does not contain the view.
         """
         if name not in self.views:
             raise StoreError(f"{self.url} has no view {name!r}; it has {', '.join(sorted(self.views))}")
@@ -410,9 +414,10 @@ class FeatureStore(_writer.Stored):
 
     @cached_property
     def labels(self) -> np.ndarray | scipy.sparse.csr_array | None:
-        """Labels of shape (n, L): uint8, or floats if they are real targets or some are unknown (NaN); or None.
+        """Labels of shape (n, L), or None if the store has no labels.
 
-        They are a CSR array if the store holds them so, otherwise a NumPy array.
+        The type is uint8, or float if the labels are regression targets or include unknown labels (NaN). The labels are
+        a CSR array if the store holds them in this format, otherwise a NumPy array.
         """
         known = self.configuration.get("labels")
         return None if known is None else _known(_writer.read_whole(self.folder, "labels", known))
@@ -423,19 +428,19 @@ class FeatureStore(_writer.Stored):
         Parameters
         ----------
         index : ndarray of shape (m,)
-            Their row numbers.
+            Row indices of the samples.
 
         Returns
         -------
         ndarray or csr_array of shape (m, L), or None
-            As `labels` has them; None where the store has none.
+            Labels in the format of `labels`, or None if the store has no labels.
         """
         found = self._label_rows
         return None if found is None else _known(rows(Subset(found, index)))
 
     @property
     def label_view(self) -> View | None:
-        """The labels as a row source, where all are known and are 0 or 1; else None."""
+        """Labels as a row source if all of them are known, 0 or 1, and not a multiclass target; otherwise None."""
         found = self._label_rows
         return None if found is None or found.dtype != np.uint8 or self.class_labels else found
 
@@ -450,17 +455,17 @@ class FeatureStore(_writer.Stored):
 
     @property
     def real_labels(self) -> bool:
-        """Whether labels are real targets."""
+        """Whether the labels are regression targets."""
         found = self._label_rows
         return found is not None and found.dtype.kind == "f"
 
     @property
     def class_labels(self) -> bool:
-        """Whether labels are classes, of which every sample has one."""
+        """Whether the labels are a multiclass target."""
         return self.configuration.get("class_labels", False)
 
     def feature_names(self, view: str) -> list[str] | None:
-        """Read the names of a view's columns.
+        """Read the column names of a view.
 
         Parameters
         ----------
@@ -470,7 +475,7 @@ class FeatureStore(_writer.Stored):
         Returns
         -------
         list of str or None
-            Its d names, if it has some.
+            Names of the d columns, or None if the store has no names for this view.
         """
         return self._strings(f"{view}_feature")
 
@@ -481,17 +486,17 @@ class FeatureStore(_writer.Stored):
 
     @cached_property
     def split(self) -> np.ndarray | None:
-        """The part, such as "train" or "test", of every sample (n strings), or None."""
+        """Name of the split of every sample, such as "train" or "test" (n strings), or None."""
         names, codes = self._parts
         return np.array(names, dtype=str)[codes] if names else None
 
     def split_of(self, index: np.ndarray) -> list[str] | None:
-        """Look up the parts of some samples.
+        """Return the names of the splits of some samples.
 
         Parameters
         ----------
         index : ndarray of shape (m,)
-            Their row numbers.
+            Row indices of the samples.
 
         Returns
         -------
@@ -503,22 +508,22 @@ class FeatureStore(_writer.Stored):
 
     @property
     def splits(self) -> list[str]:
-        """Names of the parts, in alphabetical order."""
+        """Names of the splits in alphabetical order."""
         return sorted(set(self._parts[0]))
 
     @cached_property
     def _parts(self) -> tuple[list[str], np.ndarray]:
-        """Names of parts, and the number of every sample's name."""
+        """Names of the splits, and the index of the name of every sample."""
         known = self.configuration.get("split")
         return ([], np.zeros(0, int)) if known is None else _writer.read_coded(self.folder, "split", known)
 
     def to_dask(self) -> dict[str, da.Array]:
-        """Give the views as dask arrays, a chunk per block of rows; of sparse views the chunks are CSR.
+        """Return the views as dask arrays with one chunk per block of rows; chunks of sparse views are CSR arrays.
 
         Returns
         -------
         dict of str to dask.array.Array of shape (n, d)
-            Lazy: every chunk reads, and checks, one block.
+            Lazy arrays; computing a chunk reads one block and checks it.
 
         Examples
         --------
@@ -534,7 +539,7 @@ class FeatureStore(_writer.Stored):
         ...     views["gist"].chunks, float(views["gist"].sum().compute())
         (((4, 1), (3,)), 15.0)
         """
-        import dask.array as da  # a second to import, which few programs need
+        import dask.array as da  # imported here because it takes 1 s and few programs need it
 
         found = {}
         for name, view in self.views.items():
@@ -545,15 +550,15 @@ class FeatureStore(_writer.Stored):
         return found
 
     def to_xarray(self) -> Any:
-        """Give the store as an xarray Dataset: dense views, lazy by blocks of rows, with labels, names and splits.
+        """Return the store as an xarray Dataset with lazy dense views, labels, names and splits.
 
-        Sparse views are left out, since xarray has no such arrays; `to_dask` has them.
+        Sparse views are omitted because xarray does not support them; use `to_dask` instead.
 
         Returns
         -------
         xarray.Dataset
-            Views over (sample, <view>_feature), `labels` over (sample, label); ids, names and splits are coordinates, as
-            far as the store has them.
+            Views over (sample, <view>_feature) and `labels` over (sample, label). Sample names, label names, feature
+            names and splits are coordinates, if the store has them.
 
         Examples
         --------
@@ -568,7 +573,7 @@ class FeatureStore(_writer.Stored):
         ...     dict(data.sel(sample=data.split == "train").sizes)
         {'sample': 2, 'gist_feature': 2}
         """
-        import xarray as xr  # an optional package
+        import xarray as xr  # xarray is optional
 
         arrays: dict[str, Any] = {
             name: (("sample", f"{name}_feature"), array)
@@ -590,51 +595,51 @@ class FeatureStore(_writer.Stored):
     def select(
         self, split: str | None, with_labels: bool = True
     ) -> tuple[dict[str, Subset], np.ndarray | scipy.sparse.csr_array | None, np.ndarray]:
-        """Select the samples of one split; only the rows that are asked for are read, later.
+        """Select the samples of one split; the rows are read later, when they are used.
 
         Parameters
         ----------
         split : str or None
-            Its name; None: all samples.
+            Name of the split, or None for all samples.
         with_labels : bool, default=True
-            Read the labels.
+            Whether to read the labels.
 
         Returns
         -------
         views : dict of str to Subset
-            Row sources of the m samples.
+            Row sources of the m selected samples.
         labels : ndarray or csr_array of shape (m, L), or None
-            Their labels in the form of `labels`, where the store has any and they are read.
+            Their labels in the format of `labels`; None if the store has no labels or `with_labels` is False.
         index : ndarray of shape (m,)
-            Their row numbers.
+            Their row indices.
 
         Raises
         ------
         StoreError
-            For a split that the store lacks.
+            If the store does not contain the split.
         """
         index = self.split_rows(split)
         labels = self.labels_of(index) if with_labels else None
-        some = row_numbers(index)  # which all views share
+        some = row_numbers(index)  # shared by all views
         return {name: Subset(view, some) for name, view in self.views.items()}, labels, index
 
     def split_rows(self, split: str | None) -> np.ndarray:
-        """Look up which samples are of a split.
+        """Return the row indices of the samples of a split.
 
         Parameters
         ----------
         split : str or None
-            Its name; None: all samples.
+            Name of the split, or None for all samples.
 
         Returns
         -------
         ndarray of shape (m,)
-            Their row numbers.
+            Row indices of the samples.
 
         Raises
         ------
         StoreError
-            For a split that the store lacks.
+            If the store does not contain the split.
         """
         if split is None:
             return np.arange(self.n_samples)
@@ -648,7 +653,7 @@ class FeatureStore(_writer.Stored):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SourceStore(FeatureStore):
-    """Samples of files that are read in place; labels and names are in the memory of this process."""
+    """Samples of files that are read directly; labels and names are in the memory of the client process."""
 
     place: str
     names: Mapping[str, list[str]]  # of the columns of some views
@@ -664,7 +669,7 @@ class SourceStore(FeatureStore):
 
     @property
     def label_view(self) -> None:
-        """None, because workers cannot read labels from the memory of this process."""
+        """None, because workers cannot read labels from the memory of the client process."""
         return None
 
 
@@ -686,12 +691,12 @@ def _small_arrays(
     split: Sequence[str] | None,
     block: int,
 ) -> dict[str, _writer.Whole | _writer.WholeCsr]:
-    """The arrays that are written when the store is begun, by their names in it."""
+    """Prepare the arrays that are written when the store is created, by name."""
     small: dict[str, _writer.Whole | _writer.WholeCsr] = {}
     if scipy.sparse.issparse(labels):
         small["labels"] = _writer.csr(folder, "labels", labels, _LABEL_ENTRIES)
     elif labels is not None:
-        # whole blocks, some for a chunk: a worker reads the labels of its rows
+        # A chunk holds whole blocks, because a worker reads the labels of its rows.
         rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
         small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
     if label_names is not None:
@@ -709,22 +714,22 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
             raise TypeError(f"view {name!r} is described by {type(spec).__name__}; pass a ViewSpec")
         taken = {f"{view}_{part}" for view in views for part in OF_VIEWS}
         if name in RESERVED or name in taken:
-            raise UserError(f"view name {name!r} is taken by the store itself; choose another name")
+            raise UserError(f"view name {name!r} is reserved for the store; choose another name")
 
 
 def _check_one_class(labels: Block | None) -> None:
-    """Reject labels, as `_check_labels` returns them, of which a sample has none or several."""
+    """Reject labels, as returned by `_check_labels`, if a sample has several labels or none."""
     if labels is None or not np.isin(labels.sum(axis=1, dtype=np.int64), (1, _UNKNOWN * labels.shape[1])).all():
         raise UserError(
-            "class_labels needs labels of which every sample has one; pass class_labels=False for label sets"
+            "class_labels needs labels in which every sample has one; pass class_labels=False for label sets"
         )
 
 
 def _check_labels(labels: Any, n: int, real: bool) -> Block:
-    """Check labels of 0, 1 and NaN (-1 in the result), or finite real targets; sparse in the result if that is smaller."""
+    """Check labels of 0, 1 and NaN (returned as -1), or finite regression targets; return CSR if it is smaller."""
     values: Any = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
-        raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
+        raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row per sample")
     if real:
         values = values.astype(np.float64, copy=False)
     if scipy.sparse.issparse(values) and not values.has_canonical_format:
@@ -738,13 +743,13 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
         bad = np.isinf(cells) if real else (cells != 0) & (cells != 1) & ~gaps
         if bad.any():
             row, column, value = _writer.first_bad(block, bad)
-            needed = "targets are finite numbers" if real else "labels are 0 or 1"
+            needed = "targets must be finite numbers" if real else "labels are 0 or 1"
             raise UserError(
                 f"labels, row {where.start + row}, column {column} is {value}; {needed}, or NaN if not known"
             )
         stored, unknown = stored + int(np.count_nonzero(cells)), unknown + int(np.count_nonzero(gaps))
     if unknown == math.prod(values.shape):
-        raise UserError("all labels are NaN, needs some that are known; leave the labels out")
+        raise UserError("all labels are NaN, expected at least one known label; omit the labels if none is known")
     if real:
         return values.toarray() if scipy.sparse.issparse(values) else values
     dtype = np.dtype(np.int8 if unknown else np.uint8)
@@ -754,7 +759,7 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
 
 
 def _coded(block: Any, dtype: np.dtype) -> Any:
-    """Labels in the type of a store, where -1 means unknown."""
+    """Convert labels to the type of a store, with -1 for unknown labels."""
     if scipy.sparse.issparse(block):
         return scipy.sparse.csr_array((_coded(block.data, dtype), block.indices, block.indptr), shape=block.shape)
     return np.where(np.isnan(block), _UNKNOWN, block).astype(dtype) if block.dtype.kind == "f" else block.astype(dtype)

@@ -1,4 +1,4 @@
-"""Kernel stores: a symmetric n x n matrix as square tiles on disk, each computed once and written to both triangles."""
+"""Kernel stores: symmetric n x n matrices as square tiles on disk; each tile is computed once for both triangles."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ def create_kernel(
     attributes: Mapping[str, Any] | None = None,
     triangle: Literal["both", "lower"] = "both",
 ) -> KernelWriter:
-    """Begin a kernel store, or resume the one at `path` that was begun with the same arguments.
+    """Create a kernel store, or resume the one at `path` that was created with the same arguments.
 
-    A tile below the diagonal is also written above it, transposed. Any Zarr reader gets the whole matrix from the array
-    `kernel`.
+    A tile below the diagonal is also written above it, transposed. Any Zarr reader can read the whole matrix from the
+    array `kernel`.
 
     Parameters
     ----------
     path : str or path-like
-        Local path, or URL as fsspec understands it.
+        Local path or fsspec URL.
     n : int
-        Rows and columns.
+        Number of rows and columns.
     block : int
-        Rows and columns of a tile.
+        Number of rows and columns of a tile.
     dtype : {"float32", "float64"}, default="float32"
         Type of the entries.
     attributes : mapping, optional
         A JSON dictionary that describes the kernel.
     triangle : {"both", "lower"}, default="both"
-        "lower" halves the space: the array is called `lower`, and other programs read NaN in the tiles above its diagonal.
+        "lower" halves the disk space: the array is called `lower`, and other programs read NaN in tiles above its
+        diagonal.
 
     Returns
     -------
     KernelWriter
-        Writes the tiles that are missing.
+        Writer of the missing tiles.
 
     Raises
     ------
@@ -88,7 +89,7 @@ def create_kernel(
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
-    """The array of tiles as a configuration describes it; that of version 1 is called `kernel` and holds one triangle."""
+    """Return the array of tiles that a configuration describes; version 1 is named `kernel` and has one triangle."""
     n, block, dtype = configuration["n"], configuration["block"], np.dtype(configuration["dtype"]).newbyteorder("<")
     name = "lower" if configuration.get("triangle") == "lower" else "kernel"
     triangle = configuration.get("triangle", "lower")
@@ -111,12 +112,12 @@ class _Tiles:
 
     @property
     def block(self) -> int:
-        """Rows and columns of a tile (the last ones may be smaller)."""
+        """Number of rows and columns of a tile (the last ones may be smaller)."""
         return self.array.chunk[0]
 
     @property
     def n_blocks(self) -> int:
-        """Tiles along one side."""
+        """Number of tiles along one side."""
         return self.array.grid[0]
 
     @property
@@ -124,7 +125,7 @@ class _Tiles:
         return self.array.dtype
 
     def rows(self, i: int) -> slice:
-        """The rows of the tiles (i, ...)."""
+        """Return the rows of the tiles (i, ...)."""
         return slice(i * self.block, min((i + 1) * self.block, self.n))
 
     def __repr__(self) -> str:
@@ -139,14 +140,14 @@ class _Tiles:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class KernelWriter(_Tiles, Writer):
-    """Writes a kernel store; picklable, so that any worker can write any tile; `write` is idempotent.
+    """Writer of a kernel store; picklable, so that any worker can write any tile; `write` is idempotent.
 
     Attributes
     ----------
     array : DenseArray
-        Where the tiles are.
+        The Zarr array of the tiles.
     blocks : Blocks
-        Which of them are done.
+        The record of finished tiles.
 
     Examples
     --------
@@ -160,20 +161,20 @@ class KernelWriter(_Tiles, Writer):
     blocks: Blocks
 
     def write(self, i: int, j: int, tile: np.ndarray) -> None:
-        """Write a tile, and its transpose above the diagonal; raises as `FeatureWriter.write` does.
+        """Write a tile, and its transpose above the diagonal; raise the errors of `FeatureWriter.write`.
 
         Parameters
         ----------
         i : int
-            Its block of rows.
+            Index of the block of rows.
         j : int
-            Its block of columns, at most i.
+            Index of the block of columns, at most i.
         tile : ndarray of shape (rows(i), rows(j))
-            Its entries.
+            Entries of the tile.
         """
         self._check(i, j)
         if i < j:
-            raise UserError(f"{self.url} takes tiles with i >= j, got {(i, j)}; write its transpose as {(j, i)}")
+            raise UserError(f"{self.url} stores tiles with i >= j, got {(i, j)}; write its transpose as {(j, i)}")
         title, needed = f"tile {(i, j)}", self.array.extent((i, j))
         tile = np.asarray(tile)
         if tile.shape != needed:
@@ -183,12 +184,12 @@ class KernelWriter(_Tiles, Writer):
         self.blocks.write(self.array.name, (i, j), tile)
 
     def missing(self) -> list[tuple[int, int]]:
-        """List the tiles that are still to be written.
+        """List the tiles that are not written yet.
 
         Returns
         -------
         list of (int, int)
-            (i, j), i >= j, in order.
+            (i, j) with i >= j, in order.
         """
         return [(index[0], index[1]) for _, index in self.blocks.missing()]
 
@@ -204,14 +205,14 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
     Returns
     -------
     KernelStore
-        Its tiles.
+        The opened store.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        For a store of another kind, and one that is incomplete, newer or damaged.
+        If the store is of another kind, incomplete, damaged, or of a newer version.
 
     Examples
     --------
@@ -233,7 +234,7 @@ class KernelStore(_Tiles, Stored):
     Attributes
     ----------
     array : DenseArray
-        Where the tiles are.
+        The Zarr array of the tiles.
     entries : ndarray of shape (blocks, blocks, 2), int64
         Checksum and size of every tile, from the manifest.
     root : dict
@@ -261,7 +262,7 @@ class KernelStore(_Tiles, Stored):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, n)."""
+        """The shape (n, n)."""
         return self.n, self.n
 
     @property
@@ -271,19 +272,19 @@ class KernelStore(_Tiles, Stored):
 
     @property
     def chunks(self) -> tuple[int, int]:
-        """Rows and columns of a tile."""
+        """Number of rows and columns of a tile."""
         return self.block, self.block
 
     @property
     def contents(self) -> str:
-        """A digest of the tiles' checksums: tells whether the kernel has changed, without reading it."""
+        """Digest of the checksums of the tiles; detects changes of the kernel without reading it."""
         return digest(self.shape, self.dtype.str, self.block, self.entries)
 
     def __len__(self) -> int:
         return self.n
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        """Entries of the whole symmetric matrix: rows by a slice, or rows and columns by two; tiles are read as needed."""
+        """Return entries for a slice of rows, or for slices of rows and columns, of the symmetric matrix."""
         rows, columns = where if isinstance(where, tuple) else (where, slice(None))
         if not isinstance(rows, slice) or not isinstance(columns, slice):
             raise TypeError(
@@ -291,7 +292,9 @@ class KernelStore(_Tiles, Stored):
             )
         down, across = range(self.n)[rows], range(self.n)[columns]
         if down.step != 1 or across.step != 1:
-            raise UserError(f"a kernel store is read in steps of 1, got {down.step} and {across.step}")
+            raise UserError(
+                f"a kernel store is read in steps of 1, got {down.step} and {across.step}; slice the result"
+            )
         out = np.empty((len(down), len(across)), self.dtype)
         for i in _tiles_of(down, self.block):
             for j in _tiles_of(across, self.block):
@@ -300,12 +303,12 @@ class KernelStore(_Tiles, Stored):
         return out
 
     def to_dask(self) -> da.Array:
-        """Return the whole symmetric matrix as a dask array, a chunk per tile; tiles above the diagonal are read from below.
+        """Return the symmetric matrix as a dask array with one chunk per tile, read from the lower triangle.
 
         Returns
         -------
         dask.array.Array of shape (n, n)
-            Lazy: every chunk reads, and checks, one tile.
+            Lazy array; computing a chunk reads one tile and checks it.
 
         Examples
         --------
@@ -324,26 +327,27 @@ class KernelStore(_Tiles, Stored):
         return da.from_array(self, chunks=self.block, name=name, asarray=False, meta=np.empty((0, 0), self.dtype))
 
     def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Read a tile and check it.
+        """Read and check a tile.
 
         Parameters
         ----------
         i : int
-            Its block of rows.
+            Index of the block of rows.
         j : int
-            Its block of columns; where i < j a transposed view of tile (j, i) is returned.
+            Index of the block of columns; if i < j, a transposed view of tile (j, i) is returned.
         out : ndarray of shape (block, block), optional
-            C-contiguous, of the store's dtype, to read into; the result is a view of it. This saves the time of a fresh array.
+            C-contiguous array of the store's dtype for the result, which is a view of it. This saves the time to
+            allocate a new array.
 
         Returns
         -------
         ndarray of shape (rows(i), rows(j))
-            The entries.
+            Entries of the tile.
 
         Raises
         ------
         StoreError
-            For a missing or damaged tile.
+            If the tile is missing or damaged.
         """
         self._check(i, j)
         index = (i, j) if i >= j else (j, i)
@@ -358,12 +362,12 @@ class KernelStore(_Tiles, Stored):
 
 
 def _tiles_of(where: range, block: int) -> range:
-    """The tiles that hold some of the rows `where`."""
+    """Return the range of tiles that contain rows of `where`."""
     return range(where.start // block, -(-where.stop // block)) if len(where) else range(0)
 
 
 def _overlap(wanted: range, tile: slice) -> tuple[slice, slice]:
-    """What a tile gives to the wanted rows: where they lie in the result, and in the tile."""
+    """Return the rows that a tile shares with the wanted rows, as a slice of the result and a slice of the tile."""
     start, stop = max(wanted.start, tile.start), min(wanted.stop, tile.stop)
     return slice(start - wanted.start, stop - wanted.start), slice(start - tile.start, stop - tile.start)
 
@@ -376,28 +380,28 @@ def write_kernel(
     attributes: Mapping[str, Any] | None = None,
     triangle: Literal["both", "lower"] = "both",
 ) -> None:
-    """Write a symmetric matrix to a kernel store, a tile a task; where one was begun, the tiles that are missing.
+    """Write a symmetric matrix to a kernel store with one task per tile; if it is incomplete, write its missing tiles.
 
     Parameters
     ----------
     path : str or path-like
-        Local path, or URL as fsspec understands it.
+        Local path or fsspec URL.
     K : array of shape (n, n)
-        A dask array, computed by the scheduler that is Dask's default, or a NumPy one. Of its entries above the diagonal none
-        are read but those of the tiles on it, where they must be the transposed ones.
+        A dask array, which is computed by Dask's default scheduler, or a NumPy array. Only tiles on and below the
+        diagonal are read; the tiles on the diagonal must be symmetric.
     block : int, default=1024
-        Rows and columns of a tile.
+        Number of rows and columns of a tile.
     dtype : dtype, default="float32"
-        "float32" or "float64".
+        Type of the entries, "float32" or "float64".
     attributes : mapping, optional
-        A JSON dictionary.
+        A JSON dictionary that describes the kernel.
     triangle : {"both", "lower"}, default="both"
-        As in `create_kernel`.
+        See `create_kernel`.
 
     Raises
     ------
     UserError
-        For a matrix that is not symmetric and an unknown `triangle`.
+        If the matrix is not symmetric or `triangle` is unknown.
     StoreError
         If `path` holds something else, a store with another configuration, or a kernel store of version 1.
 
@@ -430,5 +434,8 @@ def write_kernel(
 def _write(writer: KernelWriter, i: int, j: int, tile: Any) -> None:
     tile = np.asarray(tile)
     if i == j and not np.allclose(tile, tile.T, rtol=1e-4, atol=1e-6 * float(np.abs(tile).max(initial=0.0))):
-        raise UserError(f"the matrix is not symmetric in rows {writer.rows(i).start} to {writer.rows(i).stop - 1}")
+        raise UserError(
+            f"the matrix is not symmetric in rows {writer.rows(i).start} to {writer.rows(i).stop - 1}; "
+            "pass a symmetric matrix"
+        )
     writer.write(i, j, tile)

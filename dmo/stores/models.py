@@ -1,9 +1,9 @@
-"""Model stores: named arrays and a JSON dictionary; loading one runs no code.
+"""Model stores: named arrays and a JSON dictionary; loading a model executes no code.
 
-The arrays of a model lie in a sub-folder of its own name, a generation; the root names the generation that counts and
-is written last, in one piece. So a model is replaced at once, on a disk and in an object store alike: whoever loads it
-meanwhile finds the old one or the new one, and a save that dies leaves the old one as it was; what it has written is
-removed by the next save. One process saves at a time, see `_lock`.
+The arrays of a model are in a uniquely named subfolder, called a generation. The root document names the current
+generation and is written last, in one piece. A model is therefore replaced atomically, on disk and in an object store:
+a concurrent reader finds the old or the new model. An interrupted save leaves the old model unchanged, and the next
+save removes the incomplete generation. One process saves at a time, see `_lock`.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ def save_model(
     overwrite: bool = True,
     provenance: Provenance | None = None,
 ) -> None:
-    """Write a model: all of it, or nothing.
+    """Write a model completely or not at all.
 
     Parameters
     ----------
     path : str or path-like
-        Local path, or URL as fsspec understands it.
+        Local path or fsspec URL.
     arrays : mapping of str to ndarray or CSR matrix
-        Booleans, numbers or strings, of any shape; a "/" in a name makes a group.
+        Booleans, numbers or strings of any shape; a "/" in a name creates a group.
     meta : mapping
         A JSON dictionary.
     overwrite : bool, default=True
-        Replace a model there.
+        Replace an existing model at `path`.
     provenance : Provenance, optional
-        Where the model comes from.
+        Origin of the model.
 
     Raises
     ------
     TypeError
-        For other values (pickled objects, other sparse formats).
+        If a value has another type, such as an object or another sparse format.
     StoreError
-        Where `path` holds something else than a model, where a model is there and `overwrite` is False, or where another
-        process writes one there.
+        If `path` holds something other than a model, if it holds a model and `overwrite` is False, or if another
+        process is writing a model there.
     OSError
-        Where the disk refuses.
+        If the model cannot be written, for example on a full disk.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def save_model(
     _check_target(folder, overwrite)
     with alone(folder):
         fresh = not _check_target(folder, overwrite)
-        if fresh:  # says what the folder is, should this save die
+        if fresh:  # mark the folder as a model in case this save is interrupted
             write_root(folder, attributes)
         generation = uuid.uuid4().hex
         try:
@@ -101,14 +101,14 @@ def save_model(
 
 @contextmanager
 def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[None]:
-    """Keep other processes from writing a model to `path` until the block ends, from before the work that it takes.
+    """Prevent other processes from writing a model to `path` until the block ends, even before it is saved.
 
     Parameters
     ----------
     path : str or path-like
         Local path or URL.
     overwrite : bool, default=False
-        Whether a model there is to be replaced.
+        Whether an existing model may be replaced.
 
     Yields
     ------
@@ -118,7 +118,7 @@ def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
     Raises
     ------
     StoreError
-        As `save_model` does, at the start of the block.
+        As raised by `save_model`, but at the start of the block.
 
     Examples
     --------
@@ -135,28 +135,28 @@ def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
 
 
 def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load the arrays and the meta of a model; no code of it runs.
+    """Load the arrays and the meta dictionary of a model without executing code from it.
 
     Parameters
     ----------
     path : str or path-like
         Local path or URL.
     prefix : str, default=""
-        Load only arrays whose names begin with this.
+        Load only arrays whose names start with this prefix.
 
     Returns
     -------
     arrays : dict of str to ndarray or csr_array
         Arrays by name.
     meta : dict
-        JSON.
+        The JSON dictionary.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        For a store that is no model, incomplete, newer, or damaged.
+        If the store is not a model, incomplete, damaged, or of a newer version.
 
     Examples
     --------
@@ -172,15 +172,15 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
         try:
             wanted = {name: known for name, known in attributes["configuration"].items() if name.startswith(prefix)}
             arrays = {name: read_array(inside, known) for name, known in wanted.items()}
-        except (StoreError, FileNotFoundError):  # the latter: its files went between the look at them and the reading
+        except (StoreError, FileNotFoundError):  # FileNotFoundError: a file was removed between the check and the read
             if open_root(folder, "model")["generation"] == attributes["generation"]:
                 raise
-            continue  # replaced while it was read
+            continue  # the model was replaced during the read
         return arrays, attributes["meta"]
 
 
 def model_contents(path: str | os.PathLike[str]) -> str:
-    """Work out what tells two models apart: their meta and the checksums of their arrays, not where they come from.
+    """Compute the fingerprint of a model from its meta and the checksums of its arrays, but not from its provenance.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def model_contents(path: str | os.PathLike[str]) -> str:
     Returns
     -------
     str
-        SHA-256, 64 hexadecimal digits.
+        SHA-256 as 64 hexadecimal digits.
 
     Examples
     --------
@@ -206,12 +206,12 @@ def model_contents(path: str | os.PathLike[str]) -> str:
 
 
 def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
-    """What `read` finds in a model and the digest of its contents, both of the same one where it is replaced meanwhile."""
+    """Return the result of `read` and the fingerprint of the same model, even if the model is replaced meanwhile."""
     folder = Folder.at(path)
     while True:
         attributes = open_root(folder, "model")
         found = read(path)
-        # not the contents: a model that comes, goes and comes again has the same ones
+        # Compare generations, not contents: a model that was replaced and then restored has the same contents.
         if open_root(folder, "model")["generation"] == attributes["generation"]:
             return found, _digest(attributes)
 
@@ -221,7 +221,7 @@ def _digest(attributes: Mapping[str, Any]) -> str:
 
 
 def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
-    """One array of a model from its generation folder, checked."""
+    """Read and check one array of a model from its generation folder."""
     name = known["path"]
     if known["format"] == "strings":
         return np.array([*_writer.read_strings(folder, name, known)], dtype=str).reshape(known["shape"])
@@ -237,7 +237,7 @@ def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
         return value
     if not isinstance(value, np.ndarray):
         raise TypeError(
-            f"array '{name}' is a {type(value).__name__}, models hold NumPy arrays and CSR; put others into meta"
+            f"array '{name}' is a {type(value).__name__}, models hold NumPy arrays and CSR; put other values into meta"
         )
     if value.dtype.kind not in "biufcU" or (value.dtype.itemsize > 16 and value.dtype.kind != "U"):
         raise TypeError(
@@ -247,7 +247,7 @@ def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
 
 
 def _paths(names: Iterable[str]) -> dict[str, str]:
-    """Where each array lies: at its name, where "/" makes groups and unusual characters are quoted."""
+    """Return the path of each array: its name, with "/" for groups and unusual characters quoted."""
     paths: dict[str, str] = {}
     for name in names:
         parts = [quote(part, safe="") for part in name.split("/")] if isinstance(name, str) else []
@@ -262,7 +262,7 @@ def _paths(names: Iterable[str]) -> dict[str, str]:
 
 
 def _check_target(folder: Folder, overwrite: bool) -> bool:
-    """Whether there is a model to replace; refuses a path that holds anything else."""
+    """Check if there is a model to replace; reject a path that holds anything else."""
     document = read_root(folder)
     if document is None:
         if folder.names():
@@ -278,7 +278,7 @@ def _check_target(folder: Folder, overwrite: bool) -> bool:
 
 
 def _counts(folder: Folder, generation: str) -> bool:
-    """Whether the root names this generation, or may: an object store that fails does not say whether it wrote it."""
+    """Check if the root names this generation; an object store that fails may have written it, which counts as yes."""
     try:
         document = read_root(folder)
     except StoreError:
@@ -289,7 +289,7 @@ def _counts(folder: Folder, generation: str) -> bool:
 
 
 def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    """Write the arrays of one generation; returns what `read_array` has to know of each."""
+    """Write the arrays of one generation; return the descriptions that `read_array` needs."""
     known: dict[str, Any] = {}
     with stage("save the model", len(arrays)) as advance, writing(folder.url, "the model"):
         groups = {str(parent) for path in paths.values() for parent in PurePosixPath(path).parents}
@@ -315,7 +315,7 @@ def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr
 
 
 def _discard(folder: Folder, *names: str) -> None:
-    """Remove what no complete root names; what cannot be removed stays and is harmless."""
+    """Remove files that no complete root names; files that cannot be removed are harmless."""
     for name in names:
         with suppress(OSError):
             folder.delete_tree(name)

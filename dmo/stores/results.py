@@ -1,4 +1,4 @@
-"""Result stores: one row a sample (embeddings, scores, labels), written block by block."""
+"""Result stores: one row per sample (embeddings, scores or labels), written in blocks."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ def create_results(
     overwrite: bool = False,
     provenance: Provenance | None = None,
 ) -> ResultWriter:
-    """Begin a result store, or go on with the one at `path` that was begun with the same arguments.
+    """Create a result store, or resume the one at `path` that was created with the same arguments.
 
     Parameters
     ----------
     path : str or path-like
-        Local path, or URL as fsspec understands it.
+        Local path or fsspec URL.
     n : int
-        Rows.
+        Number of rows.
     columns : int or sequence of str
-        Columns: their number, or their names.
+        Number or names of the columns.
     dtype : dtype, default="float32"
         A real NumPy type.
     kind : str, default="embedding"
-        What a row is ("embedding", "scores", "labels"), also the name of the Zarr array.
+        Content of the rows ("embedding", "scores" or "labels"), also used as the name of the Zarr array.
     attributes : mapping, optional
-        A JSON dictionary.
+        A JSON dictionary that is stored with the rows.
     block : int, default=1024
-        Rows of a chunk.
+        Rows per block, the unit of writing and resuming.
     sample_ids : sequence of str, optional
         Names of the rows.
     split : sequence of str, optional
-        The part of every row, such as "test".
+        Name of the split of every row, such as "test".
     overwrite : bool, default=False
-        Replace a result store there.
+        Replace an existing result store at `path`.
     provenance : Provenance, optional
-        Where the rows come from.
+        Origin of the rows.
 
     Returns
     -------
     ResultWriter
-        Writes the blocks that are missing.
+        Writer of the missing blocks.
 
     Raises
     ------
     StoreError
-        Where `path` holds something else, or a store with another configuration.
+        If `path` holds something else, or a store with another configuration.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def create_results(
     """
     n, block = _writer.check_count("n", n), _writer.check_count("block", block)
     if _writer.check_name(kind, "the kind of a result store") in RESERVED:
-        raise UserError(f"the kind {kind!r} is taken by the store itself; choose another name")
+        raise UserError(f"the kind {kind!r} is reserved for the store; choose another name")
     folder = Folder.at(path)
     small: dict[str, _writer.Whole] = {}
     names = None if isinstance(columns, int | np.integer) else [str(column) for column in columns]
@@ -107,7 +107,7 @@ def create_results(
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
-    """The array of rows as a configuration describes it."""
+    """Return the array of rows that a configuration describes."""
     shape, kind = (configuration["n"], configuration["columns"]), configuration["kind"]
     dtype = _writer.real_dtype(configuration["dtype"])
     return DenseArray(folder, kind, f"'{kind}'", shape, (configuration["block"], shape[1]), dtype, ("sample", "column"))
@@ -115,14 +115,14 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 @dataclass(frozen=True, eq=False)
 class ResultWriter(_writer.RowWriter):
-    """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent.
+    """Writer of a result store; picklable, so that any worker can write any block; `write` is idempotent.
 
     Attributes
     ----------
     array : DenseArray
-        Where the chunks are.
+        The Zarr array of the rows.
     blocks : Blocks
-        Which of them are done.
+        The record of finished blocks.
 
     Examples
     --------
@@ -138,24 +138,24 @@ class ResultWriter(_writer.RowWriter):
     blocks: _writer.Blocks
 
     def write(self, block_index: int, rows: Any) -> None:
-        """Write all rows of one block; raises as `FeatureWriter.write` does.
+        """Write all rows of one block; raise the errors of `FeatureWriter.write`.
 
         Parameters
         ----------
         block_index : int
-            From 0.
+            Index of the block, from 0.
         rows : array of shape (m, columns)
             All rows of the block.
         """
         self._write(self.array.name, block_index, np.asarray(rows))
 
     def missing(self) -> list[int]:
-        """List the blocks that are still to be written.
+        """List the blocks that are not written yet.
 
         Returns
         -------
         list of int
-            Blocks, in order.
+            Indices of the blocks, in order.
         """
         return [index[0] for _, index in self.blocks.missing()]
 
@@ -171,14 +171,14 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
     Returns
     -------
     ResultStore
-        Its rows.
+        The opened store, which is also a row source.
 
     Raises
     ------
     FileNotFoundError
-        Where there is nothing.
+        If there is nothing at `path`.
     StoreError
-        For a store of another kind, and one that is incomplete, newer or damaged.
+        If the store is of another kind, incomplete, damaged, or of a newer version.
 
     Examples
     --------
@@ -195,12 +195,12 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ResultStore(_writer.Stored, ByRows):
-    """A complete result store; itself a row source (shape, dtype, slices of rows).
+    """A complete result store that is also a row source (shape, dtype, slices of rows).
 
     Attributes
     ----------
     folder : Folder
-        Where the store is.
+        Folder of the store.
     root : dict
         The attributes of its Zarr group.
     rows : DenseView
@@ -231,7 +231,7 @@ class ResultStore(_writer.Stored, ByRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and columns."""
         return self.rows.shape
 
     @property
@@ -241,10 +241,10 @@ class ResultStore(_writer.Stored, ByRows):
 
     @property
     def kind(self) -> str:
-        """What a row is: "embedding", "scores" or "labels", say."""
+        """Content of the rows, such as "embedding", "scores" or "labels"."""
         return self.root["configuration"]["kind"]
 
     @cached_property
     def columns(self) -> list[str] | None:
-        """The names of the columns, or None."""
+        """Names of the columns, or None."""
         return self._strings("column")

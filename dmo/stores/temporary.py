@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete, and arrays on disk that last as long as they are used."""
+"""Files that get their name only when they are complete, and arrays on disk that exist as long as they are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ZEROS = 1 << 20  # bytes
 
 
 class _Part(FileIO):
-    """A file whose errors name the path that it will have."""
+    """A partial file whose errors name its final path."""
 
     def __init__(self, part: str, path: str):
         super().__init__(part, "xb")
@@ -50,9 +50,9 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str] | None = None) -> np.ndarray:
-    """Create an array of zeros in a nameless file in `folder`, by default the folder for temporary files.
+    """Create an array of zeros in an unnamed file in `folder`, by default the folder for temporary files.
 
-    Its pages do not count as anonymous memory. OSError if the disk cannot hold it.
+    Its pages do not count as anonymous memory. Raises OSError if the disk cannot hold the array.
     """
     place, dtype = os.fspath(folder or gettempdir()), np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
@@ -72,7 +72,7 @@ def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str
 def rows_on_disk(
     n: int, blocks: Iterable[tuple[slice, Sequence[np.ndarray]]], folder: str | os.PathLike[str] | None = None
 ) -> list[np.ndarray]:
-    """Collect several arrays of n rows, which arrive in blocks, in arrays on disk."""
+    """Write several arrays of n rows, which arrive in blocks, to arrays on disk."""
     found: list[np.ndarray] = []
     for where, parts in blocks:
         found = found or [disk_array((n, *part.shape[1:]), part.dtype, folder) for part in parts]

@@ -743,7 +743,7 @@ BAD = {
         "ends in '.json', which names no format; use .csv, .parquet or .zarr",
     ),
     "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which names no format"),
-    "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, and a file is to be written"),
+    "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, but the output is a file"),
     "no such protocol": (("info", "s4://bucket/store"), "s4://bucket/store: Protocol not known: s4"),
     "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),
 }
@@ -823,12 +823,12 @@ def test_a_full_disk_names_the_file_and_leaves_no_part(annotated, tmp_path):
     page = tmp_path / "page" / "report.html"
     with disk_full(20_000):
         error = run("report", annotated / "m.zarr", annotated / "f.zarr", page, code=3).stderr
-    assert re.search(rf"{page.parent}/\S+: cannot write the file \(File too large\); make room", error)
+    assert re.search(rf"{page.parent}/\S+: cannot write the file \(File too large\); free disk space", error)
     assert all(path.suffix in (".png", ".html") for path in page.parent.iterdir())
     command = ["annotate", annotated / "m.zarr", annotated / "pics", tmp_path / "a.csv"]
     with disk_full(3000):
         error = run(*command, code=3).stderr
-    assert f"{tmp_path / 'a.csv.journal'}: cannot write what is annotated (File too large); make room" in error
+    assert f"{tmp_path / 'a.csv.journal'}: cannot write what is annotated (File too large); free disk space" in error
     assert {path.name for path in tmp_path.iterdir()} == {"page", "a.csv.journal"}
     assert record(*command)["n_samples"] == 60
 

@@ -189,7 +189,7 @@ def test_a_fit_uses_the_programs_own_client_and_says_so_once(
         assert current_client() is own
         RIDGE.fit(X, Y)
         RIDGE.fit(X, Y)
-        assert caplog.text.count(f"work goes to the default Dask client, {local_cluster.scheduler_address} with 2") == 1
+        assert caplog.text.count(f"using the default Dask client, {local_cluster.scheduler_address} with 2") == 1
         with connect() as place:
             assert place.client is own
         with connect("in-process"):

@@ -106,7 +106,7 @@ def test_numbers_serve_as_text() -> None:
 
 
 def test_a_memory_limit_that_says_no_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="a memory limit of 'lots': pass bytes, or text such as 4GiB"):
+    with pytest.raises(ValueError, match="a memory limit of 'lots' is invalid: pass bytes, or text such as 4GiB"):
         local_sizes(Backend("local", memory_limit="lots"))
 
 
@@ -288,7 +288,10 @@ def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
     said = [record.getMessage() for record in caplog.records if record.name == "dmo" and "again in" in record.msg]
     assert said == [f"sbatch: {lost}; trying again in {pause} s" for pause in ("0.1", "0.2")]
     put_queue(tmp_path, monkeypatch, f'echo "{lost}" >&2; exit 1; ')
-    with pytest.raises(TimeoutError, match=f"sbatch gave no job in 0.5 s: {lost}"), connect("slurm", timeout=0.5):
+    with (
+        pytest.raises(TimeoutError, match=f"sbatch accepted no job within 0.5 s: {lost}"),
+        connect("slurm", timeout=0.5),
+    ):
         pass
 
 
@@ -304,7 +307,7 @@ def test_what_a_queue_refuses_ends_the_run_at_once_in_its_words(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_queue(tmp_path, monkeypatch, f'echo "sbatch: error: {said}" >&2; exit 1; ')
-    sentence = f"sbatch refuses the job: sbatch: error: {said}; change dmo.batch.queue, account"
+    sentence = f"sbatch rejects the job: sbatch: error: {said}; change dmo.batch.queue, account"
     with pytest.raises(UserError, match=re.escape(sentence)), connect("slurm", workers=1):
         pass
     assert (tmp_path / "asked").read_text(encoding="ascii") == "asked\n"
@@ -403,7 +406,7 @@ def test_a_gateway_that_does_not_answer_is_named() -> None:
     with (
         dask.config.set({"dmo.gateway.address": "http://127.0.0.1:9"}),
         pytest.raises(
-            OSError, match=r"the gateway at http://127\.0\.0\.1:9 gives no cluster \(.*\); check dmo.gateway"
+            OSError, match=r"the gateway at http://127\.0\.0\.1:9 provides no cluster \(.*\); check dmo.gateway"
         ),
         connect("gateway", timeout=5),
     ):
@@ -434,7 +437,7 @@ def test_a_gateway_is_asked_for_workers_of_that_size_or_says_that_it_cannot(monk
     [
         (
             "sys.path.insert(0, {})",
-            r"have dmo 9\.9, as tcp://\S+ does, and this is dmo \S+; install dmo \S+ in the Python",
+            r"have dmo 9\.9, as tcp://\S+ does, but the client has dmo \S+; install dmo \S+ in the Python",
         ),
         ("versions.version = only_others", r"have no dmo, as tcp://\S+ does, .* install dmo \S+ in"),
     ],
@@ -466,10 +469,10 @@ def test_workers_that_were_asked_for_are_waited_for_and_counted(
     local_cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("WARNING", logger="dmo"), connect(local_cluster.scheduler_address, workers=2):
-        assert "workers came" not in caplog.text
+        assert "workers started within" not in caplog.text
     with caplog.at_level("WARNING", logger="dmo"), connect(local_cluster.scheduler_address, workers=3, timeout=0.3):
         pass
-    assert "2 of 3 workers came in 0.3 s: the work begins, later ones get their share" in caplog.text
+    assert "2 of 3 workers started within 0.3 s: starting the work, later ones will join" in caplog.text
 
 
 def test_a_worker_that_cannot_see_a_store_says_so(local_cluster: Any, tmp_path: Path) -> None:
@@ -589,7 +592,7 @@ def test_a_batch_cluster_is_encrypted_with_certificates_of_its_run(where: str, t
     [
         ("tls://10.0.0.1:8786", "10.0.0.1:8786, encrypted"),
         ("tcp://127.0.0.1:8786", "127.0.0.1:8786, not encrypted, for this machine only"),
-        ("tcp://10.0.0.1:8786", "10.0.0.1:8786, NOT encrypted: whoever reaches it can run code"),
+        ("tcp://10.0.0.1:8786", "10.0.0.1:8786, NOT encrypted: anyone who reaches it can run code"),
     ],
 )
 def test_what_listens_is_told(address: str, said: str) -> None:

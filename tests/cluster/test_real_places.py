@@ -610,7 +610,7 @@ def test_a_gateway_gives_workers_of_the_size_that_is_asked_for(
         code=2,
         **{name: value.replace("127.0.0.1", "127.0.0.2") for name, value in gateway.items()},
     )
-    assert "gives no cluster" in refused
+    assert "provides no cluster" in refused
     table += [
         (
             "gateway",

@@ -280,7 +280,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     sentences["one task"] = str(refused.value)
     assert "the last while it ran 'ones'" in sentences["one task"]
     for stage in ("a pass", "one task"):
-        assert re.match(r"workers were stopped \d+ times for taking more than their limit of 600 MiB", sentences[stage])
+        assert re.match(r"workers were stopped \d+ times for exceeding their limit of 600 MiB", sentences[stage])
         assert "raise --memory-limit" in sentences[stage]
     table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
 

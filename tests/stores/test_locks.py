@@ -114,7 +114,7 @@ def test_a_lock_that_cannot_be_given_up_keeps_no_other_from_it(tmp_path: Path, m
     def get(folder: Folder, key: str) -> bytes | None:
         if folder.url == url and threading.current_thread().name == "dmo-locks":
             refused.set()
-            raise stores.StoreError(f"{folder.url}: there are no credentials that can be used")
+            raise stores.StoreError(f"{folder.url}: no usable credentials were found")
         return ask(folder, key)
 
     monkeypatch.setattr(Folder, "get", get)
@@ -434,7 +434,7 @@ def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
     path = tmp_path / "rows.zarr"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert "cannot write block 0 of 'embedding' (File too large); make room" in done.stderr
+    assert "cannot write block 0 of 'embedding' (File too large); free disk space" in done.stderr
     writer = stores.create_results(path, 8, 1024, block=4)
     assert writer.missing() == [0, 1]
     for block in writer.missing():

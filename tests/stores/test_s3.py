@@ -160,7 +160,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("url", "key", "expected", "said"),
     [
-        ("", "", 2, "there are no credentials that can be used"),
+        ("", "", 2, "no usable credentials were found"),
         ("http://127.0.0.1:9", "test", 3, "its service does not answer"),
     ],
     ids=["no credentials", "dead endpoint"],
@@ -202,7 +202,7 @@ def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(s
         assert code(told.value) == FAILED
         with pytest.raises(OSError, match=f"{url}: its service fails") as told:
             write(writer, 2)
-        assert "make room" not in str(told.value)
+        assert "free disk space" not in str(told.value)
     with service.trouble(failing=1.0), dask.config.set({"dmo.stores.tries": 3}), pytest.raises(OSError, match="fails"):
         Folder(url).get("zarr.json")
     assert service.faults == 3

@@ -204,7 +204,7 @@ def test_a_sparse_matrix_with_places_outside_of_it_is_refused(tmp_path: Path, pa
         file.write_bytes(data.tobytes() + crc.to_bytes(4, "little"))
 
     forge(path, change)
-    with pytest.raises(stores.StoreError, match=r"is no matrix of shape \(2, 2\) in CSR"):
+    with pytest.raises(stores.StoreError, match=r"is not a CSR matrix of shape \(2, 2\)"):
         stores.load_model(path)
 
 

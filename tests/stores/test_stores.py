@@ -578,7 +578,7 @@ def test_contents_change_with_values_and_are_told_without_reading_them(store, tm
 def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store, tmp_path):
     assert begin(store, **SAME).missing() == []
     begin(tmp_path / "unfinished", **SAME)
-    sentence = "begun with block = 8, now it is 16; pass the same configuration to go on, or overwrite=True"
+    sentence = "begun with block = 8, now it is 16; pass the same configuration to resume, or overwrite=True"
     with pytest.raises(StoreError, match=sentence):
         begin(tmp_path / "unfinished", **SAME | {"block": 16})
     for changes, message in (
@@ -636,13 +636,15 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
     with pytest.raises(StoreError, match="is a kernel store, it is not replaced by a feature store"):
         begin(kernel, overwrite=True)
     begin(tmp_path / "half")
-    with pytest.raises(StoreError, match="is incomplete: its writer has not finished; run what made it again"):
+    with pytest.raises(
+        StoreError, match="is incomplete: its writer has not finished; run the program that wrote it again"
+    ):
         open_features(tmp_path / "half")
     edit_root(store, version=9)
     with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; upgrade dmo"):
         open_features(store)
     (kernel / "zarr.json").write_text('{"zarr_format": 3, "attr')
-    with pytest.raises(StoreError, match=r"zarr.json is damaged, it is no JSON; restore it"):
+    with pytest.raises(StoreError, match=r"zarr.json is damaged, it is not valid JSON; restore it"):
         open_kernel(kernel)
 
 
@@ -740,7 +742,7 @@ def test_verify_and_describe_work_on_unfinished_stores(tmp_path):
         ({"block": -1}, "block must be at least 1"),
         ({"views": {}}, "at least one view"),
         ({"views": {"a/b": ViewSpec(1)}}, "view name 'a/b' is not usable"),
-        ({"views": {"labels": ViewSpec(1)}}, "view name 'labels' is taken"),
+        ({"views": {"labels": ViewSpec(1)}}, "view name 'labels' is reserved"),
         ({"labels": LABELS[:-1]}, r"labels have shape \(36, 4\), need \(37, L\)"),
         ({"labels": LABELS + (np.arange(4) == 2)}, r"labels, row \d+, column 2 is 2.0; labels are 0 or 1"),
         ({"label_names": NAMES[:3]}, "label_names has 3 entries, needs 4"),
@@ -778,7 +780,13 @@ def test_bad_blocks_are_refused_by_view_row_and_column(tmp_path):
         (ValueError, "tags", 1, spoilt("tags", 2, 40, np.inf), "view 'tags', row 10, column 40 is inf"),
         (ValueError, "gist", 1, GIST[8:15], r"view 'gist', block 1 has shape \(7, 6\), needs \(8, 6\)"),
         (ValueError, "gist", 5, GIST[:8], "view 'gist' has blocks 0 to 4, got block 5"),
-        (ValueError, "counts", 1, COUNTS[8:16].astype("u2") + 300, "view 'counts', block 1 holds numbers beyond uint8"),
+        (
+            ValueError,
+            "counts",
+            1,
+            COUNTS[8:16].astype("u2") + 300,
+            "view 'counts', block 1 contains integers beyond uint8",
+        ),
         (TypeError, "counts", 1, spoilt("counts", 0, 0, 0.5), "block 1 has dtype float64, the store holds uint8"),
         (StoreError, "hue", 1, GIST[8:16], "has no view 'hue'; it has counts, gist, tags"),
     ):
@@ -790,7 +798,7 @@ def test_bad_blocks_are_refused_by_view_row_and_column(tmp_path):
         negative.write("h", 0, np.array([[0.0, 1.0], [-1.0, 0.0]]))
     tiles = create_kernel(tmp_path / "k", N, BLOCK)
     for i, j, tile, message in (
-        (0, 1, K[:8, 8:16], r"takes tiles with i >= j, got \(0, 1\)"),
+        (0, 1, K[:8, 8:16], r"stores tiles with i >= j, got \(0, 1\)"),
         (4, 0, K[:8, :8], r"tile \(4, 0\) has shape \(8, 8\), needs \(5, 8\)"),
         (0, 0, np.full((8, 8), np.inf), r"tile \(0, 0\), row 0, column 0 is inf"),
     ):
@@ -894,7 +902,7 @@ def test_models_refuse_what_they_cannot_hold(tmp_path):
         (TypeError, {"w": np.array([object()])}, {}, "array 'w' has dtype object"),
         (TypeError, {"w": [1, 2]}, {}, "array 'w' is a list"),
         (TypeError, {"w": sp.eye_array(3, format="coo")}, {}, "format coo, models hold CSR"),
-        (TypeError, {}, {"kernel": print}, "meta of a model holds a builtin_function_or_method"),
+        (TypeError, {}, {"kernel": print}, "meta of a model contains a builtin_function_or_method"),
         (ValueError, {}, {"auc": float("nan")}, "meta of a model cannot be written as JSON"),
         (ValueError, {"../w": GIST}, {}, "array name '../w' is not usable"),
         (ValueError, {"a": GIST, "a/b": GIST}, {}, "array name 'a' is also the start of another name"),
@@ -966,7 +974,9 @@ def test_damaged_models_and_leftovers_are_found(tmp_path, store):
     save_model(path, {"w": GIST, "tags": TAGS}, {})
     generation = next(child for child in path.iterdir() if child.is_dir())
     shutil.copytree(generation, path / "0123")
-    assert verify(path) == [f"{path}: 0123 is no part of the model; the next save removes what an interrupted one left"]
+    assert verify(path) == [
+        f"{path}: 0123 is not part of the model; the next save removes the remains of an interrupted one"
+    ]
     shutil.rmtree(path / "0123")
     flip(generation / "w" / "c.0.0")
     with pytest.raises(StoreError, match="block 0 of array 'w' fails its checksum"):

@@ -28,7 +28,7 @@ def test_disk_arrays_take_no_anonymous_memory(tmp_path: Path) -> None:
 
 
 def test_disk_array_rejects_a_full_disk(tmp_path: Path) -> None:
-    with disk_full(1000), pytest.raises(OSError, match=r"temporary rows \(File too large\); make room"):
+    with disk_full(1000), pytest.raises(OSError, match=r"temporary rows \(File too large\); free disk space"):
         disk_array((1000, 2), np.float64, tmp_path)
     assert disk_array((0, 2), np.float64, tmp_path).shape == (0, 2)
 
