@@ -165,7 +165,7 @@ class Extractor:
     def load(cls, path: str) -> Extractor:
         """Load the extractor of a feature store of images, or of a model fitted on one.
 
-        It is verified by the hash in the provenance of the store or model.
+        The hash in the provenance of the store or model verifies it.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ def extract(
     Raises
     ------
     UserError
-        With all unreadable files if `unreadable` is "refuse", or if no image is readable.
+        If no image is readable, or `unreadable` is "refuse" and files are unreadable; the message lists them.
     StoreError
         If `store` cannot be written, or another process writes it.
 

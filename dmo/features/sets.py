@@ -56,9 +56,9 @@ class SourceImage:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """View of images: function `of` (image, vocabulary), dimension (None: number of words), and kind of values.
+    """View of images that the function `of` computes from an image and a vocabulary.
 
-    `local` is the local descriptor whose words are counted, or None.
+    `dimension` is None if it is the number of words. `local` is the local descriptor whose words are counted, or None.
     """
 
     of: Callable[[SourceImage, Vocabulary | None], np.ndarray]

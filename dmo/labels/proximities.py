@@ -31,7 +31,7 @@ NAMES: dict[str, tuple[str, ...]] = {"bits": BITS, "projection": PROJECTED, "cla
 MOST_SETS = 4096
 """Maximum number of distinct label sets for which a factor is computed."""
 PAIRS = 4_000_000
-"""Number of pairs evaluated at a time if all pairs are evaluated."""
+"""Number of pairs per batch when all pairs are evaluated."""
 
 
 @dataclass(eq=False)
@@ -44,21 +44,12 @@ class Proximity(ParameterObject):
         The scheme "bits" compares label sets, and "projection" compares their coordinates z in a smaller space. The
         scheme "classes" is D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
     similarity : str, default="sorensen"
-        For "bits", with h differing labels among L labels:
-
-        - "sorensen": 2 |A & B| / (|A| + |B|) [34]
-        - "scaled-sorensen": the same, but each label of A & B counts 1 / (its number of samples) [35]
-        - "jaccard": |A & B| / |A | B| [36]
-        - "hamming-exponential": exp(-h / bandwidth) [37]
-        - "hamming-linear": 1 - h / L [38]
-
-        For "projection":
-
-        - "minkowski": exp(-|z_i - z_j|_p^p / bandwidth) [40]
-        - "tanimoto": z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41]
-        - a feature weight of `dmo.graphs.weigh`
-
-        For "classes": "counts", Sigma = Y'Y, or a similarity of the other schemes between the columns of Y.
+        For "bits", with h differing labels among L labels: "sorensen" 2 |A & B| / (|A| + |B|) [34]; "scaled-sorensen",
+        the same with each label of A & B counted as 1 / (its number of samples) [35]; "jaccard" |A & B| / |A | B| [36];
+        "hamming-exponential" exp(-h / bandwidth) [37]; "hamming-linear" 1 - h / L [38]. For "projection": "minkowski"
+        exp(-|z_i - z_j|_p^p / bandwidth) [40]; "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41]; or a feature
+        weight of `dmo.graphs.weigh`. For "classes": "counts" with Sigma = Y'Y, or a similarity of the other schemes
+        between the columns of Y.
     rank : int, default=None
         Number of coordinates for "projection". None uses all.
     p : float, default=2.0

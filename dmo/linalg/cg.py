@@ -170,9 +170,9 @@ class BlockCG(LinearSolver):
     # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite
     #    kernel, it means that the ridge is below the rounding errors of the entries.
     #
-    # Products run in A's own precision. All columns are scaled to unit norm so that small columns count equally. A
-    # start at the solution costs one product, which verifies it, and 0 iterations. Inside `checkpoints`, an
-    # interrupted search resumes and a finished one is not repeated.
+    # Products run in A's own precision. All columns are scaled to unit norm so that small columns count equally. If
+    # the start already is the solution, verifying it costs one product, and there are 0 iterations. Inside
+    # `checkpoints`, an interrupted search resumes and a finished one is not repeated.
     #
     # Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
 

@@ -40,7 +40,7 @@ def fix_signs(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
-# The basis restarts above 5 blocks, or 60 columns if these are more, plus the k wanted columns.
+# The basis restarts when it would exceed max(5 blocks, 60 columns) plus k columns, for k requested pairs.
 _BLOCKS, _COLUMNS = 5, 60
 
 
@@ -113,8 +113,8 @@ def block_krylov(
             basis = basis.mapped(block, apply, inner)
             advance(1)
             values, vectors = basis.ritz()
-            # The largest |theta| so far is a lower bound of |M|. It must not decrease: after a restart that loses the
-            # far end of the spectrum, the relative residuals would change.
+            # The largest |theta| so far is a lower bound of |M|. It must not decrease if a restart loses the far
+            # end of the spectrum, because the residuals are relative to it.
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])

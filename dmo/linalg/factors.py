@@ -16,7 +16,7 @@ from dmo.blocks import double, row_blocks
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, SumOperator
 from dmo.linalg.tall import BlockRows, Factor, gram
 
-_STRIP, _FIRST = 512, 64  # rows per block; first rows in which a column that is not constant usually shows it
+_STRIP, _FIRST = 512, 64  # rows per block; number of leading rows that are checked first for columns that vary
 _CANCELS = 1e4
 """Ratio of squared mean to variance of a sparse column above which X'X - n m m' loses too many digits to
 cancellation."""

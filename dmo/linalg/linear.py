@@ -25,7 +25,7 @@ class IllConditioned(UserError):
 
 
 class InaccurateSolve(ConvergenceWarning):
-    """Warning for a direct solve whose relative residual exceeds `TOLERATED`."""
+    """Warning for a direct solve, or leave-one-out predictions, with rounding errors above the tolerance."""
 
 
 TOLERATED = 1e-6
@@ -71,8 +71,8 @@ def warn_of_leverage(left: np.ndarray) -> None:
     if few:
         warnings.warn(
             f"{few} of {len(left)} samples are fitted almost exactly (1 - leverage is as small as "
-            f"{np.nanmin(left):.1e}, below {LEAST:g}): rounding errors dominate their leave-one-out predictions; "
-            f"raise the ridge or scale the features down",
+            f"{np.nanmin(left):.1e}, the limit is {LEAST:g}): rounding errors dominate their leave-one-out "
+            f"predictions; raise the ridge or scale the features down",
             InaccurateSolve,
             stacklevel=2,
         )
@@ -95,7 +95,9 @@ def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
     if B.ndim not in (1, 2) or len(B) != n:
         raise UserError(f"solve: {what} has shape {B.shape}, the operator is {n} x {n}; pass one row per sample")
     if not np.isfinite(B).all():
-        raise UserError(f"solve: {what} contains NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}")
+        raise UserError(
+            f"solve: {what} contains NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}; impute or remove it"
+        )
     return B.reshape(n, -1)
 
 
@@ -311,7 +313,7 @@ class FactorSystem:
         return self._F.rows(where)
 
     def unfitted(self, where: np.ndarray | None = None) -> np.ndarray:
-        """Compute 1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i; as positive terms if F fits every row."""
+        """Compute 1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i, without cancellation if F fits every row."""
         if where is not None and (self._svd is not None or not self._primal):
             return self.unfitted()[where]
         if self._svd is not None:
@@ -378,7 +380,7 @@ class _Svd:
         return np.asarray(ridge / self.s / (self.s + ridge / self.s))
 
     def _whole(self, centered: bool) -> bool:
-        """Return whether the directions of F span all rows, except the mean direction if centered."""
+        """Return whether the columns of F span all n dimensions, up to the mean direction if centered."""
         return self.U.shape[1] >= len(self.U) - centered
 
 

@@ -344,7 +344,7 @@ class SumOperator(Operator):
 
 
 class Scaled(Operator):
-    """Multiple factor * A of an operator."""
+    """Operator A multiplied by a number: factor * A."""
 
     def __init__(self, inner: Operator, factor: float):
         self.inner, self.factor, self.n, self.dtype = inner, float(factor), inner.n, inner.dtype
@@ -409,7 +409,7 @@ class Centered(Operator):
             out -= self._mean(out).astype(dtype)
             return out
         # On workers, every sum costs a communication round. Compute 1'B and (A w)'B, which determines the mean of the
-        # image, in one.
+        # image, in the same round.
         own = beside(B, self._columns)
         sums, along = inner(B, own)[0][:, :2].T
         shift = sums / self.n if self.weights is None else own[:, 2:] @ sums[None]

@@ -56,7 +56,7 @@ class Home:
         return self._last[1]
 
     def retried(self, work: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
-        """Run work on these rows, and run it again if workers are lost."""
+        """Run work on these rows, and repeat it if workers are lost."""
         return retried(self.client, work, self._forget, progress)
 
     def _forget(self) -> None:

@@ -16,7 +16,7 @@ from dmo.linalg.tall import Factor, gram
 from dmo.memory import free_memory
 
 _KNOWN = 5  # number of blocks whose solutions are kept, as many as in the basis of an eigenvalue search
-_SHARE = 32  # They use at most 1 / 32 of the free memory because each of several views keeps them.
+_SHARE = 32  # Kept blocks use at most 1 / 32 of the free memory because several views keep them.
 
 
 @dataclass

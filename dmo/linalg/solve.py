@@ -3,8 +3,8 @@
 The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula.
 
 Every solution is checked against its equation: completely with `check`, otherwise by a few sums of its columns, which
-costs one narrow product. A solution is refined if its relative residual exceeds 1e-6. If refinement does not help, a
-warning is raised.
+costs one narrow product. A solution of a float64 factor is refined if its relative residual exceeds 1e-6. If refinement
+does not help, a warning is issued.
 
 `factorize` chooses the method and returns a reusable solver. It uses Woodbury for a low-rank A, and Cholesky if the
 factor fits in memory and is faster (in float32 with refinement if that is faster still). Otherwise, it uses block
@@ -361,7 +361,7 @@ def _leading(A: Operator, rank: int) -> np.ndarray:
 
 
 class Spectrum:
-    """Eigenpairs of A in float64, which solve A + c I for every ridge c."""
+    """Eigenpairs of A in float64, which solve systems with A + c I for every ridge c."""
 
     # The eigenpairs need 8 n^2 bytes, and four times as much while they are computed. The product of the right-hand
     # sides with the eigenvectors costs n^2 k and is kept for the next ridge.

@@ -21,7 +21,7 @@ from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr, settle
 from dmo.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
-"""Linear map of tall blocks: n x k to n x k."""
+"""Linear map that converts an n x k block to another n x k block."""
 
 
 class Factor(Protocol):

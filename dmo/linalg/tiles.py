@@ -124,7 +124,7 @@ Tiled = list[np.ndarray] | TileSource
 
 
 def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
-    """Compute the tiles of `pairs` in order; the task that creates resident tiles."""
+    """Compute the tiles of `pairs` in order, as a task that creates resident tiles."""
     return [source.tile(i, j) for i, j in pairs]
 
 
@@ -155,7 +155,8 @@ def multiply_tiles(
     tiles: Tiled, pairs: list[Pair], slices: Sequence[slice] | Mapping[int, slice], B: np.ndarray
 ) -> np.ndarray:
     """Compute the contribution of the tiles `pairs` to A @ B: n x k, B's dtype."""
-    # Sum in B's precision. Each tile is cast when it is multiplied, so that resident tiles stay in float32.
+    # Add up the products in B's precision. Each tile is cast when it is multiplied, so that resident tiles stay
+    # in float32.
     out = np.zeros(B.shape, B.dtype)
     for i, j, tile in _iterate(tiles, pairs, B.dtype):
         out[slices[i]] += tile @ B[slices[j]]

@@ -100,9 +100,9 @@ class AUCScores:
     macro : float
         Mean over the labels with both classes.
     micro : float
-        Area for the pooled (sample, label) pairs of these labels.
+        Area under the ROC curve of the pooled (sample, label) pairs of these labels.
     per_label : ndarray of shape (L,)
-        Area of every label; NaN if it has only one class.
+        Area under the ROC curve of every label; NaN if the label has only one class.
     left_out : int
         Number of labels with only one class.
 
@@ -243,7 +243,7 @@ def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
     place = np.searchsorted(ordered, found)
     if not len(ordered):
         return 0
-    equal = ordered[np.minimum(place, len(ordered) - 1)] == found  # Search for the few ties a second time only.
+    equal = ordered[np.minimum(place, len(ordered) - 1)] == found  # Only the few ties need a second search.
     ties = np.searchsorted(ordered, found[equal], "right") - place[equal]
     return 2 * int(place.sum()) + int(ties.sum())
 

@@ -59,7 +59,7 @@ class TopScores:
     ndcg : float
         nDCG@k with 0/1 gains; labels with equal scores share the discounts of their ranks.
     psp : float
-        Propensity-scored precision. A hit counts 1 / (probability that an annotator notes the label), and the sum is
+        Propensity-scored precision. A hit counts 1 / (probability that an annotator records the label), and the sum is
         divided by its maximum.
     top : int
         The number k.
@@ -207,7 +207,7 @@ def top_scores(
         share = (discount[np.minimum(rank, top)] - discount[np.minimum(rank - tied, top)]) / tied
         ideal = discount[np.minimum(count, top)]
         taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
-        some = np.maximum(count, 1)  # Samples without labels have no hits.
+        some = np.maximum(count, 1)  # Avoid a zero divisor; a sample without labels has no hits.
         ndcg = np.bincount(sample, share, len(y)) / np.where(count > 0, ideal, 1.0)
         figures = np.stack([hits / taken, hits / some, 2 * hits / (some + taken), ndcg], axis=1)
         sums += added(figures, weights, where)
