@@ -219,7 +219,11 @@ BAD = {
     "empty": (lambda Y, S: metrics.f1_scores(Y[:0], Y[:0]), ValueError, "labels are 0 x 9, need at least one sample"),
     "list": (lambda Y, S: metrics.auc_scores(Y, S.tolist()), TypeError, "scores have no shape, got list"),
     "text": (lambda Y, S: metrics.f1_scores(Y.astype(str), Y), TypeError, "labels have dtype <U3, need numbers"),
-    "label": (lambda Y, S: metrics.precision_recall_curves(Y, S, [9]), ValueError, r"labels must be numbers 0\.\.8"),
+    "label": (
+        lambda Y, S: metrics.precision_recall_curves(Y, S, [9]),
+        ValueError,
+        r"labels must be column indices in 0\.\.8",
+    ),
 }
 
 
@@ -348,5 +352,5 @@ def test_weighted_metrics_are_scikit_learns(problem):
         np.mean([sk.r2_score(Y[:, l], S[:, l], sample_weight=w) for l in range(Y.shape[1])])
     )
     for weights in (w[:3], -w, np.full(len(Y), np.nan), 0 * w):
-        with pytest.raises(ValueError, match="120 finite numbers of at least 0, not all of them 0"):
+        with pytest.raises(ValueError, match="120 finite nonnegative numbers, at least one of them positive"):
             metrics.f1_scores(Y, P, weights)

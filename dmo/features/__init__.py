@@ -1,6 +1,7 @@
-"""From images to rows: the descriptors of the image annotation papers, and the way into a feature store (extra `images`)."""
+"""Image descriptors of the annotation literature, and extraction of images into feature stores (extra `images`)."""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names stand in __init__.pyi
+# The public names are declared in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 del lazy_loader

@@ -1,4 +1,4 @@
-"""Descriptors of images: color histograms, correlogram and moments; GIST and wavelets; points with SIFT and robust hue."""
+"""Image descriptors: color histograms, correlogram, moments, GIST, wavelets, local points, SIFT and robust hue."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ DISTANCES = (1, 3, 5, 7)
 
 
 def lab(image: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* (D65) of an sRGB image (h x w x 3, uint8): float32, L in 0..100, a and b about -127..127."""
+    """Convert an sRGB image (h x w x 3, uint8) to CIE L*a*b* (D65): float32, L in 0..100, a and b about -127..127."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
 
 
 def hsv(image: np.ndarray) -> np.ndarray:
-    """Hue in 0..360, saturation and value in 0..1 of an image (h x w x 3, uint8): float32."""
+    """Convert an image (h x w x 3, uint8) to hue in 0..360, saturation and value in 0..1: float32."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
 
 
 def gray(image: np.ndarray) -> np.ndarray:
-    """Luma (ITU-R BT.601) of an image (h x w x 3, uint8): h x w uint8."""
+    """Compute the luma (ITU-R BT.601) of an image (h x w x 3, uint8): h x w uint8."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
 
 
 def band_histogram(codes: np.ndarray, n_codes: int, rows: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
-    """Shares of every code in every horizontal band.
+    """Compute the fraction of the pixels with each code in each horizontal band.
 
     -> (bands * n_codes,)
     """
-    # Band b holds the rows with floor(row * bands / height) = b. The layout V3H1 of Guillaumin et al. 2009 has three.
+    # Band b contains the rows with floor(row * bands / height) = b. The layout V3H1 of Guillaumin et al. 2009
+    # has three bands.
     places = codes if bands == 1 else codes + n_codes * ((rows * bands) // height).astype(codes.dtype)
     counts = np.bincount(places.ravel(), minlength=bands * n_codes).astype(np.float32)
     return counts / max(1, codes.size)
 
 
 def _codes(channels: np.ndarray, low: tuple[float, ...], high: tuple[float, ...], bins: int) -> np.ndarray:
-    """One number per pixel for its cell in a grid of `bins` equal steps per channel from `low` to `high`."""
+    """Return the cell of each pixel in a grid of `bins` equal steps per channel from `low` to `high`."""
     scale = (bins / (np.array(high) - low)).astype(np.float32)
     steps = ((channels - np.array(low, np.float32)) * scale).astype(np.int32)
     np.clip(steps, 0, bins - 1, out=steps)
@@ -52,7 +53,7 @@ def _codes(channels: np.ndarray, low: tuple[float, ...], high: tuple[float, ...]
 
 
 def rgb_codes(image: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The cell of every pixel among bins^3 equal cells of the RGB cube: h x w int32."""
+    """Return the cell of each pixel among bins^3 equal cells of the RGB cube: h x w int32."""
     steps = (image.astype(np.int32) * bins) >> 8
     return (steps[..., 0] * bins + steps[..., 1]) * bins + steps[..., 2]
 
@@ -63,21 +64,21 @@ def _histogram(codes: np.ndarray, bins: int, bands: int) -> np.ndarray:
 
 
 def rgb_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """RGB histogram of an image, with or without horizontal bands.
+    """Compute the RGB histogram of an image, optionally in horizontal bands.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
     bins : int, default=12
-        Cells a channel.
+        Number of bins per channel.
     bands : int, default=1
-        Horizontal bands of equal height.
+        Number of horizontal bands of equal height.
 
     Returns
     -------
     ndarray of shape (bands * bins^3,), float32
-        Shares that add up to 1.
+        Fractions with sum 1.
 
     References
     ----------
@@ -94,25 +95,25 @@ def rgb_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.nda
 
 
 def lab_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """L*a*b* histogram of an image, with or without horizontal bands.
+    """Compute the L*a*b* histogram of an image, optionally in horizontal bands.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
     bins : int, default=12
-        Cells a channel.
+        Number of bins per channel.
     bands : int, default=1
-        Horizontal bands of equal height.
+        Number of horizontal bands of equal height.
 
     Returns
     -------
     ndarray of shape (bands * bins^3,), float32
-        Shares that add up to 1.
+        Fractions with sum 1.
 
     References
     ----------
-    As `rgb_histogram`.
+    See `rgb_histogram`.
 
     Examples
     --------
@@ -125,25 +126,25 @@ def lab_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.nda
 
 
 def hsv_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """HSV histogram of an image, with or without horizontal bands.
+    """Compute the HSV histogram of an image, optionally in horizontal bands.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
     bins : int, default=12
-        Cells a channel.
+        Number of bins per channel.
     bands : int, default=1
-        Horizontal bands of equal height.
+        Number of horizontal bands of equal height.
 
     Returns
     -------
     ndarray of shape (bands * bins^3,), float32
-        Shares that add up to 1.
+        Fractions with sum 1.
 
     References
     ----------
-    As `rgb_histogram`.
+    See `rgb_histogram`.
 
     Examples
     --------
@@ -156,17 +157,17 @@ def hsv_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.nda
 
 
 def color_histogram(image: np.ndarray) -> np.ndarray:
-    """RGB histogram of 6 x 6 x 6 cells.
+    """Compute the RGB histogram of an image with 6 x 6 x 6 bins.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
 
     Returns
     -------
     ndarray of shape (216,), float32
-        Shares that add up to 1.
+        Fractions with sum 1.
 
     References
     ----------
@@ -184,17 +185,17 @@ def color_histogram(image: np.ndarray) -> np.ndarray:
 
 
 def color_moments(image: np.ndarray) -> np.ndarray:
-    """Mean, standard deviation and cube root of the third central moment of L*, a* and b*.
+    """Compute mean, standard deviation and cube root of the third central moment of L*, a* and b*.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
 
     Returns
     -------
     ndarray of shape (9,), float32
-        Three means, three deviations, three roots.
+        Three means, three standard deviations and three cube roots.
 
     References
     ----------
@@ -214,22 +215,23 @@ def color_moments(image: np.ndarray) -> np.ndarray:
 
 
 def correlogram(image: np.ndarray, distances: tuple[int, ...] = DISTANCES) -> np.ndarray:
-    """Color auto-correlogram: how often a color meets itself at a distance.
+    """Compute the color auto-correlogram: how often a color occurs at a distance from itself.
 
-    Entry (d, c): of the pixels at distance d (the larger of the two coordinate differences) from a pixel of color c, within
-    the image, the share that has color c too; 0 where there is none. Colors: 4 x 4 x 4 cells of RGB.
+    Entry (d, c) refers to all pairs of a pixel with color c and a pixel at distance d within the image. It is the
+    fraction of these pairs in which the second pixel has color c too, or 0 without pairs. The distance is the larger of
+    the two coordinate differences. Colors are 4 x 4 x 4 cells of the RGB cube.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
     distances : tuple of int, default=(1, 3, 5, 7)
         Distances in pixels.
 
     Returns
     -------
     ndarray of shape (64 * len(distances),), float32
-        Shares in 0..1, all colors of one distance together.
+        Fractions in 0..1, grouped by distance.
 
     References
     ----------
@@ -247,12 +249,12 @@ def correlogram(image: np.ndarray, distances: tuple[int, ...] = DISTANCES) -> np
 
 
 def _same_color(codes: np.ndarray, distance: int) -> np.ndarray:
-    """Share of equal colors among the pairs at one distance: 64 float64."""
+    """Compute the fraction of equal colors among the pairs at one distance: 64 float64."""
     height, width = codes.shape
     equal, pairs = np.zeros(64), np.zeros(64)
     ring = [(distance, shift) for shift in range(-distance, distance + 1)]
     ring += [(shift, distance) for shift in range(1 - distance, distance)]
-    for down, across in ring:  # half of the ring: each unordered pair once
+    for down, across in ring:  # Half of the ring contains each unordered pair once.
         y = slice(max(0, -down), max(0, height - max(0, down)))
         x = slice(max(0, -across), max(0, width - max(0, across)))
         first = codes[y, x]
@@ -265,30 +267,32 @@ def _same_color(codes: np.ndarray, distance: int) -> np.ndarray:
 
 GIST_SIDE, GIST_PAD, GIST_BLOCKS = 128, 32, 4
 ORIENTATIONS = (8, 8, 8, 8)
-"""Orientations of the filters at every scale, finest first."""
+"""Number of filter orientations at each scale, finest scale first."""
 _REDUCTIONS = (1, 1, 2, 4)
-"""Coarse filters pass low frequencies alone (what is cut off is below 1e-3 of their peak): fewer pixels do for them."""
+"""Reduction of the image size at each scale. Coarse filters pass only low frequencies (those cut off are below 1e-3 of
+the peak), so that fewer pixels suffice."""
 
 
 def gist(image: np.ndarray) -> np.ndarray:
-    """Spatial envelope of an image; an image of one color gives zeros.
+    """Compute the GIST descriptor (spatial envelope) of an image.
 
-    The gray image, 128 x 128, contrast-normalized, is filtered by Gabor-like transfer functions of 4 scales and 8
-    orientations; what counts is each response's mean magnitude in a 4 x 4 grid.
+    The gray image is resized to 128 x 128 pixels, contrast-normalized, and filtered by Gabor-like transfer functions of
+    4 scales and 8 orientations. The descriptor contains the mean magnitude of each response in a 4 x 4 grid. It is zero
+    for an image with a single gray value.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
 
     Returns
     -------
     ndarray of shape (512,), float32
-        32 filters x 4 x 4 blocks, all blocks of one filter together.
+        32 filters x 4 x 4 blocks, grouped by filter.
 
     References
     ----------
-    Oliva, Torralba 2001; parameters as in the authors' LMgist for 8 orientations at 4 scales.
+    Oliva, Torralba 2001; parameters as in the authors' LMgist with 8 orientations at 4 scales.
 
     Examples
     --------
@@ -309,10 +313,10 @@ def gist(image: np.ndarray) -> np.ndarray:
 
 
 def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
-    """Mean magnitudes of one scale's responses, orientations x 4 x 4, at the centers of `reduction` x `reduction` pixels."""
+    """Compute mean magnitudes of one scale's responses, orientations x 4 x 4, on an image reduced in size."""
     size = len(spectrum)
     half = size // reduction // 2
-    kept = np.r_[0:half, size - half : size]  # the frequencies that an image 1/`reduction` as wide has
+    kept = np.r_[0:half, size - half : size]  # Keep the frequencies of an image that is 1/`reduction` as wide.
     filters = gabor_filters(size)[scale * 8 : scale * 8 + ORIENTATIONS[scale]]
     to_center = np.exp(1j * np.pi * (reduction - 1) * scipy.fft.fftfreq(size)[kept]).astype(np.complex64)
     centered = spectrum[np.ix_(kept, kept)] * to_center[:, None] * to_center
@@ -325,7 +329,7 @@ def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
 
 
 def prefilter(image: np.ndarray, cycles: float = 4.0, pad: int = 8) -> np.ndarray:
-    """Whitening and local contrast normalization of a gray image (n x n float32, 0..255), as in LMgist."""
+    """Whiten and contrast-normalize a gray image (n x n float32, 0..255), as LMgist does."""
     padded = np.pad(np.log1p(image), pad, mode="symmetric").astype(np.float32)
     size = len(padded)
     frequency = scipy.fft.fftfreq(size) * size
@@ -342,7 +346,7 @@ def prefilter(image: np.ndarray, cycles: float = 4.0, pad: int = 8) -> np.ndarra
 
 @lru_cache(maxsize=2)
 def gabor_filters(size: int) -> np.ndarray:
-    """Transfer functions of the filters: 32 x size x size float32, finest scale first."""
+    """Compute the transfer functions of the filters: 32 x size x size float32, finest scale first."""
     frequency = scipy.fft.fftfreq(size)
     radius = np.hypot(frequency[:, None], frequency)
     angle = np.arctan2(frequency[:, None], frequency)
@@ -357,20 +361,21 @@ def gabor_filters(size: int) -> np.ndarray:
 
 
 def wavelet_texture(image: np.ndarray) -> np.ndarray:
-    """Energies of a wavelet pyramid of three levels.
+    """Compute the energies of a wavelet pyramid with three levels.
 
-    They are mean magnitudes of the gray image (0..1) under orthonormal Daubechies wavelets of two vanishing moments,
-    periodic.
+    The energies are mean magnitudes of the coefficients of the gray image (0..1), for orthonormal Daubechies wavelets
+    with two vanishing moments and periodic boundaries.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
 
     Returns
     -------
     ndarray of shape (10,), float32
-        The coarse band, then the horizontal, vertical and diagonal details from the coarsest level to the finest.
+        Energy of the coarse band, then of horizontal, vertical and diagonal details from the coarsest to the finest
+        level.
 
     References
     ----------
@@ -390,19 +395,19 @@ def wavelet_texture(image: np.ndarray) -> np.ndarray:
 
 
 PATCHES = (12, 16, 24, 32)
-"""Pixels a side of the dense grid's patches; neighbors overlap by half."""
+"""Patch sizes of the dense grid in pixels. Neighboring patches overlap by half."""
 SIGMAS = tuple(1.2 * 1.3**k for k in range(7))
-"""Integration scales at which corners are looked for, in pixels."""
+"""Integration scales of the corner detector in pixels."""
 PATCH_PER_SIGMA = 7.0
 MAX_CORNERS = 1000
 LEAST_CORNER = 0.5
-"""Cornerness, in squared gray values (0..255) per squared pixel to the second power, below which there is no corner."""
+"""Smallest cornerness of a corner, in (squared gray values per squared pixel)^2 with gray values in 0..255."""
 HUES = 36
 
 
 @lru_cache(maxsize=64)
 def dense_points(height: int, width: int) -> np.ndarray:
-    """A grid of patches at four scales, whole patches only, as (m, 3): columns x, y, side, in pixels."""
+    """Return a grid of patches at four scales, whole patches only, as (m, 3): columns x, y, side, in pixels."""
     found = [
         (x, y, patch)
         for patch in PATCHES
@@ -413,19 +418,19 @@ def dense_points(height: int, width: int) -> np.ndarray:
 
 
 def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
-    """Harris corners at the scale where the Laplacian is largest; none in an image of one color.
+    """Detect Harris corners at the scale with the largest Laplacian.
 
     Parameters
     ----------
     gray : ndarray of shape (h, w), uint8
-        The image.
+        Gray image. An image with a single gray value has no corners.
     most : int, default=1000
-        The strongest that are kept.
+        Maximum number of corners; the strongest ones are kept.
 
     Returns
     -------
     ndarray of shape (m, 3), float32
-        Columns x, y, patch side in pixels, strongest first.
+        Columns x, y and patch side in pixels, strongest corner first.
 
     References
     ----------
@@ -449,7 +454,7 @@ def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
     larger[:-1] &= laplacians[:-1] >= laplacians[1:]
     found, strength = [], []
     for k, (corner, sigma) in enumerate(zip(corners, SIGMAS)):
-        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # the largest of their neighborhoods
+        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # local maxima
         y, x = np.nonzero(peaks & (corner > LEAST_CORNER) & larger[k])
         found.append(np.column_stack([x, y, np.full(len(x), PATCH_PER_SIGMA * sigma)]))
         strength.append(corner[y, x])
@@ -459,11 +464,12 @@ def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
 
 
 def _smooth(image: np.ndarray, sigma: float) -> np.ndarray:
-    return need_library("cv2").GaussianBlur(image, (0, 0), sigma, borderType=2)  # 2: mirrored, the edge once
+    # 2: mirrored without repeating the edge
+    return need_library("cv2").GaussianBlur(image, (0, 0), sigma, borderType=2)
 
 
 def _cornerness(image: np.ndarray, sigma: float) -> np.ndarray:
-    """det M - 0.05 trace(M)^2 of the scale-normalized second moments of the gradient."""
+    """Compute det M - 0.05 trace(M)^2 of the scale-normalized second moments of the gradient."""
     cv2 = need_library("cv2")
     fine = 0.7 * sigma
     smooth = _smooth(image, fine)
@@ -473,25 +479,26 @@ def _cornerness(image: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Upright SIFT descriptors of patches; a flat patch gives zeros.
+    """Compute upright SIFT descriptors of patches.
 
-    A patch is 4 x 4 cells of 8 orientations; it is not turned, since scenes have an up and a down.
+    A patch has 4 x 4 cells with 8 orientations each. It is not rotated, since scenes have a natural orientation. The
+    descriptor of a flat patch is zero.
 
     Parameters
     ----------
     gray : ndarray of shape (h, w), uint8
-        The image.
+        Gray image.
     points : ndarray of shape (m, 3), float32
-        Columns x, y, patch side in pixels.
+        Columns x, y and patch side in pixels.
 
     Returns
     -------
     ndarray of shape (m, 128), float32
-        In the order of the points.
+        Descriptors in the order of the points.
 
     References
     ----------
-    Lowe 2004, by OpenCV.
+    Lowe 2004; computed by OpenCV.
 
     Examples
     --------
@@ -503,7 +510,7 @@ def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
     cv2 = need_library("cv2")
     if not len(points):
         return np.zeros((0, 128), np.float32)
-    # OpenCV's cells are 3 * size / 2 wide, a patch has four of them
+    # A cell in OpenCV is 3 * size / 2 wide, and a patch has four cells per side.
     keypoints = [cv2.KeyPoint(x, y, patch / 6, 0.0) for x, y, patch in points.tolist()]
     kept, descriptors = cv2.SIFT_create().compute(gray, keypoints)
     if len(kept) != len(points):
@@ -512,24 +519,24 @@ def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def hue_histograms(image: np.ndarray, points: np.ndarray, sums: np.ndarray | None = None) -> np.ndarray:
-    """Robust hue descriptors of patches.
+    """Compute robust hue descriptors of patches.
 
-    Every pixel of the square patch adds its saturation to the bin of its opponent-color hue, so that unsure hues count
-    little.
+    Each pixel of the square patch adds its saturation to the bin of its opponent-color hue, so that uncertain hues have
+    a small weight.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
     points : ndarray of shape (m, 3), float32
-        Columns x, y, patch side in pixels.
+        Columns x, y and patch side in pixels.
     sums : ndarray of shape (h + 1, w + 1, 36), default=None
-        `hue_sums(image)` where it is there already.
+        Precomputed `hue_sums(image)`, or None.
 
     Returns
     -------
     ndarray of shape (m, 36), float32
-        Shares that add up to 1, or zeros for a gray patch.
+        Fractions with sum 1, or zeros for a gray patch.
 
     References
     ----------
@@ -556,7 +563,7 @@ def hue_histograms(image: np.ndarray, points: np.ndarray, sums: np.ndarray | Non
 
 
 def hue_sums(image: np.ndarray) -> np.ndarray:
-    """Saturation by hue in every rectangle from the upper left corner: (h + 1) x (w + 1) x 36 float64."""
+    """Sum saturation by hue over all rectangles from the upper left corner: (h + 1) x (w + 1) x 36 float64."""
     height, width = image.shape[:2]
     red, green, blue = np.moveaxis(image.astype(np.float32), 2, 0)
     across, down = np.sqrt(np.float32(3)) * (red - green), red + green - 2 * blue

@@ -1,4 +1,4 @@
-"""Folders of images -> feature stores that grow: batch by batch on threads, resumable, with recipe and vocabularies."""
+"""Extraction of image folders into feature stores: by blocks in threads, resumable, with recipe and vocabularies."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from dmo.model_schema import AttachedRecipe, checked
 from dmo.progress import stage
 
 PART = "images"
-"""Where a store or model keeps the recipe and the vocabularies of its images."""
-_AGAIN = "make the store again with dmo extract, and fit again"
+"""Name under which a store or model contains the recipe and the vocabularies of its images."""
+_AGAIN = "create the store again with dmo extract, then fit again"
 BLOCK = 256
-_TASK = 64  # images of a task that only reads them
+_TASK = 64  # images per task that only reads them
 SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
-"""Training images and local descriptors of each kind that a vocabulary is learned from, at most."""
+"""Maximum numbers of training images and of local descriptors of each kind from which a vocabulary is learned."""
 Unreadable = Literal["skip", "refuse"]
 GROWN = ".grown"
-"""The end of the name of the folder beside a store in which a larger one is made."""
+"""Suffix of the folder next to a store in which a larger store is created."""
 T = TypeVar("T")
 Failures = dict[str, str]
-"""Image -> why it could not be read."""
+"""Reason why each unreadable image cannot be read."""
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """A recipe with its vocabularies: images to rows, in the same way every time.
+    """A recipe with its vocabularies, which always computes the same rows from an image.
 
     Parameters
     ----------
     recipe : Recipe
-        The views, and how images are read.
+        Views, and how images are read.
     vocabularies : mapping of str to Vocabulary
-        Local descriptor -> visual words, of those that the recipe needs.
+        Visual words of each local descriptor that the recipe needs.
 
     Examples
     --------
@@ -67,24 +67,24 @@ class Extractor:
 
     @property
     def fingerprint(self) -> str:
-        """Of recipe and vocabularies: equal where the same image gives the same rows."""
+        """Hash of recipe and vocabularies; equal hashes mean equal rows for the same image."""
         return self.recipe.fingerprint(self.vocabularies)
 
     def specs(self) -> dict[str, stores.ViewSpec]:
-        """What a feature store has to know of the views.
+        """Return the specifications of the views for a feature store.
 
         Returns
         -------
         dict of str to ViewSpec
-            By view.
+            Specifications by view.
 
         Raises
         ------
         UserError
-            If the recipe of a loaded model or store names an ONNX file, and the setting `dmo.onnx` does not.
+            If the recipe of a loaded model or store needs an ONNX file and the setting `dmo.onnx` is missing.
         """
         if self.recipe.onnx is not None:
-            _ = Embedding.from_dict(self.recipe.onnx).file  # fails before a store is created
+            _ = Embedding.from_dict(self.recipe.onnx).file  # Fail before a store is created.
         views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
             view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)
@@ -92,42 +92,42 @@ class Extractor:
         }
 
     def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-        """Describe the image in a file.
+        """Compute all views of an image file.
 
         Parameters
         ----------
         path : path-like
-            The file.
+            Path of the file.
 
         Returns
         -------
         dict of str to ndarray of shape (d,), float32
-            By view.
+            Rows by view.
 
         Raises
         ------
         UnreadableImage
-            Where it cannot be read.
+            If the image cannot be read.
         """
         image = read_image(path, self.recipe.side, self.recipe.max_pixels)
         return self.recipe.describe(image, self.vocabularies)
 
     def rows(self, paths: Sequence[Path], threads: int | None = None) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-        """Describe the images that can be read.
+        """Compute the rows of all readable images.
 
         Parameters
         ----------
         paths : sequence of Path
-            Their files.
+            Paths of the image files.
         threads : int, default=None
-            Images described at a time; None: one a core.
+            Number of images processed in parallel. None uses all cores.
 
         Returns
         -------
         views : dict of str to ndarray of shape (m, d), float32
-            The rows of the m readable images, in order.
+            Rows of the m readable images, in order.
         failures : dict of int to str
-            Number in `paths` -> why the others cannot be read.
+            Reasons by indices in `paths` of the images that cannot be read.
         """
         described, failures = _try_each(self.describe, paths, threads, lambda _: None)
         good = [rows for rows in described if rows is not None]
@@ -139,20 +139,20 @@ class Extractor:
         return views, failures
 
     def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Recipe and vocabularies as they are attached to a model, under the name `PART`.
+        """Return recipe and vocabularies in the form attached to a model under the name `PART`.
 
         Returns
         -------
         arrays : dict of str to ndarray
             Centers of the vocabularies.
         meta : dict of str to object
-            The rest, as JSON values.
+            Recipe and fingerprint as JSON values.
         """
         arrays = {name: vocabulary.centers for name, vocabulary in self.vocabularies.items()}
         return arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint}
 
     def save(self, store: str) -> None:
-        """Keep recipe and vocabularies inside a feature store.
+        """Save recipe and vocabularies in a feature store.
 
         Parameters
         ----------
@@ -163,7 +163,9 @@ class Extractor:
 
     @classmethod
     def load(cls, path: str) -> Extractor:
-        """Take what a feature store of images keeps, or a model that was fitted on one, checked by the hash in its provenance.
+        """Load the extractor of a feature store of images, or of a model fitted on one.
+
+        The hash in the provenance of the store or model verifies it.
 
         Parameters
         ----------
@@ -173,14 +175,14 @@ class Extractor:
         Returns
         -------
         Extractor
-            The one that made the rows.
+            Extractor that computed the rows.
 
         Raises
         ------
         StoreError
-            Where there is none, or another one.
+            If the extractor is missing or has another hash.
         """
-        from dmo.persistence import load_attached  # here: images are described without estimators
+        from dmo.persistence import load_attached  # Import here because images are described without estimators.
 
         described = stores.describe(path)
         of_model, origin = described["kind"] == "model", described["provenance"]
@@ -189,14 +191,14 @@ class Extractor:
         known = origin if isinstance(origin, dict) else {}
         if known.get("dataset") != PART or not isinstance(known.get("fingerprint"), str):
             raise stores.StoreError(
-                f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
+                f"{path} was not made from images; create a feature store with dmo extract, and fit the model on it"
             )
         try:
             found = load_attached(path, PART) if of_model else stores.load_model(f"{path}/{PART}")
         except FileNotFoundError:
             found = None
         if found is None:
-            raise stores.StoreError(f"{path} holds no recipe of images; {_AGAIN}")
+            raise stores.StoreError(f"{path} contains no image recipe; {_AGAIN}")
         arrays, meta = found
         return cls._of(path, arrays, meta, known["fingerprint"])
 
@@ -209,11 +211,11 @@ class Extractor:
                 recipe = replace(recipe, onnx={**recipe.onnx, "path": _own_onnx(recipe.onnx["path"])})
             found = cls(recipe, {name: Vocabulary.checked(arrays[name]) for name in recipe.local})
             for name, vocabulary in found.vocabularies.items():
-                width = 128 if name.endswith("sift") else 36  # of `SourceImage.local`
+                width = 128 if name.endswith("sift") else 36  # sizes of the descriptors of `SourceImage.local`
                 if vocabulary.centers.shape[1] != width:
                     raise UserError(f"its words of {name} have {vocabulary.centers.shape[1]} numbers, expected {width}")
         except (KeyError, ValueError) as error:
-            raise stores.StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
+            raise stores.StoreError(f"{path}: its image recipe is invalid ({error}); {_AGAIN}") from error
         if not found.fingerprint == meta["fingerprint"] == fingerprint:
             raise stores.StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
         return found
@@ -221,16 +223,16 @@ class Extractor:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What `extract` made.
+    """Result of `extract`.
 
     Attributes
     ----------
     store : FeatureStore
-        Rows of the images.
+        Feature store with the rows of the images.
     unreadable : dict of str to str
-        Image -> why it could not be read.
+        Reason why each unreadable image cannot be read.
     resumed : int
-        Blocks that were there already.
+        Number of blocks that existed before the run.
 
     Examples
     --------
@@ -257,40 +259,40 @@ def extract(
     block: int = BLOCK,
     overwrite: bool = False,
 ) -> Extraction:
-    """Describe the images of a folder and write a feature store, on the workers of the current cluster where there is one.
+    """Compute the rows of the images in a folder and write a feature store.
 
-    Rows are float32, and the same bytes wherever they are made. An interrupted run goes on with the blocks that are missing.
-    Workers read the images at the same path as this process.
+    If there is a current cluster, its workers compute the rows; they need the images at the same path as the client.
+    Rows are float32 and identical on every machine. An interrupted run resumes with the missing blocks.
 
     Parameters
     ----------
     listing : Listing
-        The images, their labels and splits.
+        Images with labels and splits.
     store : path-like
-        Where to write: a path or URL.
+        Path or URL of the new store.
     recipe : Recipe or Extractor
-        The views; an Extractor brings its vocabularies, else they are learned on the split "train" (all images, where there
-        is none).
+        Views. An Extractor includes its vocabularies; for a Recipe, they are learned on the split "train", or on all
+        images without a split.
     unreadable : {"skip", "refuse"}, default="skip"
-        What to do about images that cannot be read.
+        Whether to skip images that cannot be read, or to raise an error.
     threads : int, default=None
-        Images described at a time in this process; None: one a core.
+        Number of images processed in parallel in the client. None uses all cores.
     block : int, default=256
-        Images in a block, which is a task on a cluster.
+        Images per block, which is a task on a cluster.
     overwrite : bool, default=False
-        Replace a store that is there.
+        Whether to replace an existing store.
 
     Returns
     -------
     Extraction
-        The finished store, opened, and the images that could not be read.
+        The finished store and the images that could not be read.
 
     Raises
     ------
     UserError
-        With all unreadable files where these are refused, and where none is left.
+        If no image is readable, or `unreadable` is "refuse" and files are unreadable; the message lists them.
     StoreError
-        Where `store` cannot be written, or another process writes it.
+        If `store` cannot be written, or another process writes it.
 
     Examples
     --------
@@ -304,13 +306,14 @@ def extract(
     """
     path, given = os.fspath(store), recipe if isinstance(recipe, Recipe) else recipe.recipe
     with stores.reserve(path):
-        listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
+        # Use an absolute path because workers may run in another folder.
+        listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))
         contents, failures = read_contents("check images", listing, given, threads)
         refuse_unreadable(failures, len(listing.ids), unreadable)
         listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
         if not listing.ids:
             raise UserError(
-                f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write"
+                f"{listing.folder}: none of its {len(failures)} images can be read; pass a folder with readable images"
             )
         extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
         if extractor is None:
@@ -325,35 +328,35 @@ def append_images(
     unreadable: Unreadable = "skip",
     threads: int | None = None,
 ) -> Extraction:
-    """Add the images of a folder that a feature store does not have yet, described as its others were.
+    """Append the images of a folder that a feature store does not contain yet, with the same recipe.
 
-    The rows that are there are copied, not made again, and keep their numbers; labels and splits are those of the listing.
-    The larger store is made beside the old one, which can be read until it is replaced. An interrupted run goes on.
+    Existing rows are copied and keep their indices. Labels and splits come from the listing. The larger store is
+    created next to the old one, which remains readable until it is replaced. An interrupted run resumes.
 
     Parameters
     ----------
     listing : Listing
-        The images, those of the store among them.
+        Images, including all images of the store.
     store : path-like
-        A complete feature store of images; a local path.
+        Local path of a complete feature store of images.
     unreadable : {"skip", "refuse"}
-        What to do about new images that cannot be read.
+        Whether to skip new images that cannot be read, or to raise an error.
     threads : int, default=None
-        Images described at a time in this process; None: one a core.
+        Number of images processed in parallel in the client. None uses all cores.
 
     Returns
     -------
     Extraction
-        The store, opened, and the new images that could not be read.
+        The opened store and the new images that could not be read.
 
     Raises
     ------
     FileNotFoundError
-        Where there is no store.
+        If the store does not exist.
     StoreError
-        Where the store was not made from images, or another process writes it, and for URLs.
+        If the store was not made from images, another process writes it, or `store` is a URL.
     UserError
-        Where an image of the store is gone or has changed, and where labels or splits are there for one part only.
+        If an image of the store is missing or has changed, or only the store or only the listing has labels or splits.
 
     Examples
     --------
@@ -369,12 +372,12 @@ def append_images(
     path = os.fspath(store)
     if "://" in path:
         raise stores.StoreError(
-            f"{path} is a URL, only local stores grow; extract the images to another store with --like"
+            f"{path} is a URL, but only local stores can grow; extract the images to another store with --like"
         )
     with stores.reserve(path):
         beside = path.rstrip("/") + GROWN
         if not stores.existing_store(path, "features") and stores.existing_store(beside, "features"):
-            stores.put_in_place(beside, path)  # an earlier run was stopped while it did so
+            stores.put_in_place(beside, path)  # An earlier run was interrupted during this step.
         return _appended(listing, path, beside, unreadable, threads)
 
 
@@ -388,35 +391,36 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
     had, new = listing.keep(order[: old.n_samples]), listing.keep(order[old.n_samples :])
     contents, changed = read_contents("look at described images", had, None, threads)
     if changed or digest([contents[name] for name in had.ids]) != parameters["contents"]:
-        raise UserError(f"an image of {path} has changed since it was described; make the store anew with --overwrite")
+        raise UserError(f"an image of {path} has changed since it was described; create it again with --overwrite")
     more, failures = read_contents("check images", new, extractor.recipe, threads)
     refuse_unreadable(failures, len(new.ids), unreadable)
     listing = listing.keep([i for i in order if listing.ids[i] not in failures])
     if len(listing.ids) == old.n_samples:
         return Extraction(old, failures, -(-old.n_samples // old.block))
 
-    block = old.block if old.block < old.n_samples else max(old.block, BLOCK)  # of a store of one block, its size
+    # A store with a single block may have a small block size; use at least the default.
+    block = old.block if old.block < old.n_samples else max(old.block, BLOCK)
 
     def describe(overwrite: bool) -> Extraction:
         return describe_into(beside, listing, extractor, contents | more, failures, threads, block, overwrite, old)
 
     try:
         done = describe(overwrite=False)
-    except stores.StoreError:  # begun for other images than there are now
+    except stores.StoreError:  # The unfinished store was started for other images.
         done = describe(overwrite=True)
     stores.put_in_place(beside, path)
     return Extraction(stores.open_features(path), failures, done.resumed)
 
 
 def _in_order(listing: Listing, old: stores.FeatureStore) -> Sequence[int]:
-    """Numbers of the listing's images: those of the store as they stand there, then the others."""
+    """Return the listing's indices: first the images of the store in its order, then the others."""
     place = {name: i for i, name in enumerate(listing.ids)}
     ids = old.sample_ids or []
     gone = [name for name in ids if name not in place]
     if gone:
         raise UserError(
-            f"{len(gone)} images of {old.url} are not among those to be described, the first is {gone[0]}; put them back, "
-            "name them in the file of labels, or make the store anew with --overwrite"
+            f"{len(gone)} images of {old.url} are not among the images to describe, the first is {gone[0]}; restore "
+            "them, add them to the label file, or create the store again with --overwrite"
         )
     known = set(ids)
     return [*(place[name] for name in ids), *(i for i, name in enumerate(listing.ids) if name not in known)]
@@ -441,7 +445,7 @@ def describe_into(
     overwrite: bool,
     old: stores.FeatureStore | None = None,
 ) -> Extraction:
-    """Write the store of the images of a listing, or what is missing of it; `old` has the rows of its first images."""
+    """Write the missing blocks of a store; `old` provides the rows of the first images."""
     with stage("begin the store", 1):
         folder = stores.relative_path(path, listing.folder)
         parameters = {
@@ -509,7 +513,7 @@ def by_blocks(
     folder: Path,
     threads: int | None,
 ) -> Iterator[T]:
-    """Do work on blocks of images: in this process, or as a task each on the workers of the current cluster."""
+    """Process blocks of images, either in the client or with one task per block on the current cluster's workers."""
     if current_client() is None:
         with stage(name, sum(where.stop - where.start for where in blocks)) as advance:
             for where in blocks:
@@ -520,33 +524,33 @@ def by_blocks(
 
 
 def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, number: int) -> T:
-    if not folder.is_dir():  # else every image would count as unreadable, and be left out
+    if not folder.is_dir():  # Without this check, every image would count as unreadable and be skipped.
         raise stores.StoreError(
-            f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they were "
-            "removed; mount their disk on every worker at the same path"
+            f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they "
+            "were removed; mount their disk on every worker at the same path"
         )
     return work(blocks[number], 1, lambda _: None)
 
 
 def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = None) -> dict[str, Vocabulary]:
-    """Learn the vocabularies that a recipe needs, on the training images of a listing (all, where it has no split).
+    """Learn the vocabularies that a recipe needs from the training images of a listing.
 
-    At most `SAMPLE_IMAGES` images and `SAMPLE_DESCRIPTORS` descriptors of each kind are used; the same images give the same
-    vocabularies, whatever the number of threads.
+    Without a split, all images are training images. At most `SAMPLE_IMAGES` images and `SAMPLE_DESCRIPTORS` descriptors
+    of each kind are used. The vocabularies do not depend on the number of threads.
 
     Parameters
     ----------
     listing : Listing
         The images.
     recipe : Recipe
-        The views.
+        Recipe with the views.
     threads : int, default=None
-        Images read at a time; None: one a core.
+        Number of images read in parallel. None uses all cores.
 
     Returns
     -------
     dict of str to Vocabulary
-        By local descriptor.
+        Vocabularies by local descriptor.
 
     Examples
     --------
@@ -589,7 +593,7 @@ def _sampled(
     threads: int | None,
     advance: Callable[[int], None],
 ) -> list[dict[str, np.ndarray]]:
-    """At most `count` descriptors of each kind of every image of a block of `picked`."""
+    """Sample at most `count` descriptors of each kind from every image in a block of `picked`."""
 
     def sample(i: int) -> dict[str, np.ndarray]:
         image = SourceImage(read_image(listing.path(i), recipe.side, recipe.max_pixels))
@@ -612,7 +616,7 @@ def _sampled(
 def read_contents(
     name: str, listing: Listing, recipe: Recipe | None, threads: int | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Tell the contents of images apart, block by block as `by_blocks` does."""
+    """Compute content hashes of images by blocks; return them and the reasons for unreadable images."""
     contents: dict[str, str] = {}
     failures: Failures = {}
     blocks = row_blocks(len(listing.ids), _TASK)
@@ -636,7 +640,7 @@ def _read(
 
 
 def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) -> None:
-    """UserError where images that cannot be read are to be refused, and some of the `count` are such."""
+    """Raise UserError if some of the `count` images cannot be read and `unreadable` is "refuse"."""
     if failures and unreadable == "refuse":
         first = next(iter(failures.values()))
         raise UserError(
@@ -646,15 +650,15 @@ def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) ->
 
 
 def _own_onnx(named: str) -> str | SavedLocation:
-    """Return the ONNX file of the setting `dmo.onnx`; without one, the path that a loaded recipe names, not to be opened."""
-    import dask.config  # here: most recipes name no file
+    """Return the file of the setting `dmo.onnx`, otherwise the path in a loaded recipe, which is never opened."""
+    import dask.config  # Import here because most recipes need no ONNX file.
 
     given = dask.config.get("dmo.onnx", None)
     return SavedLocation(named) if given is None else os.path.abspath(given)
 
 
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
-    """The extractor of a store that an earlier run began with the same recipe, so that its vocabularies are kept."""
+    """Return the extractor of an unfinished store with the same recipe, to keep its vocabularies, or None."""
     try:
         if overwrite or stores.describe(path)["complete"]:
             return None
@@ -667,7 +671,7 @@ def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
 def _try_each(
     work: Callable[[Path], T], paths: Sequence[Path], threads: int | None, advance: Callable[[int], None]
 ) -> tuple[list[T | None], dict[int, str]]:
-    """`work` on every path by threads; None and a reason where it raised UnreadableImage."""
+    """Call `work` on every path in threads; return results and the reasons of UnreadableImage errors."""
 
     def attempt(path: Path) -> tuple[T | None, str]:
         try:
@@ -687,14 +691,14 @@ def _try_each(
 
 
 def _map(work: Callable[[Any], T], items: Sequence[Any], threads: int | None) -> Iterator[T]:
-    """`work` on the items by threads, results in order."""
+    """Call `work` on the items in threads and yield results in order."""
     with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="dmo-images") as pool:
         yield from pool.map(work, items)
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Keep OpenCV and BLAS to one thread a call: the images themselves run in parallel."""
+    """Limit OpenCV and BLAS to one thread per call because images are processed in parallel."""
     cv2 = need_library("cv2")
     before = cv2.getNumThreads()
     cv2.setNumThreads(1)

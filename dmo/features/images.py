@@ -1,4 +1,4 @@
-"""Images in files: which there are, their labels and splits, and arrays of one kind: upright, RGB, eight bits, bounded."""
+"""Image files: search, labels and splits, and conversion to upright 8-bit RGB arrays of bounded size."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dmo")
 SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
-"""Endings of the files that count as images, in lower case."""
+"""File suffixes of images in lower case."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Formats that are decoded, whatever a file is called; for others Pillow may start programs, as for PostScript."""
+"""Formats that are decoded, whatever the suffix. For other formats, such as PostScript, Pillow may start programs."""
 SIDE = 256
-"""Pixels to which the longer side of larger images is reduced."""
+"""Size in pixels to which the longer side of larger images is reduced."""
 LEAST = 32
-"""Pixels to which a shorter side is enlarged, so that every descriptor has something to stand on."""
+"""Size in pixels to which a shorter side is enlarged, because descriptors need a minimum size."""
 MAX_PIXELS = 80_000_000
-"""Pixels above which a file is not decoded: it may be a bomb."""
+"""Maximum number of pixels of a file that is decoded. A larger file may be a decompression bomb."""
 LONGEST, LARGEST = 65_535, 1 << 30
-"""Pixels of a side, and bytes of a file, above which it is not read: no camera makes such, and JPEG ends there."""
+"""Maximum side in pixels and file size in bytes. JPEG files have the same limit per side, and cameras do not exceed
+it."""
 CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
 NAMES = ("file", "image", "picture", "path", "sample")
-"""What the first column of a file of labels is called."""
+"""Accepted names of the first column in a label file."""
 FOLDERS = "folders"
 log = logging.getLogger("dmo")
 
 
 class UnreadableImage(UserError):
-    """A file that is no image, a damaged one, or one too large to decode; the message names it and says why.
+    """Error for a file that is not an image, is damaged, or is too large to decode; contains file name and reason.
 
     Examples
     --------
@@ -62,26 +63,26 @@ class UnreadableImage(UserError):
 
 
 def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """Find the images below a folder, and all other files.
+    """Find the images and all other files below a folder.
 
-    Hidden files and folders count as other files; their contents are not listed.
+    Hidden files and folders are listed as other files, without the contents of the folders.
 
     Parameters
     ----------
     folder : path-like
-        Where to look.
+        Folder to search.
 
     Returns
     -------
     images, others : list of str
-        Sorted paths relative to the folder, with "/" between the parts.
+        Sorted paths relative to the folder, separated by "/".
 
     Raises
     ------
     FileNotFoundError
-        Where there is no folder.
+        If the folder does not exist.
     UserError
-        Where it holds no image.
+        If the folder contains no images.
 
     Examples
     --------
@@ -94,7 +95,7 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is no folder; pass a folder of images")
+        raise FileNotFoundError(f"{root} is not a folder; pass a folder of images")
     images: list[str] = []
     others: list[str] = []
     for place, folders, files in os.walk(root):
@@ -105,42 +106,42 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
             is_image = path.suffix.lower() in SUFFIXES and not name.startswith(".")
             (images if is_image else others).append(path.relative_to(root).as_posix())
     if not images:
-        raise UserError(f"{root} holds no image; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
+        raise UserError(f"{root} contains no images; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
     return sorted(images), sorted(others)
 
 
 def read_image(
     path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS, formats: Sequence[str] = FORMATS
 ) -> np.ndarray:
-    """Read the image in a file as eight bits of RGB.
+    """Read an image file as 8-bit RGB.
 
-    It is turned upright as EXIF says; transparent pixels lie on white; gray, palette, CMYK and 16-bit images are converted;
-    of several frames the first is taken. An image whose longer side exceeds `side` is reduced to it, one whose shorter side
-    is below `LEAST` pixels is enlarged to that.
+    The image is rotated upright according to EXIF, and transparent pixels become white. Gray, palette, CMYK and 16-bit
+    images are converted. Only the first frame is read. An image whose longer side exceeds `side` is reduced to this
+    size, and sides below `LEAST` pixels are enlarged to it.
 
     Parameters
     ----------
     path : path-like
-        The file.
+        Path of the file.
     side : int, default=256
-        Pixels of the longer side, at most.
+        Maximum length of the longer side in pixels.
     max_pixels : int, default=80_000_000
-        A file of more pixels is refused by its header, undecoded.
+        Maximum number of pixels. A larger image is rejected after reading its header.
     formats : sequence of str, default=("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-        Pillow's names of the formats that are decoded; the file's bytes say which it is, not its name. Name others for files
-        that you trust alone: Pillow gives "EPS" to another program.
+        Pillow's names of the formats to decode. The format is detected from the content of the file, not from its name.
+        Add other formats only for trusted files: Pillow passes "EPS" to another program.
 
     Returns
     -------
     ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
 
     Raises
     ------
     UnreadableImage
-        With the reason.
+        If the file cannot be read; contains the reason.
     ImportError
-        Where Pillow is missing.
+        If Pillow is not installed.
 
     Examples
     --------
@@ -155,7 +156,7 @@ def read_image(
     except ImportError:
         raise ImportError(CURE) from None
     if side < LEAST:
-        raise UserError(f"read_image: side = {side} pixels, needs at least {LEAST}")
+        raise UserError(f"read_image: side = {side} pixels, expected at least {LEAST}")
     check_file(path)
     try:
         with Image.open(path, formats=tuple(formats)) as image:
@@ -163,31 +164,31 @@ def read_image(
             if pixels > max_pixels:
                 raise UnreadableImage(f"{path}: {pixels} pixels, at most {max_pixels} are decoded; raise max_pixels")
             if max(image.size) > LONGEST:
-                raise UnreadableImage(f"{path}: {image.width} x {image.height} pixels, a side has at most {LONGEST}")
-            image.draft(None, (2 * side, 2 * side))  # a JPEG file is decoded at a fraction of its size
+                raise UnreadableImage(f"{path}: {image.width} x {image.height} pixels, the maximum side is {LONGEST}")
+            image.draft(None, (2 * side, 2 * side))  # Decode a JPEG file at a fraction of its size.
             upright = ImageOps.exif_transpose(image)
             return np.asarray(_resized(_rgb(upright), side))
     except (UnreadableImage, MemoryError):
         raise
-    except Exception as error:  # what a damaged file makes a decoder raise is not bounded by its documentation
+    except Exception as error:  # Catch all errors because decoders raise undocumented ones for damaged files.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UnreadableImage(f"{path}: cannot be read as an image ({reason})") from error
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what is no file of a bounded size before it is opened: a pipe waits forever, a device may have no end."""
+    """Reject all but regular files of bounded size before opening: a pipe never returns and a device may be endless."""
     try:
         found = os.stat(path)
     except OSError as error:
         raise UnreadableImage(f"{path}: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
-        raise UnreadableImage(f"{path}: is no regular file")
+        raise UnreadableImage(f"{path}: is not a regular file; pass an image file")
     if found.st_size > LARGEST:
-        raise UnreadableImage(f"{path}: {found.st_size} bytes, at most {LARGEST} are read")
+        raise UnreadableImage(f"{path}: {found.st_size} bytes, expected at most {LARGEST}")
 
 
 def image_digest(path: str | os.PathLike[str]) -> str:
-    """Tell the contents of two files apart."""
+    """Compute a hash of a file's content."""
     check_file(path)
     try:
         with open(path, "rb") as file:
@@ -197,7 +198,7 @@ def image_digest(path: str | os.PathLike[str]) -> str:
 
 
 def _rgb(image: Image) -> Image:
-    """Any mode as RGB: wide integers and floats are scaled to 0..255, transparency is laid on white."""
+    """Convert an image of any mode to RGB: scale wide integers and floats to 0..255, blend transparency with white."""
     from PIL import Image as images
 
     if image.mode.startswith(("I", "F")):
@@ -209,7 +210,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _eight_bits(values: np.ndarray) -> np.ndarray:
-    """Gray values as uint8: floats up to 1 are shares, numbers up to 255 are eight bits, all others sixteen."""
+    """Convert gray values to uint8. Floats up to 1 are fractions, other values are 8-bit or 16-bit numbers."""
     if values.dtype.kind == "f":
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     top = float(values.max())
@@ -249,23 +250,23 @@ class Listing:
     Parameters
     ----------
     folder : Path
-        Where they lie.
+        Folder of the images.
     ids : list of str
-        n paths relative to it.
+        Paths of the n images relative to the folder.
     labels : ndarray of shape (n, L), default=None
-        0 and 1, or real targets; NaN where one is not known.
+        0 and 1, or regression targets. NaN marks unknown values.
     label_names : list of str, default=None
-        L names.
+        The L label names.
     split : list of str, default=None
-        n splits.
+        The n splits.
     unlisted : tuple of str, default=()
-        Images that the label file does not name, and that are left out.
+        Images that are missing in the label file, and are therefore excluded.
     absent : tuple of str, default=()
-        Names in the label file without an image.
+        Names in the label file for which there is no image.
     others : tuple of str, default=()
-        Files that are no images.
+        Files that are not images.
     kind : {"labels", "classes", "targets"}, default="labels"
-        What the labels are: 0 and 1, one class an image, or real numbers.
+        Type of the labels: 0 and 1, one class per image, or real numbers.
 
     Examples
     --------
@@ -287,32 +288,32 @@ class Listing:
     kind: Kind = "labels"
 
     def path(self, i: int) -> Path:
-        """Where an image lies.
+        """Return the path of an image.
 
         Parameters
         ----------
         i : int
-            Its number.
+            Index of the image.
 
         Returns
         -------
         Path
-            Its file.
+            Path of its file.
         """
         return self.folder / self.ids[i]
 
     def keep(self, rows: Sequence[int]) -> Listing:
-        """The same listing with some of its images.
+        """Return a listing with a subset of the images.
 
         Parameters
         ----------
         rows : sequence of int
-            Their numbers.
+            Indices of the images.
 
         Returns
         -------
         Listing
-            These alone.
+            Listing of these images.
         """
         return replace(
             self,
@@ -322,29 +323,29 @@ class Listing:
         )
 
     def with_test_share(self, share: float) -> Listing:
-        """A split into "train" and "test": which of the two depends on an image's name alone.
+        """Split the images into "train" and "test", depending only on their names.
 
         Parameters
         ----------
         share : float
-            Of the images for testing, in (0, 1).
+            Fraction of test images, in (0, 1).
 
         Returns
         -------
         Listing
-            With that split.
+            Listing with this split.
 
         Raises
         ------
         UserError
-            For a share that is not between 0 and 1, and where one of the two parts would be empty.
+            If the fraction is not between 0 and 1, or one of both splits would be empty.
         """
         if not 0 < share < 1:
-            raise UserError(f"a test share of {share:g}: pass a number between 0 and 1, such as 0.1")
+            raise UserError(f"the test share is {share:g}; pass a number between 0 and 1, such as 0.1")
         places = [int(hashlib.sha256(name.encode()).hexdigest()[:12], 16) / 16**12 for name in self.ids]
         split = ["test" if place < share else "train" for place in places]
         if len(set(split)) < 2:
-            raise UserError(f"a test share of {share:g} of {len(self.ids)} images leaves one part empty; change it")
+            raise UserError(f"a test share of {share:g} of {len(self.ids)} images leaves one split empty; change it")
         if self.labels is not None and self.kind != "targets":
             log.warning("%s", describe_test_split(self.labels, np.array(split) == "test", share))
         return replace(self, split=split)
@@ -353,22 +354,23 @@ class Listing:
 def list_images(
     folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None, separator: str | None = None
 ) -> Listing:
-    r"""List the images below a folder, with labels where `labels` says where to find them.
+    r"""List the images below a folder, optionally with labels.
 
-    A CSV file has a header; a first column of file names (relative to the folder); then the labels in any form that
-    `dmo.datasets.read_samples` takes: a column of names with | ; or , between them, one of classes, or columns of 0 and 1
-    or of real targets; and "split" where there is one. A JSON file is
-    {"file": ["label", ...]}, or a list of {"file": ..., "labels": [...], "split": ...}.
+    A CSV file has a header and a first column of file names relative to the folder. The labels follow in any form that
+    `dmo.datasets.read_samples` reads: a column of names separated by | ; or , or a column of classes, or columns of 0
+    and 1 or of regression targets. A column "split" is optional. A JSON file contains {"file": ["label", ...]}, or a
+    list of {"file": ..., "labels": [...], "split": ...}.
 
     Parameters
     ----------
     folder : path-like
-        Where the images lie.
+        Folder of the images.
     labels : path-like, default=None
-        A .csv or .json file; or "folders": the names of the folders an image lies in, but a first folder named train, test,
-        val or validation is its split. They are classes where every image lies in one. None: no labels.
+        A .csv or .json file, or "folders" for the names of an image's folders. With "folders", a first folder named
+        train, test, val or validation is the split, and labels are classes if every image is in exactly one other
+        folder. None reads no labels.
     separator : str, default=None
-        Mark between the labels of an image, as for `dmo.datasets.read_samples`.
+        Separator between the labels of an image, as for `dmo.datasets.read_samples`.
 
     Returns
     -------
@@ -378,7 +380,7 @@ def list_images(
     Raises
     ------
     UserError
-        With the line for a file of another form, where no image or no label is left, and as `find_images`.
+        If the file has another form (with the line number), if no image or no label remains, and as `find_images`.
 
     Examples
     --------
@@ -400,14 +402,14 @@ def list_images(
     else:
         path = Path(labels)
         if path.suffix.lower() not in (".csv", ".json"):
-            raise UserError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
+            raise UserError(f"labels {path} cannot be read; pass 'folders', or a file that ends in .csv or .json")
         entries = _once_each((_of_csv if path.suffix.lower() == ".csv" else _of_json)(existing(path)))
     listed = [name for name in found if name in entries]
     if not listed:
-        raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
+        raise UserError(f"{labels} names no image in {folder}; write paths relative to it in the first column")
     Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed], separator)
     if not names:
-        raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learned from it")
+        raise UserError(f"{labels} contains no label of an image in {folder}; add labels")
     known = set(found)
     return replace(
         plain,
@@ -426,7 +428,7 @@ ListedImage = tuple[list[str] | dict[str, str | None], str | None]
 
 
 def _labels(where: str, given: Sequence[Any], separator: str | None) -> tuple[np.ndarray, list[str], Kind]:
-    """The label matrix of the images, the names of its columns, and what it holds; no names where no image has a label."""
+    """Return label matrix, label names and kind of labels; there are no names if no image has a label."""
     import pandas as pd
 
     if not any(any(cells.values() if isinstance(cells, dict) else cells) for cells in given):
@@ -449,7 +451,7 @@ def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
     if all(split is None for split in given):
         return None
     if None in given:
-        raise UserError(f"{where}: {given.count(None)} of {len(given)} images have no split; give all one, or none")
+        raise UserError(f"{where}: {given.count(None)} of {len(given)} images have no split; add it to all or none")
     return [str(split) for split in given]
 
 
@@ -460,37 +462,37 @@ def _by_folders(name: str) -> ListedImage:
 
 
 def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
-    """Where an image is named, its name, and what is said of it, one after the other."""
+    """Yield the place, name and entry (labels and split) of each image in a CSV file."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         lines = csv_rows(file)
         try:
             header = [field.strip() for field in next(lines, [])]
             if len(header) < 2 or header[0].lower() not in NAMES:
                 raise UserError(
-                    f"{path}: line 1 begins with {','.join(header)[:60]!r}, needs a header with a first column 'file', "
-                    "and the labels after it"
+                    f"{path}: line 1 begins with {','.join(header)[:60]!r}, expected a header with a first column "
+                    "'file', followed by the labels"
                 )
             for fields in filter(None, lines):
                 where = f"{path}: line {lines.line_num}"
                 if len(fields) != len(header):
-                    raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
+                    raise UserError(f"{where} has {len(fields)} fields, the header has {len(header)}")
                 cells = dict(zip(header[1:], (field if field.strip() else None for field in fields[1:])))
                 split = next((name for name in cells if name.lower() == "split"), None)
                 yield where, fields[0].strip(), (cells, None if split is None else cells.pop(split))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{path}: line {lines.line_num + 1} is no CSV text in UTF-8 ({error})") from error
+            raise UserError(f"{path}: line {lines.line_num + 1} is not valid CSV text in UTF-8 ({error})") from error
 
 
 def _of_json(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
-    """The same of a JSON file."""
+    """Yield the place, name and entry (labels and split) of each image in a JSON file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is no JSON ({error})") from error
+        raise UserError(f"{path}: is not valid JSON ({error})") from error
     if isinstance(document, Mapping):
         document = [{"file": name, "labels": labels} for name, labels in document.items()]
     if not isinstance(document, list):
-        raise UserError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of images")
+        raise UserError(f"{path}: contains {type(document).__name__}, expected a dictionary or a list of images")
     for number, entry in enumerate(document):
         where, item = f"{path}: entry {number}", entry if isinstance(entry, Mapping) else {}
         name, labels, split = item.get("file"), item.get("labels", []), item.get("split")
@@ -501,7 +503,7 @@ def _of_json(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
 
 
 def _once_each(listed: Iterable[tuple[str, str, ListedImage]]) -> dict[str, ListedImage]:
-    """Name -> what is said of an image."""
+    """Map each image name to its entry; raise an error for repeated names."""
     entries: dict[str, ListedImage] = {}
     for where, given, entry in listed:
         name = Path(given).as_posix()

@@ -1,4 +1,4 @@
-"""Descriptors by name, the named sets, visual words, and the recipe that makes the same rows from new images."""
+"""Named descriptors and sets of them, visual words, and the recipe that computes the same rows from new images."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.hashing import digest
 
 LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
-"""Pixels of the longer side, and words of a vocabulary, at most."""
+"""Maximum length of the longer side in pixels, and maximum number of words in a vocabulary."""
 VERSION = 1
-"""Of the descriptors: raised when one of them changes its values."""
+"""Version of the descriptors, which increases when the values of a descriptor change."""
 LOCAL = {"dense_sift": 1000, "harris_sift": 1000, "dense_hue": 100, "harris_hue": 100}
-"""Local descriptors and the words of their vocabularies."""
+"""Local descriptors and the default sizes of their vocabularies."""
 
 
 @dataclass(frozen=True, eq=False)
 class SourceImage:
-    """An image (h x w x 3, uint8) and what several descriptors need of it, computed once."""
+    """Image (h x w x 3, uint8) with cached intermediate results that several descriptors share."""
 
     image: np.ndarray
 
@@ -42,12 +42,12 @@ class SourceImage:
         return descriptors.hue_sums(self.image)
 
     def points(self, local: str) -> np.ndarray:
-        """The points of a local descriptor: m x 3 (x, y, patch side)."""
+        """Return the points of a local descriptor: m x 3 (x, y, patch side)."""
         dense = local.startswith("dense")
         return descriptors.dense_points(*self.image.shape[:2]) if dense else self.harris_points
 
     def local(self, local: str) -> np.ndarray:
-        """The local descriptors of one kind of `LOCAL`: m x d float32."""
+        """Compute the local descriptors of one kind in `LOCAL`: m x d float32."""
         at = self.points(local)
         if local.endswith("sift"):
             return descriptors.sift(self.gray, at)
@@ -56,8 +56,10 @@ class SourceImage:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A view of images: `of`, image and vocabulary -> vector; `dimension`, None: as many as there are words;
-    `histogram`; `local`, the local descriptors whose words it counts, or None."""
+    """View of images that the function `of` computes from an image and a vocabulary.
+
+    `dimension` is None if it is the number of words. `local` is the local descriptor whose words are counted, or None.
+    """
 
     of: Callable[[SourceImage, Vocabulary | None], np.ndarray]
     dimension: int | None
@@ -81,17 +83,17 @@ def _words(local: str, bands: int) -> Descriptor:
 
 
 def morp491(image: np.ndarray) -> np.ndarray:
-    """The descriptor of the MORP experiments: correlogram 256, moments 9, wavelets 10, histogram 216.
+    """Compute the descriptor of the MORP experiments: correlogram 256, moments 9, wavelets 10, histogram 216.
 
     Parameters
     ----------
     image : ndarray of shape (h, w, 3), uint8
-        RGB.
+        RGB image.
 
     Returns
     -------
     ndarray of shape (491,), float32
-        The four, one after the other.
+        The four descriptors, concatenated.
 
     References
     ----------
@@ -111,7 +113,7 @@ def morp491(image: np.ndarray) -> np.ndarray:
 
 _COLORS = {"rgb": descriptors.rgb_histogram, "lab": descriptors.lab_histogram, "hsv": descriptors.hsv_histogram}
 _LAYOUTS = {"": 1, "_v3h1": descriptors.BANDS}
-"""Ends of names, and the horizontal bands that they stand for."""
+"""Suffixes of names and their numbers of horizontal bands."""
 DESCRIPTORS: dict[str, Descriptor] = {
     **{
         color + layout: _whole(partial(function, bands=bands), bands * descriptors.BINS**3, True)
@@ -126,7 +128,7 @@ DESCRIPTORS: dict[str, Descriptor] = {
     "histogram216": _whole(descriptors.color_histogram, 216, True),
     "morp491": _whole(morp491, 491, False),
 }
-"""Every view that can be computed from an image, by its name in a feature store."""
+"""All views that can be computed from an image, by their names in a feature store."""
 SETS: dict[str, tuple[str, ...]] = {
     "kgha8": (
         *("rgb_v3h1", "lab_v3h1", "hsv_v3h1", "gist"),
@@ -134,34 +136,34 @@ SETS: dict[str, tuple[str, ...]] = {
     ),
     "morp491": ("morp491",),
 }
-"""The views of Table 2 of the KGHA paper, and the descriptor of the MORP paper."""
+"""Views of Table 2 in the KGHA paper, and the descriptor of the MORP paper."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How images become rows.
+    """Recipe for computing rows from images.
 
     Parameters
     ----------
     views : tuple of str
         Names in `DESCRIPTORS`, or "onnx".
     side : int, default=256
-        As `read_image`.
+        Maximum length of the longer side in pixels, see `read_image`.
     max_pixels : int, default=80_000_000
-        As `read_image`.
+        Maximum number of pixels, see `read_image`.
     words : mapping of str to int, default=None
-        Local descriptor -> words in its vocabulary; others as in the papers.
+        Number of visual words by local descriptor. By default, the numbers used in the papers.
     seed : int, default=0
-        Of the vocabularies.
+        Seed of the vocabularies.
     version : int, default=1
-        Of the descriptors.
+        Version of the descriptors.
     onnx : mapping of str to object, default=None
-        `Embedding.to_dict` of the model whose embeddings are the view "onnx".
+        `Embedding.to_dict()` of the model whose embeddings are the view "onnx".
 
     Raises
     ------
     UserError
-        For an unknown view, a repeated one, and another version.
+        If a view is unknown or repeated, or the version differs.
 
     Examples
     --------
@@ -188,8 +190,8 @@ class Recipe:
             raise UserError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
         if self.version != VERSION:
             raise UserError(
-                f"these rows were made by version {self.version} of the descriptors, this dmo has {VERSION}; "
-                "extract and fit again, or use the dmo that made them"
+                f"these rows were computed by version {self.version} of the descriptors, this dmo has {VERSION}; "
+                "extract and fit again, or use the dmo release that computed them"
             )
         self._check_limits()
         known = {name: LOCAL[name] for name in self.local}
@@ -197,7 +199,7 @@ class Recipe:
         object.__setattr__(self, "words", {name: given.get(name, known[name]) for name in known})
 
     def _check_limits(self) -> None:
-        """A recipe may come in a store of anybody: it takes no more memory than dmo's own limits allow."""
+        """Limit the memory that a recipe can request, because it may come from an untrusted store."""
         limits = {"side": (self.side, LEAST, LARGEST_SIDE), "max_pixels": (self.max_pixels, 1, MAX_PIXELS)}
         limits |= {f"words of {name}": (count, 2, MAX_WORDS) for name, count in dict(self.words or {}).items()}
         if self.onnx is not None and "side" in self.onnx:
@@ -208,7 +210,7 @@ class Recipe:
 
     @classmethod
     def of(cls, names: str | Sequence[str], **changes: Any) -> Recipe:
-        """Make the recipe of a named set or of views.
+        """Create the recipe of a named set or of views.
 
         Parameters
         ----------
@@ -220,7 +222,7 @@ class Recipe:
         Returns
         -------
         Recipe
-            With each view once.
+            Recipe that contains each view once.
         """
         given = names.split(",") if isinstance(names, str) else list(names)
         views = [view for name in given for view in SETS.get(name.strip(), (name.strip(),)) if view]
@@ -228,12 +230,12 @@ class Recipe:
 
     @property
     def local(self) -> list[str]:
-        """The local descriptors that the views count words of."""
+        """Local descriptors whose visual words the views count."""
         used = [self.descriptor(view).local for view in self.views]
         return [name for name in LOCAL if name in used]
 
     def descriptor(self, view: str) -> Descriptor:
-        """How a view is computed.
+        """Return the descriptor of a view.
 
         Parameters
         ----------
@@ -243,7 +245,7 @@ class Recipe:
         Returns
         -------
         Descriptor
-            Its function, dimension and kind.
+            Function, dimension and kind of the view.
         """
         if view != VIEW:
             return DESCRIPTORS[view]
@@ -251,12 +253,12 @@ class Recipe:
         return _whole(model, model.dimension, False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values.
+        """Convert the recipe to JSON values.
 
         Returns
         -------
         dict of str to object
-            What `from_dict` takes.
+            Values that `from_dict` accepts.
         """
         found = {**asdict(self), "views": list(self.views)}
         if self.onnx is not None and isinstance(self.onnx.get("path"), SavedLocation):
@@ -265,7 +267,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
-        """Take back what `to_dict` gave.
+        """Create a recipe from the values of `to_dict`.
 
         Parameters
         ----------
@@ -275,22 +277,22 @@ class Recipe:
         Returns
         -------
         Recipe
-            The same recipe.
+            The equal recipe.
         """
         return cls(**{**given, "views": tuple(given["views"])})
 
     def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:
-        """Hash of the recipe and its vocabularies: equal where the same image gives the same rows.
+        """Compute a hash of the recipe and its vocabularies; equal hashes mean equal rows for the same image.
 
         Parameters
         ----------
         vocabularies : mapping of str to Vocabulary
-            Those that the recipe needs.
+            Vocabularies that the recipe needs.
 
         Returns
         -------
         str
-            SHA-256, 64 hexadecimal digits.
+            SHA-256 as 64 hexadecimal digits.
         """
         onnx = None if self.onnx is None else {key: value for key, value in self.onnx.items() if key != "path"}
         document = self.to_dict() | {
@@ -300,19 +302,19 @@ class Recipe:
         return digest(document)
 
     def dimension(self, view: str, vocabularies: Mapping[str, Vocabulary]) -> int:
-        """Columns of a view.
+        """Return the number of columns of a view.
 
         Parameters
         ----------
         view : str
             One of `views`.
         vocabularies : mapping of str to Vocabulary
-            Those that the recipe needs.
+            Vocabularies that the recipe needs.
 
         Returns
         -------
         int
-            Their number, d.
+            Number of columns, d.
         """
         found = self.descriptor(view)
         if found.dimension is not None:
@@ -320,19 +322,19 @@ class Recipe:
         return found.bands * len(vocabularies[str(found.local)].centers)
 
     def describe(self, image: np.ndarray, vocabularies: Mapping[str, Vocabulary]) -> dict[str, np.ndarray]:
-        """Describe one image.
+        """Compute all views of one image.
 
         Parameters
         ----------
         image : ndarray of shape (h, w, 3), uint8
-            RGB.
+            RGB image.
         vocabularies : mapping of str to Vocabulary
-            Those that the recipe needs.
+            Vocabularies that the recipe needs.
 
         Returns
         -------
         dict of str to ndarray of shape (d,)
-            By view.
+            Rows by view.
         """
         source = SourceImage(image)
         rows = {}
@@ -344,7 +346,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Visual words: the word of a local descriptor is the nearest center.
+    """Visual words. The word of a local descriptor is the nearest center.
 
     Parameters
     ----------
@@ -368,12 +370,12 @@ class Vocabulary:
 
     @classmethod
     def checked(cls, centers: np.ndarray) -> Vocabulary:
-        """Make the vocabulary of centers that were read from a file.
+        """Create a vocabulary from centers that were read from a file.
 
         Parameters
         ----------
         centers : ndarray of shape (words, d), float32
-            The words; anything else is refused.
+            The words. Other values raise an error.
 
         Returns
         -------
@@ -383,11 +385,11 @@ class Vocabulary:
         Raises
         ------
         ValueError
-            For what is no matrix of finite numbers.
+            If `centers` is not a matrix of finite numbers.
         """
         right = isinstance(centers, np.ndarray) and centers.ndim == 2 and 0 not in centers.shape
         if not right or centers.dtype.kind != "f" or not np.isfinite(centers).all():
-            raise ValueError("its words are no matrix of numbers")
+            raise ValueError("its visual words are not a matrix of finite numbers")
         return cls(centers)
 
     @cached_property
@@ -396,11 +398,11 @@ class Vocabulary:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the centers, in hexadecimal."""
+        """SHA-256 of the centers in hexadecimal digits."""
         return digest(self.centers.astype("<f4"))
 
     def words(self, descriptors: np.ndarray) -> np.ndarray:
-        """Find the word of every descriptor.
+        """Find the visual word of every descriptor.
 
         Parameters
         ----------
@@ -410,46 +412,46 @@ class Vocabulary:
         Returns
         -------
         ndarray of shape (m,), intp
-            Numbers of words.
+            Indices of the words.
         """
         scores = descriptors @ self.centers.T
         scores -= self._half_squares
         return scores.argmax(axis=1)
 
     def histogram(self, words: np.ndarray, y: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
-        """Shares of the words in horizontal bands.
+        """Compute the fractions of the words in horizontal bands.
 
         Parameters
         ----------
         words : ndarray of int of shape (m,)
             The word of every point.
         y : ndarray of shape (m,)
-            Rows of the points, 0..height.
+            Vertical positions of the points, 0..height.
         height : int
-            Of the image, in pixels.
+            Height of the image in pixels.
         bands : int, default=1
-            Horizontal bands of equal height.
+            Number of horizontal bands of equal height.
 
         Returns
         -------
         ndarray of shape (bands * words,), float32
-            Shares that add up to 1, or zeros without any point.
+            Fractions with sum 1, or zeros without points.
         """
         rows = np.clip(y.astype(np.int64), 0, height - 1)
         return descriptors.band_histogram(words, len(self.centers), rows, height, bands)
 
 
 def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Vocabulary:
-    """Learn a vocabulary from a sample of local descriptors, by mini-batch k-means.
+    """Learn a vocabulary from a sample of local descriptors by mini-batch k-means.
 
     Parameters
     ----------
     descriptors : ndarray of shape (m, d), float32
         The sample.
     words : int
-        Words, at most: where the sample has fewer different descriptors, each of them is a word.
+        Maximum number of words. If the sample has at most this number of distinct descriptors, each of them is a word.
     seed : int, default=0
-        Of the starts.
+        Seed of the initializations.
 
     Returns
     -------
@@ -459,11 +461,11 @@ def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Voca
     Raises
     ------
     UserError
-        For an empty sample.
+        If the sample is empty.
 
     References
     ----------
-    Sculley 2010, by scikit-learn.
+    Sculley 2010; computed by scikit-learn.
 
     Examples
     --------
@@ -476,7 +478,7 @@ def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Voca
     from sklearn.cluster import MiniBatchKMeans
 
     if not len(descriptors):
-        raise UserError("learn_vocabulary: no local descriptors; the training images have no points, pass others")
+        raise UserError("learn_vocabulary: no local descriptors; the training images have no points; pass other images")
     distinct = np.unique(descriptors, axis=0) if len(descriptors) <= 4 * words else descriptors
     if len(distinct) <= words:
         return Vocabulary(distinct.astype(np.float32))

@@ -1,1 +1,1 @@
-"""Label kernels and proximities."""
+"""Label kernels, proximities, hierarchies and stratification."""

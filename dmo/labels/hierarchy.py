@@ -1,4 +1,4 @@
-"""Labels in a hierarchy: who is above whom, by name and by column; `dmo.metrics.with_ancestors` closes sets under it."""
+"""Label hierarchies: ancestors by label name and by column; `dmo.metrics.with_ancestors` adds them to label sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmo.parameters import SavedLocation
 
 
 def parents_of(hierarchy: str | Mapping[str, Any] | SavedLocation) -> dict[str, list[str]]:
-    """Return the parents by child of a mapping or of a CSV file of parent,child."""
+    """Return the parents of every child in a mapping or a CSV file with the columns parent,child."""
     if isinstance(hierarchy, SavedLocation):
         raise hierarchy.refused("hierarchy")
     if not isinstance(hierarchy, str):
@@ -35,7 +35,7 @@ def parents_of(hierarchy: str | Mapping[str, Any] | SavedLocation) -> dict[str, 
 
 
 def ancestors_of(hierarchy: str | Mapping[str, Any], labels: Iterable[str]) -> dict[str, list[str]]:
-    """Find all ancestors of every label, the nearest first, be they labels themselves or not."""
+    """Find all ancestors of every label, nearest first, including ancestors that are not labels."""
     parents, found = parents_of(hierarchy), dict[str, list[str]]()
     for label in labels:
         seen, level = dict[str, None](), parents.get(label, [])
@@ -43,13 +43,13 @@ def ancestors_of(hierarchy: str | Mapping[str, Any], labels: Iterable[str]) -> d
             seen |= dict.fromkeys(level)
             level = [above for above in chain.from_iterable(parents.get(own, ()) for own in level) if above not in seen]
         if label in seen:
-            raise UserError(f"hierarchy: {label!r} is among its own ancestors {list(seen)}; take one of its lines out")
+            raise UserError(f"hierarchy: {label!r} is among its own ancestors {list(seen)}; remove one of its lines")
         found[label] = list(seen)
     return found
 
 
 def ancestor_pairs(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
-    """Find the pairs of columns of which the second is an ancestor of the first.
+    """Find the pairs of columns in which the second label is an ancestor of the first.
 
     -> (E, 2)
     """
@@ -59,13 +59,13 @@ def ancestor_pairs(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> 
     if not pairs:
         known = ", ".join(map(repr, names[:5]))
         raise UserError(
-            f"hierarchy: no label is the parent of another; write them as the labels, which are {known}, ..."
+            f"hierarchy: no label is the parent of another; use the names of the labels, which are {known}, ..."
         )
     return np.array(pairs)
 
 
 def by_column(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
-    """The hierarchy by the numbers of columns, for labels that have left their names behind."""
+    """Convert the hierarchy to column indices, for labels without names."""
     found: dict[str, list[str]] = {}
     for column, above in ancestor_pairs(hierarchy, names).tolist():
         found.setdefault(str(column), []).append(str(above))

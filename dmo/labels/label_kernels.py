@@ -1,6 +1,6 @@
 """Label kernels: similarities of outputs (vectors, sets, sequences, or a given matrix) as factors K_Y = T T'.
 
-A factor T (n x q) is all that the methods need of labels: it centers, adds up in moments and multiplies blocks.
+Methods need only the factor T (n x q) of the labels, which can be centered, summed in moments and multiplied by blocks.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from dmo.kernels import Kernel, parse
 
 __all__ = ["SequenceKernel", "SetKernel"]
 TOLERANCE = 1e-12
-"""Residual diagonal, relative to the largest entry, at which a factor of a kernel matrix is complete."""
+"""Residual diagonal, relative to the largest entry, at which the factorization of a kernel matrix stops."""
 _DIRECTIONS = 512
 
 
 @dataclass(frozen=True)
 class SetKernel:
-    """Similarity of two sets A and B of labels, tags or items; all measures are positive semidefinite.
+    """Similarity of two sets A and B of labels, tags or items; every measure is positive semidefinite.
 
     Parameters
     ----------
     measure : {"intersection", "cosine", "jaccard", "dice"}, default="jaccard"
-        |A & B|, |A & B| / sqrt(|A||B|), |A & B| / |A | B|, or 2 |A & B| / (|A| + |B|). Two empty sets are equal (1) for the
-        last two, and have similarity 0 for the first two.
+        |A & B|, |A & B| / sqrt(|A||B|), |A & B| / |A | B|, or 2 |A & B| / (|A| + |B|). Two empty sets have similarity 0
+        for the first two measures and 1 for the last two.
 
     Raises
     ------
     UserError
-        For another measure.
+        If the measure is unknown.
 
     References
     ----------
@@ -57,17 +57,17 @@ class SetKernel:
             raise UserError(f"SetKernel: measure = {self.measure!r}; known: {', '.join(_SET_MEASURES)}")
 
     def matrix(self, outputs: Sequence[Iterable[Hashable]]) -> np.ndarray:
-        """Similarities of all pairs.
+        """Compute the similarities of all pairs.
 
         Parameters
         ----------
         outputs : sequence of iterable
-            n sets.
+            The n sets.
 
         Returns
         -------
         ndarray of shape (n, n), float64
-            The similarities.
+            Similarities of all pairs.
         """
         members = _counts([Counter(set(output)) for output in outputs])
         common = np.asarray((members @ members.T).toarray(), np.float64)
@@ -76,19 +76,19 @@ class SetKernel:
 
 @dataclass(frozen=True)
 class SequenceKernel:
-    """Blended spectrum kernel: common contiguous subsequences, counted with multiplicity.
+    """Blended spectrum kernel, which counts common contiguous subsequences with multiplicity.
 
     Parameters
     ----------
     length : int, default=3
-        Symbols of the longest subsequence.
+        Length of the longest subsequence in symbols.
     normalize : bool, default=True
-        Divide by the lengths of the count vectors, so that a sequence has similarity 1 with itself.
+        Whether to divide by the norms of the count vectors, so that a sequence has similarity 1 with itself.
 
     Raises
     ------
     UserError
-        For a length below 1.
+        If the length is below 1.
 
     References
     ----------
@@ -108,20 +108,20 @@ class SequenceKernel:
 
     def __post_init__(self) -> None:
         if self.length < 1:
-            raise UserError(f"SequenceKernel: length = {self.length}; a subsequence has at least one symbol")
+            raise UserError(f"SequenceKernel: length = {self.length}; pass a length of at least 1")
 
     def factor(self, outputs: Sequence[Sequence[Hashable]]) -> scipy.sparse.csr_array:
-        """Counts of the subsequences, T with K_Y = T T'.
+        """Count the subsequences: T with K_Y = T T'.
 
         Parameters
         ----------
         outputs : sequence of sequence
-            n strings, or lists of hashable symbols.
+            The n strings, or lists of hashable symbols.
 
         Returns
         -------
         csr_array of shape (n, subsequences), float64
-            The factor.
+            The factor T.
         """
         counts = _counts([Counter(_grams(output, self.length)) for output in outputs])
         if not self.normalize:
@@ -131,12 +131,12 @@ class SequenceKernel:
 
 
 LabelKernel = str | Kernel | SetKernel | SequenceKernel
-"""A kernel on outputs: "linear" (K_Y = Y Y'), "precomputed" (y is K_Y itself), any kernel on rows, sets or sequences."""
+"""Kernel on outputs: "linear" (K_Y = Y Y'), "precomputed" (y is K_Y), or a kernel on rows, sets or sequences."""
 
 
 def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
-    """A factor T of a label kernel, T T' = K_Y; of a kernel that is not linear, q is the numerical rank of K_Y, up to
-    n.
+    """Compute a factor T of a label kernel, T T' = K_Y, with the numerical rank q if the kernel is not linear.
+
     -> (n, q)
     """
     if isinstance(kernel, SetKernel):
@@ -154,15 +154,15 @@ def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
 
 
 def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
-    """Factor a kernel matrix by pivoted Cholesky.
+    """Factorize a kernel matrix by pivoted Cholesky.
 
     K (n, n) -> (n, q)
     """
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise UserError(f"{what} has shape {K.shape}; needed is samples x samples")
+        raise UserError(f"{what} has shape {K.shape}; expected samples x samples")
     scale = float(np.abs(K).max(initial=0.0))
     if not np.allclose(K, K.T, rtol=0.0, atol=1e-8 * scale):
-        raise UserError(f"{what} is not symmetric; pass (K + K.T) / 2, or the similarities both ways")
+        raise UserError(f"{what} is not symmetric; pass (K + K.T) / 2, or a symmetric similarity")
     C, pivots, rank, _ = scipy.linalg.lapack.dpstrf((K + K.T) / 2, tol=TOLERANCE * scale, lower=1)
     T = np.zeros((len(K), rank))
     T[pivots - 1] = np.tril(C)[:, :rank]
@@ -172,7 +172,7 @@ def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarra
 
 
 def _off(T: np.ndarray, K: np.ndarray, scale: float) -> bool:
-    """Whether T T' misses K somewhere, as it does for an indefinite K; looks at one random combination of columns."""
+    """Return whether T T' differs from K, as for an indefinite K, by products with four random vectors."""
     probe = np.random.default_rng(0).standard_normal((len(K), 4))
     return bool(np.abs(T @ (T.T @ probe) - K @ probe).max(initial=0.0) > 1e-6 * scale * len(K))
 
@@ -207,7 +207,7 @@ def _grams(sequence: Sequence[Hashable], length: int) -> list[tuple[Hashable, ..
 
 
 def _counts(rows: Sequence[Counter[Any]]) -> scipy.sparse.csr_array:
-    """Counters as rows of a sparse matrix; columns in order of first appearance."""
+    """Convert counters to rows of a sparse matrix, with columns in order of first appearance."""
     columns: dict[Any, int] = {}
     indices, data, indptr = [], [], [0]
     for row in rows:
@@ -219,13 +219,13 @@ def _counts(rows: Sequence[Counter[Any]]) -> scipy.sparse.csr_array:
 
 
 def _thin(T: scipy.sparse.csr_array) -> np.ndarray:
-    """A dense factor of T T' with at most n columns."""
+    """Return a dense factor of T T' with at most n columns."""
     n, q = T.shape
     return T.toarray() if q <= n else factorize_kernel((T @ T.T).toarray())
 
 
 def _as_sets(outputs: Any) -> list[Any]:
-    """Sets as they are; rows of a 0/1 matrix as the sets of their columns."""
+    """Return sets unchanged; convert rows of a 0/1 matrix to the sets of their columns."""
     if scipy.sparse.issparse(outputs) or (isinstance(outputs, np.ndarray) and outputs.ndim == 2):
         rows = scipy.sparse.csr_array(outputs)
         return [rows.indices[a:b][rows.data[a:b] != 0].tolist() for a, b in zip(rows.indptr[:-1], rows.indptr[1:])]
@@ -247,12 +247,12 @@ def _numbers(outputs: Any) -> np.ndarray:
     Y = Y.astype(np.float64).reshape(len(Y), -1)
     bad = np.argwhere(~np.isfinite(Y))
     if len(bad):
-        raise UserError(f"outputs have {Y[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}; fill or drop it")
+        raise UserError(f"outputs have {Y[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}; impute or remove it")
     return Y
 
 
 def label_directions(Y: scipy.sparse.csr_array, components: int, random_state: int | None) -> np.ndarray:
-    """Find the directions in which very many sparse labels vary most: Y V has nearly the kernel of Y, in few columns.
+    """Compute the leading right singular vectors V of many sparse labels; Y V has nearly the kernel of Y.
 
     Y (n, L) -> (L, q)
     """

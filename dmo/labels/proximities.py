@@ -1,8 +1,8 @@
-"""Label proximities: how alike the labels of two samples are, on the edges of a graph or as a factor; nothing n x n.
+"""Label proximities: similarity of the labels of two samples, on the edges of a graph or as a factor.
 
-Scheme "bits" compares rows of labels, "projection" their coordinates in a smaller space, "classes" averages the
-similarities of the classes that two samples have. A sample without labels has proximity 0 to all others.
-Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], eqs. 34-43.
+No n x n matrix is formed. The scheme "bits" compares rows of labels, "projection" compares their coordinates in a
+smaller space, and "classes" averages the similarities of the classes of two samples. A sample without labels has
+proximity 0 to all others. Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], eqs. 34-43.
 """
 
 from __future__ import annotations
@@ -29,44 +29,43 @@ PROJECTED = ("minkowski", "tanimoto", *(kind for kind in KINDS if kind not in ("
 CLASSES = ("counts", *BITS, *PROJECTED)
 NAMES: dict[str, tuple[str, ...]] = {"bits": BITS, "projection": PROJECTED, "classes": CLASSES}
 MOST_SETS = 4096
-"""Different label sets of which a factor is worked out, at most."""
+"""Maximum number of distinct label sets for which a factor is computed."""
 PAIRS = 4_000_000
-"""Pairs that are evaluated at a time where all are."""
+"""Number of pairs per batch when all pairs are evaluated."""
 
 
 @dataclass(eq=False)
 class Proximity(ParameterObject):
-    """A label proximity G: how alike the labels of two samples are.
+    """Label proximity G: similarity of the labels of two samples.
 
     Parameters
     ----------
     scheme : {"bits", "projection", "classes"}, default="classes"
-        "bits" compares label sets, "projection" their coordinates z in a smaller space; "classes" is
-        D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
+        The scheme "bits" compares label sets, and "projection" compares their coordinates z in a smaller space. The
+        scheme "classes" is D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
     similarity : str, default="sorensen"
-        Of "bits", h the number of labels that differ, L of all labels: "sorensen" 2 |A & B| / (|A| + |B|) [34],
-        "scaled-sorensen" the same with every label of A & B counted 1 / its samples [35], "jaccard" the share of A & B in
-        what A or B has [36], "hamming-exponential" exp(-h / bandwidth) [37], "hamming-linear" 1 - h / L [38].
-        Of "projection": "minkowski" exp(-|z_i - z_j|_p^p / bandwidth) [40], "tanimoto"
-        z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41],
-        or a feature weight of `dmo.graphs.weigh`.
-        Of "classes": "counts" Sigma = Y'Y, or a similarity of the other schemes between the columns of Y.
+        For "bits", with h differing labels among L labels: "sorensen" 2 |A & B| / (|A| + |B|) [34]; "scaled-sorensen",
+        the same with each label of A & B counted as 1 / (its number of samples) [35]; "jaccard" |A & B| / |A | B| [36];
+        "hamming-exponential" exp(-h / bandwidth) [37]; "hamming-linear" 1 - h / L [38]. For "projection": "minkowski"
+        exp(-|z_i - z_j|_p^p / bandwidth) [40]; "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41]; or a feature
+        weight of `dmo.graphs.weigh`. For "classes": "counts" with Sigma = Y'Y, or a similarity of the other schemes
+        between the columns of Y.
     rank : int, default=None
-        Coordinates of "projection"; None: as many as there are.
+        Number of coordinates for "projection". None uses all.
     p : float, default=2.0
         Order of "minkowski", at least 1.
     bandwidth : float, default=1.0
-        tau of "hamming-exponential", a number of labels, of "minkowski" and of "inverse"; above 0.
+        The parameter tau of "hamming-exponential" (a number of labels), "minkowski" and "inverse"; above 0.
     class_features : {"sums", "indicators"}, default=None
-        "classes" compares features of the classes instead of the columns of Y: those of their samples added up, Y'X, or
+        For "classes", compare features of the classes instead of the columns of Y: the sum over their samples, Y'X, or
         whether a feature occurs in any of them (0/1).
     projection : str, default="pca"
-        An unsupervised method of `TraceEmbedding`, by which `MOPE` finds the coordinates of "projection".
+        Unsupervised method of `TraceEmbedding` with which `MOPE` computes the coordinates of "projection".
 
     Raises
     ------
     UserError
-        For what is none of these.
+        If a parameter has an invalid value.
 
     References
     ----------
@@ -104,7 +103,7 @@ class Proximity(ParameterObject):
         if self.similarity not in NAMES[self.scheme]:
             known = ", ".join(NAMES[self.scheme])
             raise UserError(
-                f"label proximity: scheme {self.scheme!r} has no similarity {self.similarity!r}; it has {known}"
+                f"label proximity: scheme {self.scheme!r} has no similarity {self.similarity!r}; known: {known}"
             )
         if not self.p >= 1 or not self.bandwidth > 0:
             raise UserError(
@@ -128,18 +127,18 @@ class Proximity(ParameterObject):
         Parameters
         ----------
         graph : csr_array of shape (n, n)
-            Its stored entries are edges.
+            Graph whose stored entries are edges.
         Y : array-like or sparse of shape (n, L)
             Labels, 0/1.
         X : ndarray or csr_array of shape (n, d), default=None
-            Features, for `class_features`.
+            Features for `class_features`.
         Z : ndarray of shape (n, q), default=None
-            Coordinates of the labels for "projection"; None: `label_coordinates`.
+            Coordinates of the labels for "projection". None uses `label_coordinates`.
 
         Returns
         -------
         csr_array of shape (n, n), float64
-            G on the graph's pattern.
+            Values of G on the edges of the graph.
         """
         Y = as_bits(Y)
         graph = csr_array(graph)
@@ -156,40 +155,40 @@ class Proximity(ParameterObject):
         return csr_array((values, graph.indices.copy(), graph.indptr.copy()), shape=graph.shape)
 
     def factor(self, Y: Any, X: Any = None) -> np.ndarray:
-        """A factor of G where it is positive semidefinite.
+        """Compute a factor of a positive semidefinite G.
 
-        "classes" has q <= L columns; the others go through the matrix of the different label sets, of which there may be
-        `MOST_SETS`.
+        For "classes", the factor has q <= L columns. For the other schemes, it is computed from the matrix of the
+        distinct label sets, of which there may be at most `MOST_SETS`.
 
         Parameters
         ----------
         Y : array-like or sparse of shape (n, L)
             Labels, 0/1.
         X : ndarray or csr_array of shape (n, d), default=None
-            Features, for `class_features`.
+            Features for `class_features`.
 
         Returns
         -------
         ndarray of shape (n, q), float64
-            T with T T' = G.
+            The factor T with T T' = G.
 
         Raises
         ------
         UserError
-            Where G is indefinite, where there are more sets, and for "local" and "gaussian" of "projection", which are
-            scaled by the edges of a graph.
+            If G is indefinite, if there are too many distinct label sets, or for "local" and "gaussian" with
+            "projection", which are scaled by the edges of a graph.
         """
         Y = as_bits(Y)
         what = f"the label proximity {self.scheme}/{self.similarity}"
         if self.scheme == "classes":
             return np.asarray(_shares(Y) @ factorize_kernel(class_similarities(Y, self, X), what))
         if self.similarity in ("local", "gaussian"):
-            raise UserError(f"{what} is scaled by the graph's edges; evaluate it on a graph")
+            raise UserError(f"{what} is scaled by the edges of a graph; evaluate it on a graph")
         _, first, member = np.unique(_keys(Y), return_index=True, return_inverse=True)
         if len(first) > MOST_SETS:
             raise UserError(
-                f"{what}: {len(first)} different label sets, at most {MOST_SETS} are factorized; "
-                f"evaluate it on a graph, or take scheme='classes'"
+                f"{what}: {len(first)} distinct label sets, more than the limit of {MOST_SETS}; "
+                f"evaluate it on a graph, or use scheme='classes'"
             )
         picked = Y[first]
         left, right = np.divmod(np.arange(len(first) ** 2), len(first))
@@ -202,7 +201,7 @@ class Proximity(ParameterObject):
 
 
 def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
-    """Similarities of the classes: of the columns of Y, or of what their samples have of X.
+    """Compute similarities of the classes, from the columns of Y or from features X of their samples.
 
     Y (n, L); X (n, d) -> (L, L)
     """
@@ -220,7 +219,7 @@ def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarra
 
 
 def _class_features(proximity: Proximity, columns: csr_array, X: Any) -> csr_array:
-    """Y'X (L x d), or whether its entries are other than 0."""
+    """Compute Y'X (L x d), or an indicator of its nonzero entries."""
     if X is None:
         raise UserError("label proximity: class_features needs the features; pass X")
     if proximity.class_features == "sums":
@@ -230,7 +229,7 @@ def _class_features(proximity: Proximity, columns: csr_array, X: Any) -> csr_arr
 
 
 def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
-    """Coordinates of the label sets: the labels projected on the directions in which they vary most.
+    """Compute coordinates of the label sets by projecting labels on their directions of largest variance.
 
     Y (n, L) -> (n, rank)
     """
@@ -240,7 +239,9 @@ def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
     values, vectors = scipy.linalg.eigh((C + C.T) / 2)
     have = int((values > 1e-12 * max(values[-1], 1e-300)).sum())
     if rank is not None and not 1 <= rank <= have:
-        raise UserError(f"label proximity: rank = {rank} of labels of rank {have}; needed is 1 <= rank <= {have}")
+        raise UserError(
+            f"label proximity: rank = {rank}, but the labels have rank {have}; expected 1 <= rank <= {have}"
+        )
     P = vectors[:, ::-1][:, : have if rank is None else rank]
     largest = P[np.abs(P).argmax(axis=0), np.arange(P.shape[1])]
     return np.asarray(Y @ (P * np.where(largest < 0, -1.0, 1.0)))
@@ -255,12 +256,12 @@ def combine(
     beta: float = 1.0,
     label_share: float = 1.0,
 ) -> csr_array:
-    """Put label proximities g and feature weights w of the same edges together.
+    """Combine label proximities g and feature weights w of the same edges.
 
     G, W (n, n) -> (n, n)
     """
     if not np.array_equal(G.indptr, W.indptr) or not np.array_equal(G.indices, W.indices):
-        raise UserError("combine: G and W are on different graphs; evaluate both on one")
+        raise UserError("combine: G and W are on different graphs; evaluate both on the same graph")
     g, w = G.data, W.data
     if combination == "priority":
         _check_priority(g, w, a, b, beta, label_share)
@@ -268,7 +269,7 @@ def combine(
         values = label_share * np.maximum(g, 0.0) ** a / (1 + beta * (1 - near)) + (1 - label_share) * near
     elif combination == "sum":
         if not 0 <= beta <= 1:
-            raise UserError(f"combine: beta of a weighted sum is a share of the labels in [0, 1], got {beta!r}")
+            raise UserError(f"combine: beta of a weighted sum must be the weight of the labels in [0, 1], got {beta!r}")
         values = beta * g + (1 - beta) * w
     elif combination in ("hadamard", "labels", "features"):
         values = {"hadamard": g * w, "labels": g.copy(), "features": w.copy()}[combination]
@@ -280,24 +281,24 @@ def combine(
 def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: float, label_share: float) -> None:
     if not (a > 0 and b > 0 and beta >= 0 and 0 <= label_share <= 1):
         raise UserError(
-            f"combine: needs a, b > 0, beta >= 0 and a label_share in [0, 1], got a={a!r}, b={b!r}, beta={beta!r}, "
+            f"combine: expected a, b > 0, beta >= 0 and a label_share in [0, 1], got a={a!r}, b={b!r}, beta={beta!r}, "
             f"label_share={label_share!r}"
         )
     for name, values, most in (("label proximities", g, np.inf), ("feature weights", w, 1.0)):
         if len(values) and (values.min() < -1e-12 or values.max() > most + 1e-9):
             raise UserError(
                 f"combine: 'priority' needs {name} of at least 0{'' if most > 1 else ' and at most 1'}, got "
-                f"{values.min():.3g} to {values.max():.3g}; take other ones, or combination='hadamard'"
+                f"{values.min():.3g} to {values.max():.3g}; use other values, or combination='hadamard'"
             )
 
 
 def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbors:
-    """The other samples of every sample whose proximity is largest, with fewer where fewer are above 0."""
-    # All pairs are evaluated, some rows at a time: time grows with n^2, memory does not.
+    """Find up to k other samples with the largest positive proximity for every sample."""
+    # Evaluate all pairs, a block of rows at a time: time grows with n^2, but memory does not.
     #
     # Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise UserError(f"neighbors: k = {k!r} of {n} samples; expected an integer from 1 to {n - 1}")
     indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
     with stage("strongest proximities (rows)", n) as advance:
         for where in row_blocks(n, max(1, PAIRS // n)):
@@ -314,7 +315,7 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
 
 
 def all_pairs(n: int) -> csr_array:
-    """The graph of all pairs of different samples.
+    """Create the graph of all pairs of different samples.
 
     -> (n, n)
     """
@@ -322,13 +323,13 @@ def all_pairs(n: int) -> csr_array:
 
 
 def _pairs_of(picked: np.ndarray, n: int) -> csr_array:
-    """The n x n pattern of the rows `picked` with all samples, themselves among them."""
+    """Create the n x n pattern of pairs of the rows `picked` with all samples, including themselves."""
     starts = n * np.searchsorted(picked, np.arange(n + 1))
     return csr_array((np.ones(n * len(picked)), np.tile(np.arange(n), len(picked)), starts), shape=(n, n))
 
 
 def as_bits(Y: Any) -> csr_array:
-    """Take labels as a sparse matrix of 0 and 1.
+    """Convert labels to a sparse matrix of 0 and 1.
 
     Y (n, L) -> (n, L)
     """
@@ -339,7 +340,7 @@ def as_bits(Y: Any) -> csr_array:
     made.sum_duplicates()
     made.eliminate_zeros()
     if len(made.shape) != 2 or not (made.data == 1).all():
-        raise UserError("label proximity: labels must be a matrix of 0 and 1; binarise them first")
+        raise UserError("label proximity: labels must be a matrix of 0 and 1; binarize them first")
     return made
 
 
@@ -352,12 +353,12 @@ def _empty(Y: csr_array) -> np.ndarray:
 
 
 def _shares(Y: csr_array) -> np.ndarray:
-    """D^-1 Y (n x L, dense): rows of sum 1, or 0."""
+    """Compute D^-1 Y (n x L, dense), whose rows have sum 1 or 0."""
     return Y.toarray() / np.maximum(np.diff(Y.indptr), 1)[:, None]
 
 
 def _keys(Y: csr_array) -> np.ndarray:
-    """One comparable value per label set."""
+    """Return one comparable key per label set."""
     packed = np.packbits(Y.toarray() > 0, axis=1)
     return np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
 
@@ -373,11 +374,11 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def _bits(
     proximity: Proximity, Y: csr_array, left: np.ndarray, right: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Similarities of rows of bits; `counts`: samples of each label, where Y holds only some of the rows."""
+    """Compute similarities of binary rows; `counts` are samples per label if Y contains only some rows."""
     name = proximity.similarity
     sizes = np.diff(Y.indptr).astype(np.float64)
     both = sizes[left] + sizes[right]
-    if name == "scaled-sorensen":  # (35): the labels that both have are weighted, the sizes below are not
+    if name == "scaled-sorensen":  # Equation 35 weights the common labels, but not the set sizes in the denominator.
         scale = np.sqrt(1 / np.maximum(_sizes(Y) if counts is None else counts, 1.0))
         Y = csr_array((scale[Y.indices], Y.indices, Y.indptr), shape=Y.shape)
     common = edge_dots(Y, left, right)
@@ -392,7 +393,7 @@ def _bits(
 
 
 def _projected(proximity: Proximity, graph: csr_array, Z: np.ndarray) -> np.ndarray:
-    """Similarities of coordinates Z (n x q) on a graph's edges."""
+    """Compute similarities of coordinates Z (n x q) on the edges of a graph."""
     Z = np.ascontiguousarray(Z, dtype=np.float64)
     left, right = ends(graph)
     if proximity.similarity == "minkowski":

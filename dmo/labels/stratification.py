@@ -1,4 +1,4 @@
-"""Samples dealt out so that every label, rare ones first, is in every part in its share."""
+"""Stratified assignment of samples to parts that preserves the fraction of every label, including rare ones."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from dmo.errors import UserError
 def stratified_folds(
     Y: Any, folds: int | Sequence[float], random_state: int | np.random.Generator | None = 0, order: int = 1
 ) -> np.ndarray:
-    """Assign samples to parts in which every label, and with `order` 2 every pair of labels, has its share.
+    """Assign samples to parts with the same fraction of every label; with `order` 2, also of every pair of labels.
 
     Y (n, L), dense or sparse -> (n,)
     """
-    # Parts have fixed sizes, within one sample of their shares. The label with the fewest unassigned samples comes
-    # first; each of its samples goes to the part that lacks the label most. If a part lacks less than one sample, only
-    # whole samples count, and the part with most room for its size gets the others: by the largest fraction, a small
-    # part would get hardly any sample of a rare label. Labels of one per sample come out as by a stratified k-fold.
-    # Columns that are not 0/1 cannot be counted: targets of other numbers are assigned at random.
+    # Parts have fixed sizes, up to one sample. The label with the fewest unassigned samples comes first. Each of its
+    # samples is assigned to the part that still needs the most samples of this label. If a part needs less than one
+    # sample, all needs are rounded down, and the other samples are assigned to the part with the largest free
+    # fraction. If the unrounded need decided, a small part would receive hardly any samples of rare labels. For
+    # multiclass targets, the parts are as balanced as those of stratified k-fold. Columns that are not 0/1 cannot be
+    # counted, so that regression targets are assigned at random.
     #
-    # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are dealt as
-    # labels of their own: Szymanski, Kajdanowicz 2017, "A network perspective on stratification of multi-label data".
+    # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are treated
+    # as additional labels: Szymanski, Kajdanowicz 2017, "A network perspective on stratification of multi-label
+    # data".
     n = Y.shape[0]
     shares = np.full(folds, 1.0) if isinstance(folds, (int, np.integer)) and folds > 0 else np.asarray(folds, float)
     if shares.ndim != 1 or not 2 <= len(shares) <= n:
-        raise UserError(f"folds = {folds} for {n} samples; needed is 2 <= folds <= samples")
+        raise UserError(f"folds = {folds} for {n} samples; expected 2 <= folds <= samples")
     if not (shares > 0).all():
-        raise UserError(f"folds = {folds}; every part needs a share above 0")
+        raise UserError(f"folds = {folds}; every part needs a fraction above 0")
     shares, rng = shares / shares.sum(), np.random.default_rng(random_state)
     turn = rng.permutation(n)
     by_chance = np.empty(n, dtype=np.intp)
@@ -48,9 +50,9 @@ def stratified_folds(
 
 
 def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
-    """Describe the size of a test split, and how far the test shares of labels differ from `share`.
+    """Describe the size of a test split and the deviation of the labels' test fractions from `share`.
 
-    Y (n, L), NaN where a label is not known; test (n,), bool
+    Y (n, L), NaN for unknown labels; test (n,), bool
     """
     counts, held = known_sums(Y)[0], known_sums(Y[test])[0]
     there = counts > 0
@@ -64,7 +66,7 @@ def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
 
 
 def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Labels and, as labels of their own, the pairs that samples have."""
+    """Append the pairs of labels that occur in samples as additional labels."""
     sizes, L = np.diff(Y.indptr).astype(np.int64), Y.shape[1]
     rows, first, second = [], [], []
     for size in np.unique(sizes[sizes > 1]):
@@ -82,21 +84,22 @@ def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Assign samples, in the order of their rows, to parts.
+    """Assign samples to parts in the order of their rows.
 
     Y (n, L) -> (n,)
     """
     n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
     columns.sort_indices()
     left = np.diff(columns.indptr).astype(np.int64)  # unassigned samples of every label
-    lacking, chance = np.outer(shares, left), rng.permutation(len(shares))  # of every label, by part
+    # number of samples of every label that each part still needs
+    lacking, chance = np.outer(shares, left), rng.permutation(len(shares))
     size = _sizes(shares * n, chance)
     room = size.copy()
     while left.any():
         label = int(np.where(left > 0, left, n + 1).argmin())
         some = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
         some = some[part[some] < 0]
-        wish = lacking[:, label].round(9)  # a third is not an exact number
+        wish = lacking[:, label].round(9)  # Round because 1/3, for example, is not an exact floating-point number.
         wish = np.floor(wish) if (wish < 1).any() else wish
         part[some] = to = _in_turn(len(some), wish, room, size, chance)
         for p in np.unique(to):
@@ -111,7 +114,7 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
 
 
 def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Round the sizes of parts by largest remainders, of equal ones by `chance`; no part is empty."""
+    """Round the sizes of parts by largest remainders, with ties resolved by `chance`; no part is empty."""
     n, size = round(wish.sum()), np.maximum(np.floor(wish.round(9)), 1).astype(np.intp)
     while size.sum() < n:
         size[np.lexsort((chance, (wish - size).round(9)))[-1]] += 1
@@ -121,9 +124,10 @@ def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
 
 
 def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, size: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Choose the parts of `count` samples in turn: the part that wishes most, then has most room for its size, by `chance`."""
-    # A part that gets a sample wishes for one less, and has room for one less. Its keys thus fall one by one, and the
-    # sequences of the parts are merged by one sort. A part without room is left out.
+    """Choose parts for `count` samples: the one with the largest need, then the largest free fraction, then by
+    `chance`."""
+    # After receiving a sample, a part needs one less and has space for one less. Its keys therefore decrease step by
+    # step, and one sort merges the sequences of all parts. Parts without space are excluded.
     most = np.clip(room, 0, count)
     part = np.repeat(np.arange(len(wish)), most)
     nth = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)

@@ -1,1 +1,1 @@
-"""Symmetric operators, their factors, solvers and eigenpairs."""
+"""Symmetric operators, their low-rank factors, linear solvers and eigensolvers."""

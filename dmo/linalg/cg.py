@@ -1,4 +1,4 @@
-"""Block conjugate gradients for (A + c I) X = B, with a Nystrom preconditioner that serves every ridge."""
+"""Block conjugate gradients for (A + c I) X = B with a Nystrom preconditioner that works for every ridge c."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint
 
 _STRIP = 4096
-_SAVED = 16  # products after which this process has a copy of a search on workers, where it goes on if one is lost
-_LOOK = 40  # products after which the true residual is looked at: a search that rounding has led astray begins anew
+_SAVED = 16  # Copy the search from the workers to the client every 16 products; after a worker loss, it resumes there.
+_LOOK = 40  # Recompute the true residual every 40 products to detect accumulated floating-point error.
 
 
 def default_rank(n: int) -> int:
-    """Choose the rank of the preconditioner."""
+    """Return the default rank of the preconditioner for n samples."""
     return max(1, min(1000, n // 5))
 
 
 @dataclass(frozen=True, eq=False)
 class NystromPreconditioner:
-    """An approximation U diag(values) U' of A; one serves every ridge.
+    """Low-rank approximation U diag(values) U' of A that preconditions A + c I for every ridge c.
 
     Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
     """
 
-    basis: Any  # (n, r): U, orthonormal columns, in A's precision; on workers what makes it there
+    basis: Any  # (n, r): U, orthonormal columns in A's precision; for rows on workers, a function that returns U
     values: np.ndarray  # (r,): eigenvalues, ascending
 
     @classmethod
     def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
-        """Make one from columns of A chosen by randomly pivoted Cholesky."""
+        """Build the preconditioner from columns of A chosen by randomly pivoted Cholesky."""
         home = home_of(A, A.n * rank)
         if home is None:
             return cls(*_approximated(A, lambda index: np.asarray(A.columns(index)), rank, random_state))
 
         def make() -> tuple[Any, np.ndarray]:
             basis, values = _approximated(A, A.columns, rank, random_state)
-            basis.futures()  # or every use would turn the factor anew
+            basis.futures()  # Compute the basis now; otherwise every use rotates the factor again.
             return basis, values
 
         def kept() -> tuple[Any, np.ndarray]:
-            place = home_of(A)  # asked anew: where one was lost, the rows live elsewhere
+            place = home_of(A)  # Look up the workers again because the rows move when a worker is lost.
             assert place is not None
             found: tuple[Any, np.ndarray] = place.keep(make)
             return found
@@ -66,7 +66,7 @@ class NystromPreconditioner:
         return beside(R, self.basis() if callable(self.basis) else self.basis)
 
     def measured(self, R: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Lengths of residuals, and U'R, in one round.
+        """Compute the norms of the residuals and U'R in one communication round.
 
         R (n, k) -> (k,), (r, k)
         """
@@ -74,7 +74,7 @@ class NystromPreconditioner:
         return np.sqrt(squares), along.astype(np.float64)
 
     def apply(self, R: Any, along: np.ndarray, ridge: float) -> Any:
-        """Multiply residuals, of which U'R is known, by P^-1, P being the approximation plus the ridge.
+        """Apply the inverse preconditioner for A + ridge I to residuals R; `along` is U'R.
 
         R (n, k); along (r, k) -> (n, k)
         """
@@ -85,13 +85,13 @@ class NystromPreconditioner:
         return R + basis @ along.astype(basis.dtype)
 
     def products(self, ridge: float, tol: float) -> float:
-        """Predict how many products conjugate gradients take, from the bound for the condition number that is left."""
+        """Predict the number of products in conjugate gradients from a bound on the preconditioned condition number."""
         left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
         return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tol))
 
 
 def _approximated(A: Operator, columns: Columns, rank: int, random_state: int | None) -> tuple[Any, np.ndarray]:
-    """U (n x r) and the eigenvalues of the approximation."""
+    """Compute U (n x r) and the eigenvalues of the approximation."""
     F = rpcholesky(A.diagonal(), columns, rank, random_state).factor
     values, vectors = np.linalg.eigh(summed(_squares, F)[0])
     keep = values > 1e-10 * values.max(initial=0.0)
@@ -119,18 +119,19 @@ def _turned(F: np.ndarray, turn: np.ndarray) -> np.ndarray:
 
 
 def operator_digest(A: Operator) -> str:
-    """Work out what tells two operators apart, from their products: of all their data, at the price of one."""
+    """Compute a fingerprint of an operator from its size, diagonal and one product, which depends on all entries."""
     probe = np.modf(np.arange(1, A.n + 1) * 0.6180339887498949)[0][:, None] - 0.5
     return digest(A.n, A.dtype.str, A.diagonal(), A.product(probe))
 
 
 @dataclass
 class _Search:
-    """Where the search stands, for right-hand sides of length one."""
+    """State of a block CG search; the right-hand sides have unit norm."""
 
-    # Relative residuals are wanted below `tol`. The iterate X, its residuals R, the next directions P, `size`: norms
-    # of the true residuals as last computed, `active`: the columns that are still to converge, `used`: products so
-    # far, `lost`: looks in a row at true residuals that had not fallen.
+    # `tol` is the tolerance on relative residuals. X is the iterate, R holds its residuals and P the next directions.
+    # `size` holds the norms of the true residuals when last computed, and `active` the columns that have not
+    # converged. `used` counts products, and `lost` counts successive checks in which the true residuals had not
+    # fallen.
 
     X: np.ndarray
     R: np.ndarray
@@ -149,32 +150,31 @@ class _Search:
 class BlockCG(LinearSolver):
     """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalized at every step."""
 
-    # How they differ from the textbook's:
+    # Differences from the textbook algorithm:
     #
-    # 1. All columns share the directions P (n x k), so that a product serves every column, and eigenvalues that are
-    #    hard for one are found by any. The step solves P'(A + c I) P by Cholesky, in place of k scalar quotients.
-    # 2. P is orthonormalized with a rank-revealing QR, and directions below 1e-8 are dropped: columns that depend on
-    #    each other (equal labels, or nearly converged ones) would make P'(A + c I) P singular, which ends the
-    #    textbook's block form.
-    # 3. The residual of the recursion is not believed. It is replaced by B - (A + c I) X in float64 after two digits
-    #    gained in float32 (eight in float64), at every claim of convergence and every `_LOOK` products: a float32
-    #    recursion alone reports 1e-6 where the truth is 4e-4 to 2e-3.
-    # 4. The search restarts without its old directions only where the true residual did not fall by 0.7: conjugacy is
-    #    worth keeping across a replacement, but not after rounding has led it astray. Not falling again ends it, as
-    #    not converged.
-    # 5. Columns whose true residual has converged leave the block, and are never touched again: later steps would add
-    #    rounding to them, and their vanishing directions would be those of 2.
-    # 6. The preconditioner is of A alone: its eigenvalues take the ridge when applied, so that one serves a whole
-    #    path.
-    # 7. A direction of negative curvature is an error that names the precision, not a step: with a positive
-    #    semidefinite kernel it means that the ridge is below the rounding of the entries.
+    # 1. All columns share the directions P (n x k). One product serves every column, and an eigenvalue that slows one
+    #    column down may be found by another. The step solves P'(A + c I) P by Cholesky instead of k scalar quotients.
+    # 2. P is orthonormalized and directions below 1e-8 are dropped. Dependent columns (equal labels, or nearly
+    #    converged columns) would make P'(A + c I) P singular, which breaks the textbook block algorithm.
+    # 3. The recursive residual is not trusted. It is replaced by B - (A + c I) X in float64 after a gain of two
+    #    digits in float32 (eight in float64), at claimed convergence, after the last allowed product, and every
+    #    `_LOOK` products. In float32, the recursion alone can report 1e-6 while the true value is 4e-4 to 2e-3.
+    # 4. After a replacement, the search keeps its old directions because conjugacy is valuable. If the true residual
+    #    did not fall below 0.7 times its last value, rounding has destroyed conjugacy, and the search restarts from
+    #    the residuals. It ends as not converged at the third such failure in a row, or at the first one if the
+    #    recursion had claimed progress.
+    # 5. Columns whose true residual has converged leave the block and are not updated again. Later steps would only
+    #    add rounding errors, and their vanishing directions cause the problem of 2.
+    # 6. The preconditioner approximates A alone. The ridge is added to its eigenvalues when it is applied, so that
+    #    one preconditioner serves a whole regularization path.
+    # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite
+    #    kernel, it means that the ridge is below the rounding errors of the entries.
     #
-    # Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
-    # convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from
-    # the direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small
-    # ones count as much. A start at the solution costs the one product that checks it and 0 iterations. Inside
-    # `checkpoints` a search that was interrupted goes on, and a finished one is not repeated. Source: O'Leary 1980;
-    # residual replacement: van der Vorst, Ye 2000.
+    # Products run in A's own precision. All columns are scaled to unit norm so that small columns count equally. If
+    # the start already is the solution, verifying it costs one product, and there are 0 iterations. Inside
+    # `checkpoints`, an interrupted search resumes and a finished one is not repeated.
+    #
+    # Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
 
     method = "cg"
 
@@ -184,19 +184,19 @@ class BlockCG(LinearSolver):
 
     def inverse_diagonal(self) -> np.ndarray:
         raise UserError(
-            "leave-one-out scores need a factorized kernel, and this one is solved by conjugate gradients; "
-            "take decoder=Scores(standardize=0), or a kernel that fits in memory"
+            "leave-one-out scores need a factorized kernel, and this kernel is solved by conjugate gradients; "
+            "use decoder=Scores(standardize=0), or a kernel that fits in memory"
         )
 
     @cached_property
     def _digest(self) -> str:
-        """Of all that a solution depends on, but the right-hand side, the start and the tolerance."""
+        """Fingerprint of everything that determines a solution except right-hand side, start and tolerance."""
         basis = self.preconditioner.basis
         known = self.preconditioner.values, None if callable(basis) else basis
         return digest(operator_digest(self.A), self.ridge, self.max_products, known)
 
     def _solve(self, B: Any, x0: Any, check: bool, tol: float) -> Solution:
-        # rows on workers are part of a search that begins anew as a whole
+        # Do not checkpoint rows on workers: they belong to a search that restarts as a whole.
         kept = Checkpoint("solve", None if isinstance(B, WorkerRows) else lambda: digest(self._digest, tol, B, x0))
         found = kept.load()
         if found is not None and found[1]["finished"]:
@@ -214,9 +214,9 @@ class BlockCG(LinearSolver):
         found: tuple[Arrays, dict[str, Any]] | None,
         tol: float,
     ) -> tuple[Any, np.ndarray, int]:
-        """X, relative residuals and products: the columns of B that are not zero, scaled to length one."""
+        """Return X, relative residuals and the number of products; nonzero columns of B are scaled to unit norm."""
         scale = lengths(B)
-        some = np.flatnonzero(scale > 0)  # zero columns have the solution zero
+        some = np.flatnonzero(scale > 0)  # The solution of a zero column is zero.
         X, residuals = mapped(_zeros, B), np.zeros(B.shape[1])
         if not some.size:
             return X, residuals, 0
@@ -226,7 +226,7 @@ class BlockCG(LinearSolver):
         saved = [] if found is None else [found]
 
         def work() -> _Search:
-            # asked anew: where one was lost, the rows live elsewhere
+            # Look up the workers again because the rows move when a worker is lost.
             home = None if there else home_of(self.A, size)
 
             def placed(array: Any) -> Any:
@@ -248,11 +248,11 @@ class BlockCG(LinearSolver):
         search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
-        settle(X)  # or the search would stay with it
+        settle(X)  # Compute X now; otherwise its expressions keep the data of the search alive.
         return X, residuals, search.used
 
     def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where to start, and its residuals: at zero in the columns where x0 is no better."""
+        """Return a start and its residuals; columns in which x0 does not improve on zero start at zero."""
         if x0 is None:
             return mapped(np.zeros_like, B), B
         R = self._residual(B, x0)
@@ -267,11 +267,12 @@ class BlockCG(LinearSolver):
     def _run(
         self, B: np.ndarray, at: _Search, kept: Checkpoint, saved: list[tuple[Arrays, dict[str, Any]]] | None
     ) -> None:
-        """Move `at` on until all columns of B (of length one) have converged, nothing is gained, or products run out.
+        """Iterate until all columns of B (unit norm) converge, progress stops, or the products are used up.
 
-        `saved` takes the state now and then, which workers may lose.
+        `saved` receives a copy of the state every `_SAVED` products because workers may lose it.
         """
-        gain = 1e-2 if self.A.dtype == np.float32 else 1e-8  # beyond it the recursion drifts from the true residual
+        # Beyond this gain, the recursive residual drifts from the true one.
+        gain = 1e-2 if self.A.dtype == np.float32 else 1e-8
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():
                 kept.save(*at.state())
@@ -296,7 +297,7 @@ class BlockCG(LinearSolver):
                 at.size[active], along = self.preconditioner.measured(at.R[:, active])
                 lost = bool(np.linalg.norm(at.size[active]) > 0.7 * np.linalg.norm(before))
                 at.lost = at.lost + 1 if lost else 0
-                if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
+                if at.lost > (2 if look else 0):  # Rounding prevents the true residuals from falling any further.
                     break
                 at.active = active[at.size[active] > at.tol]
                 along = along[:, at.size[active] > at.tol]
@@ -312,9 +313,9 @@ class BlockCG(LinearSolver):
         Q: np.ndarray | None = None,
         factor: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The next block of directions (orthonormal): preconditioned residuals, conjugate to the last block P."""
-        # Products of the block with itself follow from those of the residuals, at no round of their own; what they lose
-        # where little is left of the residuals is found when the block is orthonormalized once more.
+        """Compute the next orthonormal directions: preconditioned residuals made conjugate to the last block P."""
+        # The Gram matrix of the new block follows from products that are already known, which saves a communication
+        # round. If little remains of the residuals, it is inaccurate; `orthonormalize` detects this.
         Z = self.preconditioner.apply(R, along, self.ridge)
         square, *others = inner(Z, Z, *(() if P is None else (Q, P)))
         size = np.maximum(np.sqrt(square.diagonal()), np.finfo(float).tiny)
@@ -328,14 +329,14 @@ class BlockCG(LinearSolver):
         return orthonormalize(Z, tol=1e-8, square=square)
 
     def _factor(self, curvature: np.ndarray) -> np.ndarray:
-        """The lower Cholesky factor of P'(A + c I) P."""
+        """Compute the lower Cholesky factor of P'(A + c I) P."""
         if not np.isfinite(curvature).all():
             raise UserError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
         factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
         if info != 0:
             raise IllConditioned(
                 f"conjugate gradients met a direction of negative curvature: the kernel plus ridge {self.ridge:g} "
-                f"is not positive definite in {self.A.dtype}; raise the ridge or take float64 kernels"
+                f"is not positive definite in {self.A.dtype}; raise the ridge or use float64 kernels"
             )
         return factor
 
@@ -351,11 +352,11 @@ def _where(A: np.ndarray, chosen: np.ndarray, B: np.ndarray | float) -> np.ndarr
 def solve_shifted(
     A: csr_array, shifts: np.ndarray, B: np.ndarray, tol: float = 1e-8, max_steps: int = 10_000
 ) -> tuple[np.ndarray, int, float]:
-    """Solve (A + s_j I) v_j = b_j for all columns at once, by conjugate gradients preconditioned by the diagonal.
+    """Solve (A + s_j I) v_j = b_j for all columns at once by conjugate gradients with a diagonal preconditioner.
 
     A (n, n); shifts (L,); B (n, L) -> V (n, L)
     """
-    # A column that has converged rests.
+    # Converged columns are not updated any more.
     diagonal = A.diagonal()[:, None] + shifts
     scale = np.linalg.norm(B, axis=0)
     if (diagonal <= 0).any():
@@ -386,4 +387,4 @@ def solve_shifted(
 
 
 def _indefinite() -> UserError:
-    return UserError("a system of the propagation is not positive definite; lower correlation")
+    return UserError("label propagation: a linear system is not positive definite; lower correlation")

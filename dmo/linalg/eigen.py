@@ -1,4 +1,4 @@
-"""Leading eigenpairs of a symmetric map known by its products: block Krylov with Rayleigh-Ritz."""
+"""Leading eigenpairs of a symmetric map given by its products: block Krylov with Rayleigh-Ritz."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from dmo.threads import product
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Leading eigenpairs, and how the search for them went."""
+    """Leading eigenpairs with residuals and convergence history."""
 
-    values: np.ndarray  # (k,): eigenvalues, descending
-    vectors: np.ndarray  # (n, k): eigenvectors of length 1
+    values: np.ndarray  # (k,): eigenvalues in descending order
+    vectors: np.ndarray  # (n, k): eigenvectors of unit norm
     residuals: np.ndarray  # (k,): |M u - theta u| relative to the largest |theta| found
-    history: list[float]  # sum of the values after each step
+    history: list[float]  # sum of the eigenvalues after each step
     converged: bool  # whether all residuals are at most the tolerance
 
     @property
     def steps(self) -> int:
-        """Applications of the map to a block."""
+        """Number of block steps, each of which applies the map to a block."""
         return len(self.history)
 
 
 def fix_signs(vectors: np.ndarray) -> np.ndarray:
-    """Choose the sign of every column so that its entry of largest magnitude is positive.
+    """Flip the sign of each column so that its entry of largest magnitude is positive.
 
     vectors (n, k) -> (n, k)
     """
@@ -40,20 +40,23 @@ def fix_signs(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
-_BLOCKS, _COLUMNS = 5, 60  # blocks, and columns beside those wanted, above which the basis restarts
+# The basis restarts when it would exceed max(5 blocks, 60 columns) plus k columns, for k requested pairs.
+_BLOCKS, _COLUMNS = 5, 60
 
 
 def basis_columns(block: int, k: int) -> int:
-    """Columns of a search's basis at most: of blocks of so many columns, for k pairs."""
+    """Return the maximum number of columns of the search basis for blocks of `block` columns and k eigenpairs."""
     return max(_BLOCKS * block, _COLUMNS) + k
 
 
 _PATIENCE = 12
-"""Block steps without a halved residual after which a generalized problem is given up: its maps have no more digits."""
+"""Block steps without halving the residual after which a generalized problem stops: its maps have reached their
+accuracy."""
 _INDEPENDENT = 1e-13
-"""Basis vectors whose length in x'Cx is below this share of the largest are left out of a generalized projection."""
+"""Basis vectors whose length in x'Cx is below this fraction of the largest are excluded from a generalized
+projection."""
 _SHARE = 0.25
-"""Of the tolerance, what errors of the images of one block may take."""
+"""Fraction of the tolerance that errors in the images of one block may use."""
 
 
 def block_krylov(
@@ -65,40 +68,38 @@ def block_krylov(
     inner: LinearMap | None = None,
     loosen: Callable[[float], None] | None = None,
 ) -> Eigenpairs:
-    """Find the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
+    """Compute the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
 
     start (n, s)
     """
-    # On the numerics:
+    # Numerical design:
     #
-    # 1. The basis V is orthonormal in the Euclidean product even where the problem's is x'Cy: C may be singular or
-    #    badly conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and
-    #    directions on which C is all but zero stay out of the projection (they return with later blocks if they
-    #    matter).
-    # 2. Every block is orthogonalized twice against the whole basis. The three-term recurrence of Lanczos would need
-    #    two blocks only, but loses orthogonality as soon as a pair converges, and returns it again as a copy.
-    # 3. Residuals are worked out from the stored images, M V y - theta V y, not from the recurrence, at the price of
-    #    one n x k product a step: what is reported is the true residual but for the rounding of the images
-    #    themselves.
-    # 4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
-    #    crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
-    # 5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
-    # 6. With `loosen` the images may be as inexact as the result allows. A block of residuals enters the Ritz vectors
-    #    with coefficients s of the size of these residuals (over the distance of the eigenvalues), so that its images
-    #    may be off by as much more than those of the first: near the answer, later blocks cost little. Two things
-    #    make that safe. The projection takes the products of two blocks from the images of the earlier one, which are
-    #    the more exact; their mean would bring the errors of the later ones in undiminished. And where the errors of
-    #    all images, by the coefficients that they really got, add up to more than the tolerance (eigenvalues are
-    #    crowded), the search begins anew at the Ritz vectors it has, with images that are exact enough for any
-    #    coefficients.
+    # 1. The basis V is orthonormal in the Euclidean product even if the problem uses x'Cy. C may be singular or
+    #    ill-conditioned, and Gram-Schmidt in this product would lose accuracy. Instead, V'CV is whitened. Directions
+    #    on which C almost vanishes stay out of the projection; they return with later blocks if they matter.
+    # 2. Every block is orthogonalized twice against the whole basis. The three-term Lanczos recurrence needs only two
+    #    blocks, but it loses orthogonality as soon as a pair converges and then finds copies of that pair.
+    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. This costs one n
+    #    x k product per step and reports the true residual up to rounding errors in the images.
+    # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. The k extra
+    #    vectors stabilize the search: with k vectors alone, clustered eigenvalues are found repeatedly.
+    # 5. An empty new block means that the basis is invariant. The remaining residual is rounding error in the maps.
+    # 6. With `loosen`, the images may be as inexact as the result allows. A block of residuals enters the Ritz
+    #    vectors with coefficients s of the size of these residuals (divided by the distance of the eigenvalues). The
+    #    errors of its images may be larger than those of the first block by the same factor, so that later blocks are
+    #    cheap near convergence. Two measures make this safe. First, the projection computes products of two blocks
+    #    from the images of the earlier block, which are more exact; averaging both would add the full errors of the
+    #    later block. Second, the search checks the total error of all images with the coefficients that were actually
+    #    used. If it exceeds the tolerance (clustered eigenvalues), the search restarts from the current Ritz vectors.
+    #    The new images are exact enough for any coefficients.
     #
-    # Two bases of 5 s + k columns (at least 60 + k) are the memory, float64; `inner` adds a third, with the images
-    # under C.
+    # Memory: two float64 bases of 5 s + k columns (at least 60 + k). `inner` adds a third basis for the images under
+    # C.
     #
     # Saad 2011, chapters 6 and 7; inexact maps: Simoncini, Szyld 2003.
     V = orthonormalize(start)
     if k < 1:
-        raise UserError(f"k = {k} eigenpairs; ask for at least 1")
+        raise UserError(f"k = {k} eigenpairs; request at least 1")
     if inner is None and V.shape[1] < k:
         raise UserError(f"the start spans {V.shape[1]} dimensions, {k} eigenpairs need at least {k}")
     limit = basis_columns(start.shape[1], k)
@@ -112,8 +113,8 @@ def block_krylov(
             basis = basis.mapped(block, apply, inner)
             advance(1)
             values, vectors = basis.ritz()
-            # the largest |theta| so far estimates |M| from below; it never shrinks, so that no residual passes by a restart
-            # that lost the far end of the spectrum
+            # The largest |theta| so far is a lower bound of |M|. It must not decrease if a restart loses the far
+            # end of the spectrum, because the residuals are relative to it.
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])
@@ -127,11 +128,11 @@ def block_krylov(
                 block = orthonormalize(product(basis.V, kept))
                 basis, slack = Basis.of(block), _Slack(loosen, _SHARE * tol, tight=True)
                 continue
-            # halved, not merely smaller: residuals that only flicker in the last digits would never run out of patience
+            # Require a halved residual: fluctuations in the last digits would reset the counter forever.
             best, since = (worst, 0) if worst < best / 2 else (best, since + 1)
             if converged or len(history) >= max_steps or (inner is not None and since >= _PATIENCE):
                 break
-            # the images of the last block alone: those of earlier blocks lie in the basis already
+            # Use only the images of the last block because the basis already contains those of earlier blocks.
             following = basis.image[:, -block.shape[1] :]
             if basis.V.shape[1] + block.shape[1] > limit:
                 basis, following = basis.restarted(kept), rest
@@ -146,14 +147,14 @@ def block_krylov(
 
 
 class _Slack:
-    """What the images of a block may be off by, and what they are off by at most: `loosen` is told before every block."""
+    """Error bounds of block images: passes the allowed error to `loosen` before every block and adds up the errors."""
 
     def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):
         self._loosen, self._allowed, self._tight = loosen, allowed, tight
-        self._errors = np.zeros(0)  # of every column of the basis
+        self._errors = np.zeros(0)  # error bound of every column of the basis
 
     def before(self, width: int, residual: float) -> None:
-        """The next block has `width` columns and enters the Ritz vectors with about this residual."""
+        """Announce a block of `width` columns that enters the Ritz vectors with about this residual."""
         error = 0.0
         if self._loosen is not None:
             error = self._allowed if self._tight else self._allowed / max(residual, self._allowed)
@@ -161,18 +162,20 @@ class _Slack:
         self._errors = np.append(self._errors, np.full(width, error))
 
     def errors_of(self, vectors: np.ndarray) -> np.ndarray:
-        """Of the images of combinations of the basis; those of its columns are independent of each other."""
+        """Bound the image errors of combinations of basis columns, assuming independent errors."""
         return np.linalg.norm(self._errors[:, None] * vectors, axis=0)
 
     def restarted(self, vectors: np.ndarray) -> None:
-        """The basis was cut down to these combinations."""
+        """Replace the basis columns by these combinations of them."""
         self._errors = self.errors_of(vectors)
 
 
 @dataclass(frozen=True)
 class Basis:
-    """V (n x m, orthonormal), C V, M V and V'C M V; the last block of V may still lack its images. C V is V itself where
-    C = I."""
+    """Orthonormal V (n x m) with C V, M V and V'C M V; the last block of V may still need its images.
+
+    C V is V itself if C = I.
+    """
 
     V: np.ndarray
     CV: np.ndarray
@@ -181,38 +184,39 @@ class Basis:
 
     @classmethod
     def of(cls, block: np.ndarray) -> Basis:
-        """A first block, which lacks its images."""
+        """Create a basis from a first block without images."""
         none = np.zeros((len(block), 0))
         return cls(block, none, none, np.zeros((0, 0)))
 
     def mapped(self, block: np.ndarray, apply: LinearMap, inner: LinearMap | None) -> Basis:
-        """With the images of the last block."""
+        """Return a basis that includes the images of the last block."""
         within = block if inner is None else inner(block)
         CV = self.V if inner is None else hstack([self.CV, within])
         image = hstack([self.image, apply(within)])
-        # its products with earlier blocks from the images of those, which may be the more exact
+        # Compute products with earlier blocks from the images of the earlier ones, which may be more exact.
         rows = gram(within, image)
         if not np.isfinite(rows).all():
             raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
         before = len(self.projected)
-        # rounding leaves it unsymmetric by its own size, and LAPACK would read one triangle of it
+        # Rounding makes this block slightly unsymmetric; symmetrize it because LAPACK reads only one triangle.
         rows[:, before:] = (rows[:, before:] + rows[:, before:].T) / 2
         return Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """All eigenpairs of M projected on the basis, largest first; vectors are combinations of its columns."""
+        """Compute all eigenpairs of M projected on the basis, largest first; vectors are combinations of its
+        columns."""
         if self.CV is self.V:
             return _largest(self.projected, len(self.projected))
         whiten = _whitening(gram(self.V, self.CV), _INDEPENDENT)
         return _whitened(self.projected, whiten, whiten.shape[1])
 
     def extended(self, block: np.ndarray) -> Basis:
-        """With one block more, which lacks its images."""
+        """Return a basis with an additional block, whose images are not computed yet."""
         return Basis(hstack([self.V, block]), self.CV, self.image, self.projected)
 
     def restarted(self, vectors: np.ndarray) -> Basis:
-        """Cut down to these combinations, orthonormal again: in x'Cy alone they are so by themselves, and drift."""
-        # of an orthonormal V: the stored images are combined by it too, which saves applying the maps again
+        """Reduce the basis to these combinations; orthonormalize them because they are orthonormal in x'Cy only."""
+        # With an orthonormal V, the same combination applies to the stored images, so that no map is applied again.
         change, _ = np.linalg.qr(vectors)
         projected = change.T @ self.projected @ change
         V, CV, image = (product(block, change) for block in (self.V, self.CV, self.image))
@@ -220,27 +224,28 @@ class Basis:
 
 
 CUTOFF = 1e-12
-"""Directions of B below this share of its largest eigenvalue are no part of the problem.
+"""Fraction of B's largest eigenvalue below which directions are excluded from the problem.
 
-Eigenvalues of a d x d matrix are exact to about d times 1e-16 of the largest: below 1e-12 they are rounding for d in the
-thousands, and their inverse roots, by which the whitening multiplies, would be a million times those of the rest.
+Eigenvalues of a d x d matrix are accurate to about d times 1e-16 of the largest. For d in the thousands, values below
+1e-12 are rounding errors. Whitening multiplies by their inverse square roots, which would be a million times larger
+than the others.
 """
 
 
 @dataclass(frozen=True)
 class TracePairs:
-    """Solutions of a trace problem."""
+    """Solutions of a trace optimization problem."""
 
-    values: np.ndarray  # (k,): descending
+    values: np.ndarray  # (k,): in descending order
     vectors: np.ndarray  # (d, k): B-orthonormal
 
 
 def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
-    """Find the k algebraically largest solutions of A w = lambda B w with W'BW = I.
+    """Compute the k algebraically largest solutions of A w = lambda B w with W'BW = I.
 
     A, B (d, d)
     """
-    # Where B is singular, w is sought in the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
+    # If B is singular, restrict w to the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
     #
     # [MOPE 30, 31]; Golub, Van Loan, section 8.7.
     A = (A + A.T) / 2
@@ -255,29 +260,27 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
 
 
 class TooFewDirections(UserError):
-    """More components than there are directions."""
+    """Error for more components than the problem has directions."""
 
     rank: int
 
 
 def check_rank(rank: int, k: int) -> None:
-    """Refuse more components than there are directions."""
+    """Raise an error if more components are requested than there are directions."""
     if not rank:
-        raise UserError(
-            "the problem has no direction: features, labels or classes are constant over the samples that it is about"
-        )
+        raise UserError("the problem has no direction: features, labels or classes are constant over its samples")
     if k > rank:
-        few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to that"
+        few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to {rank}"
         error = TooFewDirections(few)
         error.rank = rank
         raise error
 
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:
-    """T (d x r) with T'BT = I, over the range of B."""
-    # by eigenvectors, not by Cholesky, which stops at the first pivot that rounding made negative
+    """Compute T (d x r) with T'BT = I over the range of B."""
+    # Use eigenvectors because Cholesky stops at the first pivot that rounding makes negative.
     values, vectors = scipy.linalg.eigh((B + B.T) / 2, check_finite=False)
-    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)  # `tiny`: nothing is kept of a B that is zero
+    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)  # `tiny` excludes all directions of a zero matrix B.
     return vectors[:, keep] / np.sqrt(values[keep])
 
 
@@ -288,7 +291,7 @@ def _whitened(A: np.ndarray, whiten: np.ndarray, k: int) -> tuple[np.ndarray, np
 
 
 def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    # algebraically largest, from the upper end: A may be indefinite, where those of largest magnitude are other pairs
+    # Select the algebraically largest pairs by index; for an indefinite A, the pairs of largest magnitude differ.
     if k > _MANY * len(A):
         values, vectors = np.linalg.eigh(A)
     else:
@@ -297,7 +300,8 @@ def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 _MANY = 0.25
-"""Share of the pairs from which LAPACK's divide and conquer finds all of them in less time than its other methods these."""
+"""Fraction of the pairs above which LAPACK's divide and conquer, which computes all pairs, is faster than a partial
+solver."""
 
 
 def power_of(A: np.ndarray, exponent: float) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Tall factors F of A = F F', of rows in memory among them, with the few products that a Woodbury solve needs.
+"""Tall factors F of A = F F' with the products that a Woodbury solve needs.
 
-Linear kernels X X' of rows in memory: products with the rows, centered without forming anything n x n.
+They include linear kernels X X' of rows in memory, which are centered without forming an n x n matrix.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from dmo.blocks import double, row_blocks
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, SumOperator
 from dmo.linalg.tall import BlockRows, Factor, gram
 
-_STRIP, _FIRST = 512, 64  # rows at a time; rows that a column which is not constant shows itself in
+_STRIP, _FIRST = 512, 64  # rows per block; number of leading rows that are checked first for columns that vary
 _CANCELS = 1e4
-"""Squared mean over variance of a sparse column above which X'X - n m m' would lose more digits than it may."""
+"""Ratio of squared mean to variance of a sparse column above which X'X - n m m' loses too many digits to
+cancellation."""
 
 
 @dataclass(frozen=True, eq=False)
 class CenteredRows(Factor):
-    """R (X - 1 m') as a `Factor`: rows less their means m, or as they are, times the roots R of their weights.
+    """Rows R (X - 1 m') as a `Factor`, with column means m (optional) and square roots R of row weights.
 
     X (n, d); mean (d,); roots (n,)
     """
 
-    # Dense rows have had the mean taken and the weights given (`X` holds the result). CSR rows hold R X and keep
-    # their zeros: every product takes the mean's share off the result, which costs rounding in proportion to |m|
-    # once, as the entries themselves do.
+    # For dense rows, `X` holds the result, centered and weighted. CSR rows hold R X and keep their zeros: every
+    # product subtracts the contribution of the mean. This adds a rounding error proportional to |m|, like the one of
+    # the entries themselves.
 
     X: Any  # (n, d): rows
-    mean: np.ndarray | None  # (d,): m; None: not centered
-    roots: np.ndarray | None = None  # (n,): square roots of the rows' weights; None: ones
+    mean: np.ndarray | None  # (d,): m, or None if not centered
+    roots: np.ndarray | None = None  # (n,): square roots of the row weights, or None for unit weights
 
     @classmethod
     def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
-        """Make them from rows in memory.
+        """Create the factor from rows in memory, optionally centered and weighted.
 
         X (n, d); weights (n,)
         """
@@ -57,12 +58,12 @@ class CenteredRows(Factor):
 
     @property
     def _border(self) -> np.ndarray | None:
-        """The means that products have yet to take off."""
+        """Means that each product must still subtract, or None."""
         return self.mean if scipy.sparse.issparse(self.X) else None
 
     @property
     def ones(self) -> np.ndarray:
-        """R 1 (n), to which the columns of centered rows are orthogonal."""
+        """Vector R 1 (n), to which the columns of centered rows are orthogonal."""
         return np.ones(self.shape[0]) if self.roots is None else self.roots
 
     def dot(self, S: np.ndarray) -> np.ndarray:
@@ -86,7 +87,7 @@ class CenteredRows(Factor):
             return square
         total = float(self.ones @ self.ones)
         n, shared = self.X.shape[0], total * self.mean**2
-        # X'X - n m m' keeps the rows sparse, and subtracts numbers of the size n m^2 that must not drown the difference
+        # X'X - n m m' keeps the rows sparse but subtracts numbers of size n m^2, which must not cancel the difference.
         if (shared <= _CANCELS * (square.diagonal() - shared)).all() or not shared.any():
             square -= total * np.outer(self.mean, self.mean)
             return square
@@ -104,7 +105,7 @@ class CenteredRows(Factor):
         return block - (self._border if self.roots is None else np.multiply.outer(self.roots[where], self._border))
 
     def centered(self, weights: np.ndarray | None = None) -> CenteredRows:
-        """Take the means off rows that have no weights yet.
+        """Subtract the (weighted) column means from rows that are not weighted yet.
 
         weights (n,)
         """
@@ -115,12 +116,13 @@ class CenteredRows(Factor):
         if scipy.sparse.issparse(self.X):
             return CenteredRows(self.X, mean)
         centered = self.X - mean
-        # The mean of n large numbers is rounded; that of the differences, which are small, says by how much.
+        # The mean of n large numbers has a rounding error; the mean of the small differences corrects it.
         rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
-        # What is left of a column that is constant but for rounding is noise, which a small ridge would amplify.
+        # Set columns that are constant up to rounding to zero; a small ridge would amplify their noise.
         noise = 4 * np.finfo(float).eps * np.abs(mean)
-        constant = np.flatnonzero((np.abs(centered[:_FIRST]) <= noise).all(axis=0))  # in the first rows: few of others
+        # Check the first rows before all rows, which excludes most other columns.
+        constant = np.flatnonzero((np.abs(centered[:_FIRST]) <= noise).all(axis=0))
         centered[:, constant[np.abs(centered[:, constant]).max(axis=0, initial=0.0) <= noise[constant]]] = 0.0
         return CenteredRows(centered, mean + rest)
 
@@ -128,7 +130,7 @@ class CenteredRows(Factor):
         return CenteredRows(self.X * factor, None if self.mean is None else self.mean * factor, self.roots)
 
     def lengths(self) -> np.ndarray:
-        """Work out the squared length of every row.
+        """Compute the squared Euclidean norm of every row.
 
         -> (n,)
         """
@@ -148,9 +150,9 @@ class CenteredRows(Factor):
 
 
 class RowGram(Operator):
-    """F F' of centered or plain rows F in memory; sparse rows stay sparse until `dense` forms the n x n matrix.
+    """Linear kernel F F' of rows F in memory; sparse rows stay sparse until `dense` forms the n x n matrix.
 
-    `centered()` centers the rows, not the matrix: F F' of rows far from the origin has lost their differences.
+    `centered()` centers the rows, not the matrix: for rows far from the origin, F F' has lost their differences.
     """
 
     def __init__(self, factor: CenteredRows):
@@ -158,7 +160,7 @@ class RowGram(Operator):
 
     @classmethod
     def of(cls, X: Any, center: bool = False, weights: np.ndarray | None = None) -> RowGram:
-        """Make it from rows in memory.
+        """Create the operator from rows in memory, optionally centered and weighted.
 
         X (n, d); weights (n,)
         """
@@ -182,7 +184,8 @@ class RowGram(Operator):
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         out = np.empty((self.n, self.n), dtype)
         sparse = scipy.sparse.issparse(self.factor.X) and self.factor.mean is None
-        for where in row_blocks(self.n, _STRIP):  # a sparse product of all rows at once would hold every entry twice
+        # Multiply by blocks because a sparse product of all rows would store every entry twice.
+        for where in row_blocks(self.n, _STRIP):
             X = self.factor.X
             out[where] = (X[where] @ X.T).toarray() if sparse else self.factor.dot(self.factor.rows(where).T).T
         return out
@@ -207,12 +210,12 @@ class RowGram(Operator):
 
 @dataclass(frozen=True)
 class DenseFactor(Factor):
-    """A factor in one array.
+    """Tall factor stored as one array.
 
     Parameters
     ----------
     F : ndarray of shape (n, r)
-        The array.
+        F.
 
     Examples
     --------
@@ -250,19 +253,19 @@ class DenseFactor(Factor):
 
 @dataclass(frozen=True)
 class BlockFactor(Factor):
-    """(W - 1 m') M for block-sparse W.
+    """Factor (W - 1 m') M of a block-sparse matrix W.
 
-    W'W is block-diagonal, so the Gram matrix costs n k_s^2 per cluster and centering is one border of rank one:
-    F'F = M' (W'W - n m m') M.
+    W'W is block-diagonal, so that the Gram matrix costs n k_s^2 per cluster. Centering subtracts a rank-one
+    matrix: F'F = M' (W'W - n m m') M.
 
     Parameters
     ----------
     W : BlockRows of shape (n, r0)
-        Rows by clusters.
+        W, the rows with values in the columns of their clusters.
     mixing : ndarray of shape (r0, r)
-        M.
+        The matrix M.
     means : ndarray of shape (r0,), optional
-        m, the means of W's columns; None: not centered.
+        m, the means of W's columns. None means not centered.
 
     Examples
     --------
@@ -314,12 +317,12 @@ class BlockFactor(Factor):
 
 @dataclass(frozen=True)
 class StackedFactor(Factor):
-    """[F_1 .. F_V], the factor of a sum of low-rank operators.
+    """Factor [F_1 .. F_V] of a sum of low-rank operators.
 
     Parameters
     ----------
     parts : sequence of Factor
-        F_v, n rows each.
+        The factors F_v, with n rows each.
 
     Examples
     --------
@@ -365,7 +368,7 @@ class StackedFactor(Factor):
 
 
 def _cross(left: Factor, right: Factor) -> np.ndarray:
-    """F'G of two factors, block-sparse where both are."""
+    """Compute F'G of two factors, using block sparsity if both have it."""
     if isinstance(left, BlockFactor) and isinstance(right, BlockFactor):
         square = left.W.gram(right.W)
         if left.means is not None and right.means is not None:
@@ -387,16 +390,16 @@ def _cross(left: Factor, right: Factor) -> np.ndarray:
 
 
 class BlockLowRank(Operator):
-    """W L W' with W = diag(W_1 .. W_S) by clusters and L = T T'.
+    """Low-rank operator W L W' with W = diag(W_1 .. W_S) by clusters and L = T T'.
 
-    A product with k columns costs n k_s k + r0 r k, memory n k_s + r0 r.
+    A product with k columns costs n k_s k + r0 r k operations. The operator stores n k_s + r0 r numbers.
 
     Parameters
     ----------
     W : BlockRows of shape (n, r0)
-        Rows by clusters.
+        W, the rows with values in the columns of their clusters.
     mixing : ndarray of shape (r0, r)
-        T.
+        The matrix T.
 
     References
     ----------
@@ -418,11 +421,11 @@ class BlockLowRank(Operator):
 
     @property
     def rank(self) -> int:
-        """Columns of the factor."""
+        """Number of columns of the factor."""
         return self.mixing.shape[1]
 
     def block_factor(self) -> BlockFactor:
-        """Make the factor.
+        """Return the low-rank factor.
 
         Returns
         -------
@@ -452,7 +455,7 @@ class BlockLowRank(Operator):
 
 
 def low_rank_factor(A: Operator) -> Factor | None:
-    """F (n x r, float64) with A = F F' where A is low-rank by construction, else None."""
+    """Return F (n x r, float64) with A = F F' if A is low-rank by construction, otherwise None."""
     if isinstance(A, LowRank):
         return DenseFactor(A.factor.astype(np.float64, copy=False))
     if isinstance(A, BlockLowRank):

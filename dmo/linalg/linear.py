@@ -1,4 +1,4 @@
-"""What every solver of (A + c I) X = B takes and gives; small systems through a tall or wide factor."""
+"""Base class and error checks of solvers of (A + c I) X = B; small systems of a tall or wide factor."""
 
 from __future__ import annotations
 
@@ -21,57 +21,58 @@ from dmo.threads import is_single_blas
 
 
 class IllConditioned(UserError):
-    """A + c I is not positive definite in the arithmetic at hand."""
+    """Error for a matrix A + c I that is not positive definite in the precision of the computation."""
 
 
 class InaccurateSolve(ConvergenceWarning):
-    """A direct solve whose solution does not satisfy its equation as well as float64 numbers should."""
+    """Warning for a direct solve, or leave-one-out predictions, with rounding errors above the tolerance."""
 
 
 TOLERATED = 1e-6
-"""Relative residual of a direct solve above which there is a warning: the smoothed values are off by up to as much."""
+"""Relative residual of a direct solve above which it warns. The error of the smoothed values is at most as large."""
 
 
 PROBES = 3
-"""Columns whose residual is computed where nobody asked for residuals: a wrong factor spoils all of them."""
+"""Number of columns whose residual is computed when the caller requests none. A wrong factor affects all columns."""
 
 
 def relative_error(R: np.ndarray, B: np.ndarray) -> float:
-    """max_j |r_j| / |b_j|, of the columns that are not zero."""
-    # Not the norm-wise backward error |r| / (|A + c I| |x| + |b|), which every backward stable factorization keeps at
-    # a few roundings, however small the ridge: with |x| up to |b| / c it passes an r as large as b. What is used of x
-    # are values A x, whose error A (A + c I)^-1 r is at most |r|: the relative residual bounds it in units of the
-    # labels.
+    """Return max_j |r_j| / |b_j| over the nonzero columns of B."""
+    # This is not the norm-wise backward error |r| / (|A + c I| |x| + |b|). Every backward stable factorization keeps
+    # that error at a few rounding errors, however small the ridge: with |x| up to |b| / c, it accepts an r as large
+    # as b. Callers use values A x, whose error A (A + c I)^-1 r is at most |r|. The relative residual therefore
+    # bounds the error in units of the labels.
     scale = lengths(B)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 
 
 def warn_of_error(what: str, ridge: float, error: float) -> None:
-    """An InaccurateSolve where the relative error is more than rounding."""
-    if not error <= TOLERATED:  # NaN as well
+    """Warn with InaccurateSolve if the relative error exceeds `TOLERATED`."""
+    if not error <= TOLERATED:  # This form of the comparison also catches NaN.
         warnings.warn(
-            f"{what} with ridge {ridge:g} has a relative residual of {error:.1e}, above {TOLERATED:g}: the ridge is too "
-            f"small for the scale of the data; raise it, or take float64 kernels",
+            f"{what} with ridge {ridge:g} has a relative residual of {error:.1e}, above {TOLERATED:g}: the ridge is "
+            f"too small for the scale of the data; raise it or use float64 kernels",
             InaccurateSolve,
             stacklevel=2,
         )
 
 
 LEAST = 1e-10
-"""1 - leverage below which a left-out score is a quotient of roundings, or of what the ridge alone keeps apart."""
+"""Smallest reliable value of 1 - leverage. Below it, rounding errors or the ridge alone determine leave-one-out
+predictions."""
 
 
 def warn_of_leverage(left: np.ndarray) -> None:
-    """Warn by an InaccurateSolve where rows are fitted so closely that hardly anything is left of their residuals.
+    """Warn with InaccurateSolve if rows are fitted so closely that 1 - leverage (`left`) almost vanishes.
 
     left (n,)
     """
-    few = int(np.count_nonzero(~(left >= LEAST)))  # NaN as well
+    few = int(np.count_nonzero(~(left >= LEAST)))  # This form of the comparison also catches NaN.
     if few:
         warnings.warn(
-            f"{few} of {len(left)} samples are fitted up to {LEAST:g} of their residuals (1 - leverage is down to "
-            f"{np.nanmin(left):.1e}), so that their left-out scores depend on the last digits of the data; raise the ridge, "
-            f"or scale the features down",
+            f"{few} of {len(left)} samples are fitted almost exactly (1 - leverage is as small as "
+            f"{np.nanmin(left):.1e}, the limit is {LEAST:g}): rounding errors dominate their leave-one-out "
+            f"predictions; raise the ridge or scale the features down",
             InaccurateSolve,
             stacklevel=2,
         )
@@ -79,27 +80,29 @@ def warn_of_leverage(left: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found."""
+    """Result of a linear solve."""
 
-    value: Any  # X, of the shape and the home of the right-hand side
+    value: Any  # X, with the shape and location (client or workers) of the right-hand side
     iterations: int
-    residuals: np.ndarray | None  # (k,): |B - (A + c I) X| / |B| per column, true ones in float64; None if unchecked
-    converged: bool  # whether all of them are at most the tolerance
-    method: str  # its name
+    residuals: np.ndarray | None  # (k,): true |B - (A + c I) X| / |B| of each column in float64; None if unchecked
+    converged: bool  # whether all residuals are at most the tolerance
+    method: str  # name of the method
 
 
 def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
-    """B as an n x k float64 array, checked."""
+    """Validate B and return it as an n x k float64 array."""
     B = np.asarray(B, np.float64)
     if B.ndim not in (1, 2) or len(B) != n:
         raise UserError(f"solve: {what} has shape {B.shape}, the operator is {n} x {n}; pass one row per sample")
     if not np.isfinite(B).all():
-        raise UserError(f"solve: {what} holds NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}")
+        raise UserError(
+            f"solve: {what} contains NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}; impute or remove it"
+        )
     return B.reshape(n, -1)
 
 
 class LinearSolver:
-    """What solves (A + c I) X = B for many B: checks and shapes; what follows is each method's own."""
+    """Base class of solvers of (A + c I) X = B for many B; validates right-hand sides."""
 
     method: str
 
@@ -110,13 +113,15 @@ class LinearSolver:
         if isinstance(B, WorkerRows):
             if self.method == "cg":
                 return self._solve(B, x0, check, self.tol if tol is None else tol)
-            found = self.solve(np.asarray(B), None, check, tol)  # by a factor in this process
+            found = self.solve(np.asarray(B), None, check, tol)  # A factor on the client needs the rows there.
             sent: Any = B.home.send(found.value)
             return replace(found, value=sent)
         block = _block("the right-hand side", B, self.A.n)
         start = None if x0 is None else _block("the start", x0, self.A.n)
         if start is not None and start.shape != block.shape:
-            raise UserError(f"solve: the start has shape {start.shape}, the right-hand side {block.shape}")
+            raise UserError(
+                f"solve: the start has shape {start.shape}, the right-hand side {block.shape}; pass equal shapes"
+            )
         solution = self._solve(block, start, check, self.tol if tol is None else tol)
         return replace(solution, value=solution.value.reshape(np.shape(B)))
 
@@ -124,7 +129,7 @@ class LinearSolver:
         raise NotImplementedError
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Work out the diagonal of the inverse.
+        """Compute the diagonal of (A + c I)^-1.
 
         -> (n,)
         """
@@ -139,21 +144,22 @@ class LinearSolver:
 
 
 _STRIP = 4096
-_WHOLE = 12288  # rows up to which LAPACK's own factorization works on several threads, and is the fastest
-_BLOCK = 2048  # columns of a block of larger ones
+_WHOLE = 12288  # Up to this size, LAPACK's own factorization works with several threads and is the fastest.
+_BLOCK = 2048  # columns per block of a larger matrix
 _ROUNDING = 16 * np.finfo(float).eps
-"""Pivots of a matrix with a diagonal of ones that are rounding: the order of BLAS's sums makes them positive or negative."""
+"""Pivots of a unit-diagonal matrix up to this size are rounding errors, whose sign depends on the summation order of
+BLAS."""
 log = logging.getLogger("dmo")
 
 
 def cholesky_in_place(A: np.ndarray) -> int:
-    """Put the lower Cholesky factor of a matrix in its lower triangle; the upper one keeps what it had.
+    """Overwrite the lower triangle of a matrix with its Cholesky factor; the upper triangle does not change.
 
     A (n, n)
     """
-    # By blocks of columns where it is large and BLAS has several threads: OpenBLAS 0.3.30's own factorization ends
-    # the process from about n = 16 000 on two. Others are left to it: blocks are copied, which took a third of the
-    # time at n = 4500.
+    # Factorize large matrices by blocks of columns if BLAS uses several threads: the factorization of OpenBLAS 0.3.30
+    # crashes the process with two threads from about n = 16 000. Leave other matrices to LAPACK because copying the
+    # blocks took a third of the time at n = 4500.
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
     if A.flags.f_contiguous and (n <= _WHOLE or is_single_blas()):
@@ -173,42 +179,45 @@ def cholesky_in_place(A: np.ndarray) -> int:
 
 
 class FactorSystem:
-    """Solves for A = F F' (F: n x r) by the coefficients W = (F'F + c I)^-1 F'B (r x k) of a function of F's rows."""
+    """Solver for A = F F' (F: n x r) by coefficients W = (F'F + c I)^-1 F'B (r x k) of a function of F's rows."""
 
-    # A W-first order of products, since the other one cancels: F W = A (A + c I)^-1 B is right to rounding, and so is
-    # the solution (B - F W) / c as far as its own size goes, but F' times that solution, which is W again, would be
-    # off by |F|^2 / c roundings. Who needs W (new rows) or F W (smoothers) asks for `loadings` and `smooth`.
+    # Products compute W first to avoid cancellation. F W = A (A + c I)^-1 B is accurate to rounding errors, and the
+    # solution (B - F W) / c is accurate relative to its own norm. However, F' times that solution, which equals W,
+    # would have an error of |F|^2 / c rounding errors. Call `loadings` for W (predictions of new rows) and `smooth`
+    # for F W.
     #
-    # 1. The smaller side is factorized: F'F + c I, or F F' + c I where r > n, then W = F'(F F' + c I)^-1 B.
-    # 2. Its rows and columns are scaled to a diagonal of ones first, so that columns of all magnitudes count alike.
-    # 3. W is refined against the residual F'(B - F W) - c W, made from F itself: F'F has squared its condition. The
-    #    error of the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|. Sums of a few
-    #    columns with random signs are looked at first: where they are right to rounding, so is W.
-    # 4. Where that error does not fall to `_FIT` a singular value decomposition of F takes over: it squares nothing,
-    #    holds n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself.
-    #    A smaller one is refused if F has directions that are rounding.
+    # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r > n, with W = F'(F F' + c I)^-1 B.
+    # 2. The matrix is first scaled to a unit diagonal so that columns of all magnitudes have the same accuracy.
+    # 3. W is refined with the residual F'(B - F W) - c W, computed from F because F'F has a squared condition number.
+    #    The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of a few columns
+    #    with random signs are checked first: if they are accurate to rounding errors, so is W.
+    # 4. If that error does not fall to `_FIT`, a singular value decomposition of F is used instead. It squares
+    #    nothing, needs n x min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of
+    #    F. A smaller ridge raises an error if some directions of F are rounding errors.
     #
-    # With F = W T sparse by clusters, F'F costs n k_s^2 and the products n k_s.
+    # If F = W T is sparse by clusters, F'F costs n k_s^2 and the products n k_s.
 
-    _FIT, _RIGHT = 1e-9, 1e-12  # errors of the fitted values at which W needs no further correction, and none at all
+    # relative errors of the fitted values below which W is refined no further, and not at all
+    _FIT, _RIGHT = 1e-9, 1e-12
     _REFINEMENTS = 3
 
     def __init__(self, F: Factor, ridge: float):
         self.ridge = ridge
         self._centered = isinstance(F, CenteredRows) and F.mean is not None
-        # as many columns as centered rows have directions fit every row: residuals are right from the rows' side alone
+        # Use the dual side if F has as many columns as its rows have directions. F then fits every row, and only the
+        # dual side yields accurate residuals.
         self._F, self._primal = F, F.shape[1] < F.shape[0] - int(self._centered)
         self._svd: _Svd | None = None
         self._lift = 0.0
         self._null = np.zeros(0)
         small = F.gram() if self._primal else _outer(F)
         self.intercept = np.zeros(F.shape[0])
-        """What an intercept, which centering stands for, adds to the leverages of the rows (n)."""
+        """Leverage of each row (n) due to the intercept, which is equivalent to centering."""
         if self._centered:
             assert isinstance(F, CenteredRows)
             self.intercept = F.ones**2 / (F.ones @ F.ones)
         if not self._primal and self._centered:
-            # The mean's direction has the eigenvalue c alone, however small. No W depends on it (F'1 = 0): lift it.
+            # Raise the eigenvalue of the mean direction, which is only c. No W depends on it because F'1 = 0.
             assert isinstance(F, CenteredRows)
             self._null = F.ones / np.linalg.norm(F.ones)
             self._lift = float(np.trace(small)) / len(small)
@@ -220,12 +229,13 @@ class FactorSystem:
             self._decompose()
 
     def _decompose(self) -> None:
-        log.info("solve: ridge %g is small for the scale of the factor; taking its singular values", self.ridge)
-        empty = int(self._centered and self._F.shape[0] <= self._F.shape[1])  # what centering takes from n rows
+        log.info("solve: ridge %g is small for the scale of the factor; using its SVD", self.ridge)
+        # Centering removes one direction from n rows.
+        empty = int(self._centered and self._F.shape[0] <= self._F.shape[1])
         self._svd, self._small = _Svd.of(self._F, self.ridge, empty), None
 
     def loadings(self, B: np.ndarray) -> np.ndarray:
-        """W = (F'F + c I)^-1 F'B (r x k): F W is the smoothed B, and f W that of a new row f."""
+        """Compute W = (F'F + c I)^-1 F'B (r x k). F W smooths B, and f W predicts a new row f."""
         if self._small is not None:
             found, error = self._refined(self._small, B) if self._primal else self._dual(self._small, B)
             if error <= self._FIT:
@@ -240,11 +250,11 @@ class FactorSystem:
         return W
 
     def _refined(self, small: Equilibrated, B: Any) -> tuple[np.ndarray, float]:
-        """W by the primal side, and the relative error of F W that is left before its last correction."""
+        """Return W by the primal side and the relative error of F W before its last correction."""
         F = self._beside(B)
         W = small.solve(F.t_dot(B))
         if isinstance(B, np.ndarray) and B.shape[1] > PROBES:
-            # sums of columns of one length tell what their products would
+            # Check random sums of the normalized columns first because their error indicates the error of all columns.
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES))
             length = np.linalg.norm(B, axis=0)
             signs *= np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
@@ -261,11 +271,11 @@ class FactorSystem:
         return W, error
 
     def _beside(self, B: Any) -> Any:
-        """F where the rows of B live."""
+        """Return F at the location (client or workers) of the rows of B."""
         return CenteredRows(beside(B, self._F.X), self._F.mean) if isinstance(B, WorkerRows) else self._F  # type: ignore[attr-defined]
 
     def _dual(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
-        """alpha = (F F' + c I)^-1 B, judged by its residual."""
+        """Return alpha = (F F' + c I)^-1 B and its relative residual before the last correction."""
         alpha = small.solve(B)
         for _ in range(self._REFINEMENTS):
             residual = B - self._F.dot(self._F.t_dot(alpha)) - self.ridge * alpha
@@ -278,7 +288,7 @@ class FactorSystem:
         return alpha, error
 
     def smooth(self, B: Any) -> Any:
-        """A (A + c I)^-1 B = F W, without the difference B - c (A + c I)^-1 B."""
+        """Compute A (A + c I)^-1 B as F W, without the difference B - c (A + c I)^-1 B."""
         if isinstance(B, WorkerRows):
             if self._small is not None and self._primal and isinstance(getattr(self._F, "X", None), np.ndarray):
                 W, error = self._refined(self._small, B)
@@ -289,7 +299,7 @@ class FactorSystem:
         return self._F.dot(W) if self._svd is None else self._svd.smooth(B)
 
     def residuals(self, B: np.ndarray, W: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-        """B - F W (n x k, or rows `where`) for the loadings W of B; where F fits every row it is c alpha, no difference."""
+        """Compute B - F W (n x k, or rows `where`) for the loadings W of B; as c alpha if F fits every row."""
         rows = slice(None) if where is None else where
         if self._svd is not None:
             return self._svd.residuals(B, self.ridge, bool(self.intercept.any()))[rows]
@@ -299,11 +309,11 @@ class FactorSystem:
         return B - self._F.dot(W) if where is None else B[where] - self._some(where) @ W
 
     def _some(self, where: Any) -> np.ndarray:
-        """Rows of F, by a slice or by numbers: of a factor that is one array."""
+        """Return rows of F by a slice, or by row indices if F is one array."""
         return self._F.rows(where)
 
     def unfitted(self, where: np.ndarray | None = None) -> np.ndarray:
-        """1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i: where F fits every row a sum of positive terms."""
+        """Compute 1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i, without cancellation if F fits every row."""
         if where is not None and (self._svd is not None or not self._primal):
             return self.unfitted()[where]
         if self._svd is not None:
@@ -318,14 +328,14 @@ class FactorSystem:
             return 1 - h - (self.intercept if where is None else self.intercept[where])
         half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
-        if self._lift:  # the mean's direction is the intercept's share, whatever its lifted eigenvalue
+        if self._lift:  # The mean direction belongs to the intercept, whatever its raised eigenvalue.
             return self.ridge * (inverse - self._null**2 / (self._lift + self.ridge))
         return self.ridge * inverse - self.intercept
 
 
 @dataclass(frozen=True)
 class _Svd:
-    """U diag(s) V' = F without the directions that are rounding, and the weights s^2 / (s^2 + c) of the others."""
+    """SVD U diag(s) V' = F without directions that are rounding errors, and weights s^2 / (s^2 + c) of the others."""
 
     U: np.ndarray
     s: np.ndarray
@@ -334,15 +344,15 @@ class _Svd:
 
     @classmethod
     def of(cls, F: Factor, ridge: float, empty: int) -> _Svd:
-        """`empty`: directions that F lacks by construction, and that may be rounding whatever the ridge."""
+        """Decompose F; `empty` directions are missing by construction and may be rounding errors for any ridge."""
         U, s, Vt = scipy.linalg.svd(F.rows(slice(0, F.shape[0])), full_matrices=False, check_finite=False)
         noise = max(F.shape) * np.finfo(float).eps * s.max(initial=0.0)
         keep = s > noise
         if ridge < noise**2 and np.count_nonzero(s[~keep]) > empty:
             raise IllConditioned(
-                f"ridge {ridge:g} is below what float64 can tell from rounding in features of this scale that depend on "
-                f"each other; the smallest it can honor is {noise**2:.1g}: raise the ridge to that, scale the features "
-                f"down, or leave out those that others determine"
+                f"ridge {ridge:g} is below the rounding errors of features of this scale, some of which are linearly "
+                f"dependent; the smallest ridge that float64 can honor is {noise**2:.1g}: raise the ridge to it, scale "
+                f"the features down, or remove dependent features"
             )
         s = s[keep]
         return cls(U[:, keep], s, Vt[keep], s / (s + ridge / s))
@@ -354,7 +364,7 @@ class _Svd:
         return self.U @ (self.weights[:, None] * (self.U.T @ B))
 
     def residuals(self, B: np.ndarray, ridge: float, centered: bool) -> np.ndarray:
-        """c / (s^2 + c) of B within the directions of F, and what lies beyond them as it is."""
+        """Multiply B by c / (s^2 + c) within the directions of F, and keep the part outside them."""
         inside = self.U.T @ B
         found = self.U @ (self._kept(ridge)[:, None] * inside)
         return found if self._whole(centered) else found + (B - self.U @ inside)
@@ -370,12 +380,12 @@ class _Svd:
         return np.asarray(ridge / self.s / (self.s + ridge / self.s))
 
     def _whole(self, centered: bool) -> bool:
-        """Whether no direction lies beyond those of F, but for the mean's."""
+        """Return whether the columns of F span all n dimensions, up to the mean direction if centered."""
         return self.U.shape[1] >= len(self.U) - centered
 
 
 def _outer(F: Factor) -> np.ndarray:
-    """F F' (n x n)."""
+    """Compute F F' (n x n)."""
     n = F.shape[0]
     out = np.empty((n, n))
     for where in row_blocks(n, 512):
@@ -384,23 +394,23 @@ def _outer(F: Factor) -> np.ndarray:
 
 
 class Equilibrated:
-    """The Cholesky factor of D A D for a small positive definite A, D = diag(A)^-1/2.
+    """Cholesky factor of D A D for a small positive definite A, with D = diag(A)^-1/2.
 
     A (d, d)
     """
 
-    # The unit diagonal makes the factorization's error relative to every row by itself, so that features of different
-    # units need no scaling by the user.
+    # With a unit diagonal, the error of the factorization is relative to each row, so that users need not scale
+    # features of different units.
 
     def __init__(self, A: np.ndarray):
         diagonal = A.diagonal()
         if not (diagonal > 0).all():
-            raise IllConditioned("the matrix has a diagonal entry that is not positive; raise the ridge")
+            raise IllConditioned("the matrix has a nonpositive diagonal entry; raise the ridge")
         self._scale = 1 / np.sqrt(diagonal)
         A *= self._scale[:, None]
         A *= self._scale
         self._norm = float(np.abs(A).sum(axis=0).max())
-        self._factor = A.T  # LAPACK's order, of the same symmetric matrix
+        self._factor = A.T  # LAPACK's column order; the matrix is symmetric
         info = cholesky_in_place(self._factor)
         rounding = self._factor.diagonal() ** 2 <= _ROUNDING
         if info == 0 and rounding.any():
@@ -409,19 +419,19 @@ class Equilibrated:
             raise IllConditioned(f"the matrix is not positive definite (row {info} of {len(A)}); raise the ridge")
 
     def condition(self) -> float:
-        """Estimate the condition number of D A D in the 1-norm; D A D has rows of at most d."""
+        """Estimate the condition number of D A D in the 1-norm. Its rows have a norm of at most d."""
         reciprocal, _ = scipy.linalg.lapack.dpocon(self._factor, self._norm, uplo="L")
         return float(1 / reciprocal) if reciprocal > 0 else float("inf")
 
     def half(self, B: np.ndarray) -> np.ndarray:
-        """Multiply by a root of the inverse.
+        """Multiply B by a square root of A^-1.
 
         B (d, k) -> (d, k)
         """
         return scipy.linalg.solve_triangular(self._factor, self._scale[:, None] * B, lower=True, check_finite=False)
 
     def solve(self, B: np.ndarray) -> np.ndarray:
-        """Multiply by the inverse.
+        """Compute A^-1 B.
 
         B (d, k) -> (d, k)
         """
@@ -430,7 +440,7 @@ class Equilibrated:
 
 
 def positive_solve(A: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
-    """Solve (A + c I) X = B for a small matrix of moments, refined once and checked.
+    """Solve (A + c I) X = B for a small moment matrix, with one refinement and an error check.
 
     A (d, d); B (d, k) -> (d, k)
     """
@@ -440,8 +450,8 @@ def positive_solve(A: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
     except IllConditioned as error:
         least = 4 * len(A) * np.finfo(float).eps * float(np.trace(A))
         raise IllConditioned(
-            f"ridge {ridge:g} is below the rounding of moments of this scale; raise it to {least:.1g}, scale the "
-            f"features down, or take approximation='exact', which works from the rows"
+            f"ridge {ridge:g} is below the rounding errors of moments of this scale; raise it to {least:.1g}, scale "
+            f"the features down, or use approximation='exact', which needs no moments"
         ) from error
     X = small.solve(B)
     X += small.solve(B - shifted @ X)

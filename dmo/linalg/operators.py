@@ -1,8 +1,8 @@
-"""Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
+"""Symmetric n x n operators: products, columns and diagonals of a matrix, wherever its entries are stored.
 
-`Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank` is F F'.
-`SumOperator`, `Scaled`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
-NumPy blocks (n x k), or rows on the workers that hold the entries; building an operator computes nothing.
+`Dense` holds the matrix in the client process, `Tiles` stores, recomputes or streams its lower tiles, and `LowRank` is
+F F'. `SumOperator`, `Scaled`, `Centered` and `Congruent` combine operators without forming a matrix. A product accepts
+and returns NumPy blocks (n x k), or rows on the workers that hold the entries. Creating an operator computes nothing.
 """
 
 from __future__ import annotations
@@ -19,65 +19,66 @@ from dmo.linalg.rows import WorkerRows, beside, inner, mapped
 from dmo.threads import in_threads
 
 _STRIP = 1024
-_STRIP_ENTRIES = 1 << 21  # of a strip in float64: less than what malloc asks the system for anew, zeroed, every time
+# float64 entries per strip: few enough that malloc reuses the memory instead of requesting zeroed pages each time
+_STRIP_ENTRIES = 1 << 21
 
 
 class Operator:
-    """A symmetric n x n matrix known by its products."""
+    """Symmetric n x n matrix given by its products."""
 
-    # `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype; `A.product(B)`
-    # returns float64 with products and sums in float64, for residuals.
+    # `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype. `A.product(B)`
+    # multiplies and sums in float64, for residuals.
 
     n: int
     dtype: np.dtype
-    __array_ufunc__ = None  # np.float64(2) * A is ours to answer, not NumPy's
+    __array_ufunc__ = None  # Let this class handle np.float64(2) * A instead of NumPy.
 
     @property
     def shape(self) -> tuple[int, int]:
-        """n, n."""
+        """Shape (n, n)."""
         return self.n, self.n
 
     @property
     def nbytes(self) -> int:
-        """Bytes that `dense` would take in the operator's own precision."""
+        """Memory in bytes of the `dense` matrix in the operator's own precision."""
         return self.n * self.n * self.dtype.itemsize
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """A @ B with B already of `dtype` (float32 or float64), which the product keeps."""
+        """Compute A @ B for B of type `dtype` (float32 or float64), which the product keeps."""
         raise NotImplementedError
 
     def diagonal(self) -> np.ndarray:
-        """Find the diagonal.
+        """Compute the diagonal.
 
         Returns
         -------
         ndarray of shape (n,), float64
-            Its entries.
+            The diagonal entries.
         """
         raise NotImplementedError
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        """Find some columns.
+        """Compute some columns.
 
         Parameters
         ----------
         index : ndarray of shape (m,), int
-            Their numbers.
+            Column indices.
 
         Returns
         -------
         ndarray of shape (n, m)
-            The columns, in the operator's precision.
+            Columns in the operator's precision.
         """
         raise NotImplementedError
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        """Form the whole matrix; the caller may overwrite it.
+        """Compute the whole matrix, which the caller may overwrite.
 
         Parameters
         ----------
         dtype : dtype, default=float64
-            Of the entries.
+            Data type of the entries.
 
         Returns
         -------
@@ -87,38 +88,38 @@ class Operator:
         raise NotImplementedError
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the upper triangle by strips of rows, for a factorization that has arithmetic and memory of its own.
+        """Yield the upper triangle by strips of rows for a factorization.
 
         Yields
         ------
         where : slice
-            Rows.
+            Row range of the strip.
         strip : ndarray of shape (m, n - where.start), float64
-            Their entries from column `where.start` on, in a new array.
+            Entries of these rows from column `where.start` on, in a new array.
         """
         matrix = self.dense(self.dtype)
         for where in _strips(self.n):
             yield where, matrix[where, where.start :].astype(np.float64)
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Work out the function of new rows that coefficients of the training rows stand for.
+        """Convert coefficients of the training rows to a function of new rows.
 
         Parameters
         ----------
         coefficients : ndarray of shape (n, k)
-            Of the columns of this operator.
+            Coefficients of the columns of this operator.
 
         Returns
         -------
         C : ndarray of shape (n, k)
-            Coefficients of raw(X), the m x n block of the kernel as it was before it was scaled, centered or added to others.
+            Coefficients of raw(X), the m x n kernel block before scaling, centering and addition of other kernels.
         offset : ndarray of shape (k,)
-            The values are raw(X) @ C + offset.
+            Offset of the function values raw(X) @ C + offset.
 
         Raises
         ------
         UserError
-            For a sum whose terms need different C.
+            If the terms of a sum need different C.
         """
         return coefficients, np.zeros(coefficients.shape[1:])
 
@@ -127,17 +128,17 @@ class Operator:
         return self._apply(B.astype(self.dtype, copy=False), self.dtype).astype(B.dtype, copy=False)
 
     def product(self, B: np.ndarray) -> np.ndarray:
-        """Multiply in float64 throughout.
+        """Multiply with float64 products and sums.
 
         Parameters
         ----------
         B : ndarray of shape (n, k)
-            Right factor.
+            The right factor.
 
         Returns
         -------
         ndarray of shape (n, k), float64
-            A B.
+            The product A B.
         """
         return self._apply(self._block(B).astype(np.float64, copy=False), np.dtype(np.float64))
 
@@ -157,7 +158,7 @@ class Operator:
 
     @property
     def null(self) -> np.ndarray | None:
-        """A vector v (n) with A v = 0 by construction, such as that which centering takes; None where there is none."""
+        """Vector v (n) with A v = 0 by construction, such as the vector that centering removes, or None."""
         return None
 
     def centered(self, weights: np.ndarray | None = None) -> Operator:
@@ -166,46 +167,46 @@ class Operator:
         Parameters
         ----------
         weights : ndarray of shape (n,) or None, default=None
-            w of sum 1; None: 1/n each.
+            Weights w with sum 1. None uses 1/n.
 
         Returns
         -------
         Operator
-            H A H', H = I - 1w'.
+            The operator H A H' with H = I - 1w'.
         """
         return Centered(self, weights)
 
     def weighted(self, weights: np.ndarray, center: bool) -> Operator:
-        """Let samples count as often as their weights say.
+        """Apply sample weights.
 
         Parameters
         ----------
         weights : ndarray of shape (n,)
-            s, above 0.
+            Sample weights s, all positive.
         center : bool
-            Center the matrix with these weights.
+            Whether to center the matrix with these weights first.
 
         Returns
         -------
         Operator
-            R A R, R = diag(s)^1/2, of the matrix centered or as it is.
+            The operator R A R with R = diag(s)^1/2, where A is centered on request.
         """
         return Congruent(self.centered(weights / weights.sum()) if center else self, np.sqrt(weights))
 
 
 def _strips(n: int) -> list[slice]:
-    """Rows of an n x n matrix, few enough to be cast to float64 at a time."""
+    """Split rows of an n x n matrix into strips that are small enough to cast to float64."""
     return row_blocks(n, max(32, _STRIP_ENTRIES // max(1, n)))
 
 
 def _real(array: np.ndarray) -> np.ndarray:
-    """The array itself where it is float32 or float64, else a float64 copy."""
+    """Return the array itself if it is float32 or float64, otherwise a float64 copy."""
     array = np.asarray(array)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
 class Dense(Operator):
-    """A matrix in this process's memory; with `lends` a factorization may take its upper triangle and diagonal.
+    """Matrix in client memory; with `lends`, a factorization may overwrite its upper triangle and diagonal.
 
     matrix (n, n)
     """
@@ -219,14 +220,14 @@ class Dense(Operator):
         self._diagonal: np.ndarray | None = None
 
     def lent(self, diagonal: np.ndarray) -> None:
-        """From here on only what lies below the diagonal is this operator's.
+        """Mark all but the part below the diagonal as overwritten; keep a copy of the diagonal.
 
         diagonal (n,)
         """
         self.lends, self._diagonal = False, diagonal
 
     def _rows(self, where: Any) -> np.ndarray:
-        """Some rows, by a slice or by numbers; the caller does not change them."""
+        """Return rows by a slice or by row indices; callers must not modify them."""
         if self._diagonal is None:
             return self.matrix[where]
         index = np.arange(self.n)[where]
@@ -248,7 +249,7 @@ class Dense(Operator):
         return out
 
     def _half_product(self, B: np.ndarray, dtype: np.dtype, diagonal: np.ndarray) -> np.ndarray:
-        """The product by what lies below the diagonal: every entry is read, and cast, once for both places."""
+        """Multiply from the part below the diagonal; every entry is read and cast once for both triangles."""
         out = np.zeros(B.shape, dtype)
         for where in _strips(self.n):
             left = self.matrix[where, : where.start].astype(dtype, copy=False)
@@ -274,7 +275,7 @@ class Dense(Operator):
 
 
 class LowRank(Operator):
-    """F F' for a tall factor F.
+    """Low-rank operator F F' for a tall factor F.
 
     factor (n, r)
     """
@@ -287,7 +288,7 @@ class LowRank(Operator):
 
     @property
     def rank(self) -> int:
-        """Columns of the factor."""
+        """Number of columns of the factor."""
         return self.factor.shape[1]
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -313,7 +314,7 @@ class LowRank(Operator):
 
 
 class SumOperator(Operator):
-    """A + B."""
+    """Sum A + B of two operators."""
 
     def __init__(self, left: Operator, right: Operator):
         if left.n != right.n:
@@ -343,7 +344,7 @@ class SumOperator(Operator):
 
 
 class Scaled(Operator):
-    """factor * A."""
+    """Operator A multiplied by a number: factor * A."""
 
     def __init__(self, inner: Operator, factor: float):
         self.inner, self.factor, self.n, self.dtype = inner, float(factor), inner.n, inner.dtype
@@ -367,7 +368,7 @@ class Scaled(Operator):
 
 
 class Centered(Operator):
-    """H A H' with H = I - 1w'; the training means are kept, so that new rows are centered in the same way.
+    """Centered operator H A H' with H = I - 1w'; keeps the training means to center new rows in the same way.
 
     weights (n,)
     """
@@ -384,20 +385,20 @@ class Centered(Operator):
 
     @property
     def means(self) -> np.ndarray:
-        """Mean of every row of A (n, float64); computed at the first use by one product."""
+        """Mean of every row of A (n, float64), computed with one product at first use."""
         if self._means is None:
             weights = np.full(self.n, 1.0 / self.n) if self.weights is None else self.weights
             self._means = self.inner.product(weights[:, None])[:, 0]
         return self._means
 
     def _mean(self, rows: np.ndarray) -> np.ndarray:
-        """w' rows."""
+        """Compute the weighted mean w' rows."""
         if self.weights is None:
             return np.asarray(rows.mean(axis=0, dtype=np.float64))
         return np.asarray(self.weights @ rows)
 
     def _left(self, coefficients: np.ndarray) -> np.ndarray:
-        """H' coefficients: what is left of them once the mean is taken off the function."""
+        """Compute H' coefficients, which express the centered function."""
         if self.weights is None:
             return coefficients - coefficients.mean(axis=0, dtype=np.float64).astype(coefficients.dtype)
         return coefficients - np.multiply.outer(self.weights, coefficients.sum(axis=0)).astype(coefficients.dtype)
@@ -407,7 +408,8 @@ class Centered(Operator):
             out = self.inner._apply(self._left(B), dtype)
             out -= self._mean(out).astype(dtype)
             return out
-        # on workers every sum is a round: 1'B, and (A w)'B, which says what the mean of the image will be, share one
+        # On workers, every sum costs a communication round. Compute 1'B and (A w)'B, which determines the mean of the
+        # image, in the same round.
         own = beside(B, self._columns)
         sums, along = inner(B, own)[0][:, :2].T
         shift = sums / self.n if self.weights is None else own[:, 2:] @ sums[None]
@@ -416,7 +418,7 @@ class Centered(Operator):
 
     @cached_property
     def _columns(self) -> np.ndarray:
-        """1, A w and w (n x 3): one array, which is sent to workers once."""
+        """Columns 1, A w and w (n x 3) in one array, which is sent to workers once."""
         return np.column_stack([np.ones(self.n), self.means, self.null])
 
     def diagonal(self) -> np.ndarray:
@@ -427,7 +429,7 @@ class Centered(Operator):
         return mapped(_less, self.inner.columns(index), self.means[:, None], shift)
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
-        # in float64 from the entries as they are: their mean is several times what is left of them
+        # Subtract in float64 from the original entries because their mean is several times larger than the result.
         middle = float(self._mean(self.means))
         for where, strip in self.inner.upper():
             strip -= self.means[where.start :]
@@ -448,7 +450,7 @@ class Centered(Operator):
 
 
 class Congruent(Operator):
-    """R A R for a diagonal R: the kernel of samples that count R^2 times.
+    """Operator R A R for a diagonal R: the kernel of samples with weights R^2.
 
     roots (n,)
     """

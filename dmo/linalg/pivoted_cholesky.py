@@ -1,4 +1,4 @@
-"""Randomly pivoted Cholesky: a partial factorization from few columns of a positive semidefinite matrix."""
+"""Randomly pivoted Cholesky: partial factorization of a positive semidefinite matrix from few of its columns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from dmo.kernels.loops import compiled
 from dmo.linalg.rows import WorkerRows, hstack, mapped, picked, settle
 
 Columns = Callable[[np.ndarray], np.ndarray]
-_PROPOSALS = 100  # a round: enough for products of matrices, few enough that most are accepted
-_FLOOR = 1e-6  # of the largest diagonal entry: what is left below is rounding of float32 columns
+_PROPOSALS = 100  # Proposals per round: enough for efficient matrix products, few enough that most are accepted.
+_FLOOR = 1e-6  # Fraction of the largest diagonal entry. Smaller residuals are rounding errors of float32 columns.
 
 
 @dataclass(frozen=True)
 class PivotedCholesky:
-    """A partial Cholesky factorization A ~ F F'.
+    """Partial Cholesky factorization A ~ F F'.
 
     Attributes
     ----------
     factor : ndarray of shape (n, r)
-        F, in the columns' precision.
+        The factor F, in the precision of the columns.
     pivots : ndarray of shape (r,), int
-        Row numbers.
+        Row indices of the pivots.
     residual : ndarray of shape (n,), float64
         Diagonal of A - F F'.
 
@@ -52,33 +52,35 @@ def rpcholesky(
     random_state: int | np.random.Generator | None = None,
     submatrix: Columns | None = None,
 ) -> PivotedCholesky:
-    """Factorize a positive semidefinite matrix by randomly pivoted Cholesky in blocks, with rejection of redundant pivots.
+    """Factorize a positive semidefinite matrix by randomly pivoted Cholesky with block proposals.
 
-    Proposals are drawn in proportion to the residual diagonal, 100 a round, and accepted as the sequential algorithm would
-    accept them. Memory: the factor, n x rank in the columns' precision.
+    Each round proposes up to 100 pivots with probability proportional to the residual diagonal, and accepts them as the
+    sequential algorithm would. The factor needs n x rank numbers in the precision of the columns.
 
     Parameters
     ----------
     diagonal : ndarray of shape (n,)
-        Of the matrix.
+        Diagonal of the matrix.
     columns : callable
-        Takes row numbers, returns these columns (n x m).
+        Function of row indices that returns the columns with these indices (n x m).
     rank : int
-        Pivots wanted; fewer come back when the residual diagonal falls below 1e-6 times the largest diagonal entry.
+        Maximum number of pivots. Fewer are returned if the residual diagonal falls below 1e-6 times the largest
+        diagonal entry.
     random_state : int or Generator, optional
-        Of the proposals.
+        Seed or generator of the proposals.
     submatrix : callable, optional
-        Takes row numbers, returns the entries among them (m x m), where these cost less than whole columns.
+        Function of row indices that returns the submatrix of these rows and columns (m x m). Pass it if the submatrix
+        costs less than whole columns.
 
     Returns
     -------
     PivotedCholesky
-        Factor, pivots, residual diagonal.
+        Factor, pivots and residual diagonal.
 
     Raises
     ------
     LinAlgError
-        Where the matrix is not positive semidefinite at the pivots.
+        If the matrix is not positive semidefinite at the pivots.
 
     References
     ----------
@@ -95,7 +97,7 @@ def rpcholesky(
     ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
-    # it is what is left of subtractions: float32 would go negative early
+    # Use float64 because repeated subtraction would soon make float32 values negative.
     residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
@@ -103,22 +105,25 @@ def rpcholesky(
     factor: Any = None
     found = 0
     while found < rank and residual.max() > floor:
-        # what is below the floor is rounding of the columns: a pivot there would divide by its root
+        # Exclude residuals below the floor: they are rounding errors, and a pivot divides by their square root.
         weights = np.where(residual > floor, residual, 0.0)
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
-        whole = columns(proposed) if submatrix is None else None  # of others, columns are made for pivots alone
+        # With `submatrix`, compute columns for accepted pivots only.
+        whole = columns(proposed) if submatrix is None else None
         if factor is None:
             factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)
         local, among = factor.among(proposed, whole)
         local = local if submatrix is None else submatrix(proposed)
-        wide = among.astype(np.float64)  # the small block decides who is accepted: it is cheap in float64
+        # The small block decides which proposals are accepted; float64 costs little for it.
+        wide = among.astype(np.float64)
         kept = _accept(local.astype(np.float64) - wide.T @ wide, residual[proposed], floor, rng)
         accepted = proposed[kept]
         residual -= factor.extend(
             whole[:, kept] if whole is not None else columns(accepted), accepted, among[:, kept], floor
         )
-        residual[accepted] = 0.0  # exactly, so that rounding proposes no pivot twice
+        # Set these entries to exact zeros so that rounding errors cannot propose a pivot twice.
+        residual[accepted] = 0.0
         np.maximum(residual, 0.0, out=residual)
         pivots[found : found + len(kept)] = accepted
         found += len(kept)
@@ -126,7 +131,7 @@ def rpcholesky(
 
 
 class _SoFar:
-    """F in this process: transposed, so that a round writes whole rows and every product reads along them."""
+    """Factor F in client memory, stored transposed so that a round writes whole rows and products read along them."""
 
     def __init__(self, rank: int, n: int):
         self._shape, self._found = (rank, n), 0
@@ -137,27 +142,28 @@ class _SoFar:
         return self._all[: self._found].T
 
     def among(self, index: np.ndarray, whole: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray]:
-        """Entries of columns (n x m) in some rows, and these rows of F, transposed."""
+        """Return entries of columns (n x m) in some rows, and the same rows of F, transposed."""
         return None if whole is None else whole[index], self._all[: self._found, index]
 
     def extend(self, chosen: np.ndarray, accepted: np.ndarray, among: np.ndarray, floor: float) -> np.ndarray:
-        """Add what accepted columns of the matrix (n x m) have beyond F: by how much the diagonal that is left falls."""
+        """Add the part of accepted columns (n x m) outside F; return the decrease of the residual diagonal."""
         if not self._found:
             self._all = np.zeros(self._shape, np.float32 if chosen.dtype == np.float32 else np.float64)
         new = chosen.T - among.T @ self._all[: self._found]
         self._found, start = self._found + len(accepted), self._found
-        # by the inverse of the small triangle: a product reads and writes rows, where a solve copies to columns and back
+        # Multiply by the inverse of the small triangle: a product reads and writes rows, but a solve copies to column
+        # order and back.
         inverse = _inverse_root(new[:, accepted], floor).astype(self._all.dtype)
         added = np.matmul(inverse, new.astype(self._all.dtype, copy=False), out=self._all[start : self._found])
-        # a sum of at most 100 squares keeps the digits that the columns have
+        # A sum of at most 100 squares keeps the precision of the columns.
         return np.asarray(np.einsum("ij,ij->j", added, added))
 
 
 class _RowsSoFar:
-    """The same as rows on workers; some of them and of sums come to this process."""
+    """Factor F as rows on workers; only some rows and sums are sent to the client."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []  # each round's, which are put side by side where they are multiplied
+        self._blocks: list[Any] = []  # one block per round, joined when they are multiplied
 
     @property
     def factor(self) -> Any:
@@ -187,38 +193,43 @@ def _squares(rows: np.ndarray) -> np.ndarray:
 
 
 def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
-    """Inverse of the lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter: as much as
-    rounding asks for, `floor` at most, which is rounding of the columns."""
+    """Invert the lower Cholesky factor of the residual at the accepted pivots.
+
+    Jitter is added as needed: up to `floor`, the size of rounding errors of the columns.
+    """
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
-    # from what float64 columns need to what float32 ones may: the least that works distorts the factor least
+    # Try jitters from the size for float64 columns up to the size for float32 columns; the smallest distorts the
+    # factor least.
     for jitter in (1e-9 * mean, 1e-7 * mean, 1e-5 * mean, 1e-3 * mean, floor):
         square.flat[:: len(square) + 1] += jitter
         with suppress(np.linalg.LinAlgError):
             root = np.linalg.cholesky(square)
             return np.asarray(scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False))
-    raise np.linalg.LinAlgError("the kernel is not positive semidefinite at the pivots; take a valid kernel or float64")
+    raise np.linalg.LinAlgError("the kernel is not positive semidefinite at the pivots; use a valid kernel or float64")
 
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
-    """Positions of the proposals that sequential sampling keeps: each with probability (residual now / when proposed)."""
+    """Return positions of proposals that sequential sampling keeps, with probability residual now / when proposed."""
     kept = np.flatnonzero(_sequentially(local, rng.random(len(proposal)) * proposal, floor))
-    # one at least, so that every round gains a pivot and the loop ends
+    # Keep at least one pivot per round so that the loop ends.
     return kept if len(kept) else np.array([np.argmax(proposal)])
 
 
 @compiled()
 def _sequentially(local, least, floor):  # type: ignore[no-untyped-def]
-    """Whether each pivot of `local`, which is used up, is above the floor and `least`, in the residual of those kept before
-    it, as one pivot at a time would see it."""
+    """Decide which pivots sequential sampling keeps; overwrites `local`.
+
+    A pivot is kept if it exceeds the floor and `least` in the residual of the pivots kept before it.
+    """
     n = local.shape[0]
     kept = np.zeros(n, np.bool_)
     for i in range(n):
         pivot = local[i, i]
         if pivot > floor and least[i] < pivot:
             kept[i] = True
-            for j in range(i + 1, n):  # the triangle right of the diagonal
+            for j in range(i + 1, n):  # upper triangle only
                 share, target, column = local[i, j] / pivot, local[j, j:], local[i, j:]
                 for k in range(n - j):
                     target[k] -= share * column[k]

@@ -1,7 +1,7 @@
-"""Tall blocks (n x k) on the workers that hold an operator, in parts of their rows; they compute as NumPy arrays do.
+"""Tall blocks (n x k), split by rows over the workers that hold an operator, with NumPy-style arithmetic.
 
-Results wait until a product or a sum over the rows needs them, and are then one task a part, for whole expressions. To this
-process come sums over the rows alone: k x k and r x k numbers.
+Operations are lazy: an expression is evaluated in one task per part when a product or a sum over the rows needs it. The
+client process usually receives only sums over the rows, which are k x k or r x k numbers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from dmo.cluster.workers import gathered, retried, send, submit, submit_each
 from dmo.stores.checkpoints import keeps_states
 
 T = TypeVar("T")
-FAN_IN = 4  # shares, or sums of parts, that one task adds up
-_SMALL = 1 << 21  # bytes of the copies of an array that are sent along with the tasks that take it
+FAN_IN = 4  # number of arrays that one task adds up
+_SMALL = 1 << 21  # Arrays whose copies have at most this many bytes in total are sent along with their tasks.
 
 
 class Home:
-    """The workers that row blocks live on, and the rows of each part."""
+    """Workers that hold row blocks, and the row range of each part."""
 
-    # What is sent is lost with its worker, and all that follows from it: `retried` begins anew from what this process has.
+    # Data sent to a worker and all results computed from it are lost with the worker. `retried` then restarts from
+    # the data of the client process.
 
     def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
         self.client, self.parts, self.places, self.lost = client, parts, places, lost
@@ -33,21 +34,21 @@ class Home:
         self._last: tuple[Any, Any] = None, None
 
     def scattered(self, array: np.ndarray) -> list[Any]:
-        """Futures of the parts of an array: (n, k) or (n,)."""
+        """Send the parts of an array (n, k) or (n,) to the workers and return their futures."""
         return send(self.client, [np.ascontiguousarray(array[part]) for part in self.parts], self.places)
 
     def send(self, array: np.ndarray) -> WorkerRows:
-        """Put an array on the workers: (n, k)."""
+        """Send an array (n, k) to the workers."""
         return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
 
     def keep(self, what: Any) -> Any:
-        """Put an array on the workers, or call what makes rows there, once for all that use this very object."""
+        """Send an array to the workers, or call a function that creates rows there, once per object."""
         if id(what) not in self._kept:
             self._kept[id(what)] = what, what() if callable(what) else self.send(np.asarray(what))
         return self._kept[id(what)][1]
 
     def small(self, array: Any) -> Any:
-        """What tasks take for a k x k array: a future of it where it is large, so that it travels once."""
+        """Return a k x k array for use in tasks, or a future of it if its copies would be large."""
         if not isinstance(array, np.ndarray) or array.nbytes * len(self.parts) <= _SMALL:
             return array
         if self._last[0] is not array:
@@ -55,7 +56,7 @@ class Home:
         return self._last[1]
 
     def retried(self, work: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
-        """Do work on these rows, anew where workers were lost with what they held."""
+        """Run work on these rows, and repeat it if workers are lost."""
         return retried(self.client, work, self._forget, progress)
 
     def _forget(self) -> None:
@@ -66,7 +67,7 @@ class Home:
     def called(
         self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], name: str, places: Sequence[str]
     ) -> list[Any]:
-        """Futures of a function of results that wait, futures and constants, for several lists of these."""
+        """Submit a function of lazy results, futures and constants for several lists of arguments; return futures."""
         packed = []
         for nodes in calls:
             given: list[Any] = []
@@ -75,16 +76,16 @@ class Home:
         return submit_each(self.client, _called, packed, name, places)
 
     def work_out(self, nodes: Iterable[tuple[Any, str]]) -> None:
-        """Have what waits computed, each at its place."""
+        """Submit the evaluation of lazy results, each at its place."""
         waiting = [(node, place) for node, place in nodes if isinstance(node, Waiting) and node.future is None]
         if waiting:
             calls, places = [[node] for node, _ in waiting], [place for _, place in waiting]
             found = self.called(_itself, calls, calls[0][0].function.__name__, places)
             for [node], future in zip(calls, found, strict=True):
-                node.future, node.arguments = future, ()  # which would hold all that it was made of
+                node.future, node.arguments = future, ()  # Drop the arguments, which keep all inputs in memory.
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
-        """The sums over the parts of what `function` makes of each part's rows."""
+        """Apply `function` to the rows of each part and add up the results."""
         calls = list(zip(*(each.inputs() for each in rows), strict=True))
         sums = self.called(function, calls, function.__name__, self.places)
         while len(sums) > FAN_IN:
@@ -95,12 +96,12 @@ class Home:
 
 @dataclass(eq=False)
 class Waiting:
-    """A function of other results, of futures and of constants, for one part of the rows."""
+    """Lazy function of other results, futures and constants for one part of the rows."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    future: Any = None  # of what it gives, once that was asked for
-    shared: bool = False  # by several expressions of a task
+    future: Any = None  # future of the result, once requested
+    shared: bool = False  # whether several expressions of a task use the result
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class _Given:
 
 
 def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
-    """The expression with numbers in place of its futures, which come to `given`: Dask looks for them there alone."""
+    """Replace the futures of an expression by indices into `given`, because Dask searches only arguments for
+    futures."""
     node = getattr(node, "future", None) or node
     if not isinstance(node, Waiting):
         if not hasattr(node, "key"):
@@ -149,9 +151,9 @@ def _evaluate(node: Any, given: tuple[Any, ...], known: dict[int, Any]) -> Any:
 
 
 class WorkerRows:
-    """A tall block on workers; arithmetic with others, with constants and with one number a column waits."""
+    """Tall block on workers; arithmetic with other blocks, constants and one number per column is lazy."""
 
-    __array_ufunc__ = None  # NumPy leaves operations with it to this class
+    __array_ufunc__ = None  # Let this class handle operations with NumPy arrays.
     ndim = 2
 
     def __init__(self, home: Home, nodes: list[Any], columns: int, dtype: Any):
@@ -163,34 +165,34 @@ class WorkerRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all parts together."""
+        """Total memory of all parts in bytes."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     @property
     def size(self) -> int:
-        """Entries."""
+        """Number of entries."""
         return self.shape[0] * self.shape[1]
 
     def futures(self) -> list[Any]:
-        """The parts, computed or on their way."""
+        """Return futures of the parts, which are submitted if necessary."""
         self.home.work_out(zip(self._nodes, self.home.places, strict=True))
         return [node.future if isinstance(node, Waiting) else node for node in self._nodes]
 
     @property
     def waits(self) -> bool:
-        """Whether the parts are expressions."""
+        """Whether the parts are expressions that have not been submitted."""
         first = self._nodes[0]
         return isinstance(first, Waiting) and first.future is None and first.function is not operator.getitem
 
     def inputs(self) -> list[Any]:
-        """What a sum over the rows takes: the parts, or what they are made of by less work than a task of its own is."""
+        """Return the inputs of a sum over the rows: cheap expressions as they are, otherwise futures of the parts."""
         return self._nodes if all(map(_light, self._nodes)) else self.futures()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.concatenate(gathered(self.home.client, self.futures())).astype(dtype or self.dtype, copy=False)
 
     def mapped(self, function: Callable[..., Any], *others: Any, columns: int | None = None, dtype: Any = None) -> Any:
-        """The rows that a function makes of these and of others, part by part."""
+        """Apply a function lazily to the rows of this and other blocks, part by part."""
         sources = [self._parts_of(other) for other in (self, *others)]
         nodes: list[Any] = [Waiting(function, own) for own in zip(*sources, strict=True)]
         return WorkerRows(self.home, nodes, self.shape[1] if columns is None else columns, dtype or self.dtype)
@@ -228,21 +230,21 @@ class WorkerRows:
 
     @property
     def T(self) -> _Transposed:
-        """The transpose, to be multiplied with other rows: k x l numbers, in this process."""
+        """Transpose for products with other rows; the result (k x l) is returned to the client."""
         return _Transposed(self)
 
     def astype(self, dtype: Any, copy: bool = True) -> WorkerRows:
-        """Convert the values."""
+        """Convert the values to another data type."""
         if self.dtype == dtype:
             return self
         return self.mapped(_astype, np.dtype(dtype), dtype=dtype)
 
     def mean(self, axis: int, dtype: Any = None) -> np.ndarray:
-        """Means of the columns."""
+        """Compute the column means."""
         return self.sum(axis) / len(self)
 
     def sum(self, axis: int) -> np.ndarray:
-        """Sums of the columns, in float64."""
+        """Compute the column sums in float64."""
         return self.home.total(_column_sums, self)[0]
 
     def __getitem__(self, where: tuple[slice, Any]) -> WorkerRows:
@@ -264,19 +266,19 @@ class _Transposed:
 
 
 def mapped(function: Callable[..., Any], first: Any, *others: Any, columns: int | None = None) -> Any:
-    """Apply a function of rows, which gives so many columns, to rows, here or where they live."""
+    """Apply a function of rows that returns `columns` columns, locally or on the workers that hold the rows."""
     on_workers = isinstance(first, WorkerRows)
     return first.mapped(function, *others, columns=columns) if on_workers else function(first, *others)
 
 
 def summed(function: Callable[..., list[np.ndarray]], first: Any, *others: Any) -> list[np.ndarray]:
-    """What a function makes of rows, of all or as sums over the parts of those on workers."""
+    """Apply a function to all rows; for rows on workers, add up its results for the parts."""
     on_workers = isinstance(first, WorkerRows)
     return first.home.total(function, first, *others) if on_workers else function(first, *others)
 
 
 def settle(*blocks: Any) -> None:
-    """Have what blocks wait for computed now, in one task a part for all of them."""
+    """Evaluate lazy blocks now, in one task per part for all blocks."""
     waiting = [block for block in blocks if isinstance(block, WorkerRows) and block.waits]
     if len(waiting) == 1:
         waiting[0].futures()
@@ -288,38 +290,38 @@ def settle(*blocks: Any) -> None:
 
 
 def inner(P: Any, *others: Any) -> list[np.ndarray]:
-    """P'Q for every other Q, in one round: P (n, k), Q (n, l) -> (k, l)."""
+    """Compute P'Q for every other Q in one communication round: P (n, k), Q (n, l) -> (k, l)."""
     return summed(_inners, P, *others)
 
 
 def lengths(B: Any) -> np.ndarray:
-    """Lengths of columns: (n, k) -> (k,)."""
+    """Compute the Euclidean norms of the columns: (n, k) -> (k,)."""
     if isinstance(B, WorkerRows):
         return np.sqrt(B.home.total(_squares, B)[0])
     return np.asarray(np.linalg.norm(B, axis=0))
 
 
 def beside(rows: Any, array: Any) -> Any:
-    """An array where the rows live, in the same parts, sent once."""
+    """Return an array at the location of the rows, split into the same parts; each array is sent once."""
     if not isinstance(rows, WorkerRows) or not hasattr(array, "ndim"):
         return array
     return array if isinstance(array, WorkerRows) and array.home.parts == rows.home.parts else rows.home.keep(array)
 
 
 def hstack(blocks: Sequence[Any]) -> Any:
-    """Blocks side by side: (n, k) and (n, l) -> (n, k + l)."""
+    """Stack blocks horizontally: (n, k) and (n, l) -> (n, k + l)."""
     if not isinstance(blocks[-1], WorkerRows):
         return np.hstack(blocks)
     first, *others = [block for block in blocks if block.shape[1]]
     if not others:
         return first
     joined = first.mapped(_beside, *others, columns=sum(block.shape[1] for block in (first, *others)))
-    joined.futures()  # or every use would join them anew
+    joined.futures()  # Join the blocks now; otherwise every use joins them again.
     return joined
 
 
 def picked(index: np.ndarray, *blocks: WorkerRows) -> np.ndarray:
-    """Some rows of blocks side by side, in this process: (n, k) and (n, l) -> (m, k + l)."""
+    """Fetch some rows of horizontally stacked blocks: (n, k) and (n, l) -> (m, k + l)."""
     home = blocks[0].home
     starts = np.array([part.start for part in home.parts])
     owner = np.searchsorted(starts, index, side="right") - 1
@@ -334,24 +336,25 @@ def picked(index: np.ndarray, *blocks: WorkerRows) -> np.ndarray:
 
 
 def located(home: Callable[[], Home | None], search: Callable[[Callable[[np.ndarray], Any]], T]) -> T:
-    """Do a search where its operators live, and anew where they are lost; it is given what puts tall blocks there."""
-    first = None if keeps_states() else home()  # what is kept for another run is one array
+    """Run a search on its operators' workers, again if they are lost; it receives a function that sends tall blocks."""
+    # A checkpoint stores arrays of the client, so that the search runs there.
+    first = None if keeps_states() else home()
     if first is None:
         return search(np.asarray)
 
     def work() -> T:
-        here = home()  # asked anew: where one was lost, the rows live elsewhere
+        here = home()  # Look up the workers again because the rows move when a worker is lost.
         return search(np.asarray if here is None else here.send)
 
     return first.retried(work)
 
 
 def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
-    """Q and the diagonal of R, of a QR with pivoted columns, which B may be used up for: (n, k) -> (n, k), (k,)."""
+    """Compute Q and diag(R) of a QR with column pivoting, which may overwrite B: (n, k) -> (n, k), (k,)."""
     if not isinstance(B, WorkerRows):
         Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
         return Q, np.diag(R)
-    # of every part alone, and of their triangles: Demmel, Grigori, Hoemmen, Langou 2012
+    # Factorize each part, then the stacked triangles: Demmel, Grigori, Hoemmen, Langou 2012.
     home = B.home
     pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()], places=home.places)
     triangles = gathered(home.client, submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
@@ -370,7 +373,7 @@ def _columns_of(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _with_columns(rows: np.ndarray, which: np.ndarray, value: np.ndarray) -> np.ndarray:
-    rows = rows.copy()  # what a task is given belongs to the worker
+    rows = rows.copy()  # Copy because the worker owns the inputs of a task.
     rows[:, which] = value
     return rows
 
@@ -408,8 +411,8 @@ def _together(*blocks: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def added(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
-    """The sum of arrays."""
-    total = first.copy()  # inputs of a task belong to the worker's memory, and are needed again if the task is repeated
+    """Add arrays."""
+    total = first.copy()  # Copy because the worker owns the inputs of a task and needs them if the task is repeated.
     for other in others:
         total += other
     return total

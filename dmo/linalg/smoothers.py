@@ -15,26 +15,26 @@ from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
 from dmo.memory import free_memory
 
-_KNOWN = 5  # blocks whose solutions are kept: as many as the basis of an eigenvalue search has
-_SHARE = 32  # of the free memory that they may take, in each of several views
+_KNOWN = 5  # number of blocks whose solutions are kept, as many as in the basis of an eigenvalue search
+_SHARE = 32  # Kept blocks use at most 1 / 32 of the free memory because several views keep them.
 
 
 @dataclass
 class Smoother:
-    """H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, by a solver of K + c I."""
+    """Kernel smoother H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, given a solver of K + c I."""
 
-    # Conjugate gradients start at what is known: solutions are linear in B, so that those of the last blocks give
-    # that of every combination of their columns. Eigenvectors are such combinations of the blocks of their search,
-    # and need no solve of their own. Two n x k arrays a block are the memory, of the last five blocks where they are
-    # little of what is free, else of the last one.
+    # Conjugate gradients start from known solutions. Because solutions are linear in B, those of the last blocks
+    # determine the solution of every combination of their columns. Eigenvectors are combinations of the blocks of
+    # their search, so that they need no additional solve. Each block keeps two n x k arrays. Five blocks are kept if
+    # they use a small fraction of the free memory, otherwise one.
 
-    solver: LinearSolver  # of K + c I
+    solver: LinearSolver  # solver of K + c I
     ridge: float  # c > 0
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
 
     def dual(self, B: np.ndarray) -> np.ndarray:
-        """Solve with K + c I; a warning tells where conjugate gradients did not converge.
+        """Solve with K + c I; warn if conjugate gradients do not converge.
 
         B (n, k) -> (n, k)
         """
@@ -43,11 +43,11 @@ class Smoother:
     def _solved(self, B: Any, tol: float | None) -> Any:
         start = self._known_part(B) if self.iterative and self._known else None
         solution = self.solver.solve(B, start, check=False, tol=tol)
-        if not solution.converged and self.iterative:  # direct methods have told of it themselves
+        if not solution.converged and self.iterative:  # Direct methods have already warned.
             worst = np.nan if solution.residuals is None else solution.residuals.max()
             warnings.warn(
                 f"a kernel solve with ridge {self.ridge:g} stopped at a relative residual of {worst:.1e}; "
-                f"raise the ridge, or take float64 kernels or ones that fit in memory",
+                f"raise the ridge, or use float64 kernels or kernels that fit in memory",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -57,11 +57,11 @@ class Smoother:
         return solution.value
 
     def forget(self) -> None:
-        """Solve without the solutions that are known, which lie on workers that were lost."""
+        """Discard known solutions because their workers were lost."""
         self._known = []
 
     def _known_part(self, B: Any) -> Any:
-        """A start for B, in this process where B is."""
+        """Return a start for B from known solutions, at the location (client or workers) of B."""
         first = next((block for block, _ in self._known if isinstance(block, WorkerRows)), None)
         if isinstance(B, WorkerRows) or first is None:
             return self._start(B)
@@ -73,12 +73,12 @@ class Smoother:
         return first.home.retried(work)
 
     def _start(self, B: Any) -> Any:
-        """The solution for the part of B that lies in the span of the blocks whose solutions are known."""
-        # None where that is less than half of every column, as of blocks that are orthogonal to those before: the
-        # product that looks at a start would only find that zero is as good.
+        """Solve for the part of B in the span of the blocks with known solutions."""
+        # Return None if the remainder is at least half of every column, for example for a block orthogonal to the
+        # earlier ones. Checking such a start costs a product, and zero is about as good.
         rest, start = B, mapped(np.zeros_like, B)
-        # block by block, the last one first: those of a search are orthogonal to each other, and of blocks that change slowly
-        # the last one says most
+        # Project on one block after another, the last one first. The blocks of a search are orthogonal to each other,
+        # and if blocks change slowly, the last one is the most similar.
         for block, solution in reversed(self._known):
             block, solution = beside(B, block), beside(B, solution)
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
@@ -88,24 +88,24 @@ class Smoother:
 
     @property
     def iterative(self) -> bool:
-        """Whether solutions are found by conjugate gradients, so that less exact ones cost less."""
+        """Whether conjugate gradients are used, so that less accurate solutions cost less."""
         return self.solver.method == "cg"
 
     @property
     def adaptive(self) -> bool:
-        """Whether less exact solutions cost less: those by conjugate gradients, and those that are refined."""
+        """Whether less accurate solutions cost less: conjugate gradients and solutions with iterative refinement."""
         return self.solver.method in ("cg", "mixed")
 
     def loosen(self, tol: float) -> None:
-        """Let values be less exact from now on; coefficients stay as they were."""
+        """Reduce the accuracy of values from now on; coefficients keep their accuracy."""
         self._loose = tol
 
     def __call__(self, B: Any) -> Any:
-        # the residual r of the solve is an error c (K + c I)^-1 r of H B, which is no longer than r
+        # The residual r of the solve causes an error c (K + c I)^-1 r of H B, whose norm is at most |r|.
         return B - self.ridge * self._solved(B, self._loose)
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Work out the diagonal of the inverse, for leave-one-out scores; needs a direct solver.
+        """Compute the diagonal of (K + c I)^-1 for leave-one-out scores; needs a direct solver.
 
         -> (n,)
         """
@@ -113,20 +113,20 @@ class Smoother:
 
 
 class LinearSmoother:
-    """The smoother of a linear kernel K = F F', by its coefficients W = (F'F + c I)^-1 F'B: H B = F W.
+    """Smoother H B = F W of a linear kernel K = F F' by its coefficients W = (F'F + c I)^-1 F'B.
 
     F (n, d)
     """
 
-    # Never B - c (K + c I)^-1 B, nor W as F' (K + c I)^-1 B from that: see `FactorSystem`. Nothing is larger than the
-    # smaller side of F squared.
+    # Do not compute B - c (K + c I)^-1 B, or W as F' (K + c I)^-1 B: see `FactorSystem`. The largest matrix has the
+    # square of the smaller side of F.
 
     def __init__(self, F: np.ndarray | Factor, ridge: float):
         self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F
         self._solver = FactorSystem(self.F, ridge)
 
     def loadings(self, B: np.ndarray) -> np.ndarray:
-        """Work out the coefficients of the columns of F; of the labels, they are Y'alpha_Y of [KGHA 31].
+        """Compute the coefficients of the columns of F. For labels, they are Y'alpha_Y of [KGHA 31].
 
         B (n, p) -> (d, p)
         """
@@ -138,7 +138,7 @@ class LinearSmoother:
     def left_out(
         self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0, where: np.ndarray | None = None
     ) -> np.ndarray:
-        """Compute leave-one-out values of the function that smooths B, at all rows or at those with indices `where`.
+        """Compute leave-one-out predictions of the smoother of B, for all rows or for row indices `where`.
 
         B (n, p); W (d, p); part (n,); where (m,) -> (n, p) or (m, p)
         """
@@ -150,14 +150,14 @@ class LinearSmoother:
 def leave_one_out(
     targets: np.ndarray, residuals: np.ndarray, left: np.ndarray, part: np.ndarray | float = 1.0
 ) -> np.ndarray:
-    """Predict every training row by the kernel ridge that is fitted without it: t_i - r_i / (1 - h_i).
+    """Compute leave-one-out predictions t_i - r_i / (1 - h_i) of kernel ridge regression for every training row.
 
     targets, residuals (n, k); left, part (n,) -> (n, k)
     """
-    # Of a row of weight w of which a part is left out, h_i is that part of what it is for the whole row.
+    # If only a fraction `part` of a row's weight is left out, h_i is this fraction of the leverage of the whole row.
     #
     # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)
     warn_of_leverage(divisor)
-    # a row of which nothing else tells: its own residual is all there is
+    # With a zero divisor, no other row determines the prediction, so that the residual is used unscaled.
     return np.asarray(targets - residuals / np.where(divisor == 0, 1.0, divisor)[:, None])

@@ -1,14 +1,14 @@
-"""Solutions of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
+"""Solvers of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
 
-Direct solvers of (A + c I) X = B: Cholesky, mixed precision, Woodbury.
+The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula.
 
-Every solution is held against its equation: wholly where `check` asks for it, else in a few sums of its columns, at the
-price of one narrow product. One that is off by more than a millionth of its right-hand side is refined, and a warning says
-so where that does not help.
+Every solution is checked against its equation: completely with `check`, otherwise by a few sums of its columns, which
+costs one narrow product. A solution of a float64 factor is refined if its relative residual exceeds 1e-6. If refinement
+does not help, a warning is issued.
 
-`factorize` chooses the method and returns a solver to use many times: Woodbury for a low-rank A, Cholesky while the
-factor fits in memory and pays (in float32 with refinement where that does), otherwise block conjugate gradients with a
-Nystrom preconditioner.
+`factorize` chooses the method and returns a reusable solver. It uses Woodbury for a low-rank A, and Cholesky if the
+factor fits in memory and is faster (in float32 with refinement if that is faster still). Otherwise, it uses block
+conjugate gradients with a Nystrom preconditioner.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ from dmo.linalg.tall import Factor
 from dmo.memory import free_memory
 
 _PROBE_EVERY = 1024
-"""Columns between two probes. The first solve with a factor is always probed; what the factorization lost, later ones
-lose too, and a float64 product with a float32 kernel of 4500 samples takes as long as solving for 60 columns."""
+"""Number of columns between two probes. The first solve with a factor is always probed, and later solves have the same
+errors of the factorization. A float64 product with a float32 kernel of 4500 samples takes as long as solving for 60
+columns."""
 log = logging.getLogger("dmo")
 
 
 class _Direct(LinearSolver):
-    """A factorization, refined against the true residual where that is asked for and above the tolerance."""
+    """Solver with a factorization, refined with the true residual if requested or needed."""
 
-    # The residual B - A X - c X is made with A's own entries in float64, never with the factor: it sees what the
-    # factorization lost. Refinement multiplies the error by eps times the condition number a step; where it no longer
-    # falls fourfold, rounding in the residual itself has been reached, and more steps only wander.
+    # The residual B - A X - c X uses A's own entries in float64, not the factor, so that it contains the errors of
+    # the factorization. A refinement step multiplies the error by eps times the condition number. If the error falls
+    # less than fourfold, rounding errors in the residual itself dominate, and more steps do not help.
 
     _refinements = 3
 
@@ -59,7 +60,7 @@ class _Direct(LinearSolver):
     def __init__(self, A: Operator, ridge: float, tol: float):
         super().__init__(A, ridge, tol)
         self._unprobed = np.inf  # columns solved since the last probe
-        self._lost = 0.0  # the residual that it found, by the length of the solution
+        self._lost = 0.0  # residual found by the last probe, relative to the norm of the solution
 
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
         found = self._found(B, check, tol)
@@ -68,18 +69,18 @@ class _Direct(LinearSolver):
         return found
 
     def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
-        """The solution, refined where `check` asks for residuals or a probe finds it wrong."""
+        """Return the solution, refined if `check` requests residuals or a probe finds it inaccurate."""
         X = self._apply(B)
         if not check and self._passes(B, X, self._allowed(tol)):
             return Solution(X, 0, None, True, self.method)
         return self._refine(B, X, check, tol)
 
     def _allowed(self, tol: float) -> float:
-        """Relative residual up to which a solution is not refined unasked."""
+        """Return the relative residual up to which a solution is accepted without refinement."""
         return max(tol, TOLERATED)
 
     def _passes(self, B: np.ndarray, X: np.ndarray, allowed: float) -> bool:
-        """Whether the solution is right as it is: by a probe, or by what the last one found."""
+        """Return whether the solution is accurate enough, by a new probe or the result of the last one."""
         self._unprobed += B.shape[1]
         longest = _growth(B, X).max(initial=0.0)
         if self._unprobed < _PROBE_EVERY and 2 * self._lost * longest <= allowed:
@@ -90,11 +91,11 @@ class _Direct(LinearSolver):
         return error <= allowed
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """The largest relative residual of a column; of many columns an estimate to a factor of two, by a product with
-        few.
-        """
-        # The squared length of sums of columns with random signs is that of all columns together on average, so that
-        # the narrow product sees every one. What rounding leaves grows with a solution, by which the columns differ.
+        """Estimate the largest relative residual of a column; for many columns, to a factor of two by a narrow
+        product."""
+        # On average, sums of columns with random signs have the squared norm of all columns together, so that a narrow
+        # product covers every column. Columns are weighted by |x_j| / |b_j| because rounding errors grow with the
+        # solution.
         if B.shape[1] <= PROBES:
             return relative_error(self._residual(B, X), B)
         growth = _growth(B, X)
@@ -106,7 +107,7 @@ class _Direct(LinearSolver):
         return float(whole * growth.max() / np.linalg.norm(growth))
 
     def _refine(self, B: np.ndarray, X: np.ndarray, check: bool, tol: float) -> Solution:
-        """Add corrections until all residuals have converged, or, without `check`, a probe says so."""
+        """Add corrections until all residuals converge or, without `check`, a probe passes."""
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
         R, steps = self._residual(B, X), 0
@@ -124,15 +125,16 @@ class _Direct(LinearSolver):
 
 
 def _growth(B: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """|x_j| / |b_j| (k); 0 where b_j is."""
+    """Compute |x_j| / |b_j| (k), or 0 if b_j is zero."""
     scale = np.linalg.norm(B, axis=0)
     return np.divide(np.linalg.norm(X, axis=0), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 class CholeskySolver(_Direct):
-    """One float64 Cholesky factorization: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
+    """Float64 Cholesky solver: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
 
-    # Rows `last` are factorized after the others: their part of the inverse follows from their part of the factor.
+    # Rows `last` are factorized after the others, so that their part of the inverse follows from their part of the
+    # factor.
 
     method = "cholesky"
 
@@ -142,7 +144,7 @@ class CholeskySolver(_Direct):
         self._factor = self._factorized(np.float64)
 
     def _put_last(self, last: np.ndarray | None) -> None:
-        self.last = np.zeros(0, np.intp) if last is None else last  # ascending
+        self.last = np.zeros(0, np.intp) if last is None else last  # in ascending order
         self._is_last = np.zeros(self.A.n, bool)
         self._is_last[self.last] = True
         self._order = np.argsort(self._is_last, kind="stable") if self.last.size else slice(None)
@@ -170,18 +172,18 @@ class CholeskySolver(_Direct):
         if lender is not None:
             lender.lent(diagonal)
         matrix.flat[:: self.A.n + 1] += self.ridge
-        # LAPACK works on columns: the upper triangle of this row-major array is the lower one of its transpose
+        # LAPACK uses column order: the upper triangle of this row-major array is the lower triangle of its transpose.
         factor = matrix.T
         info = cholesky_in_place(factor)
         if info != 0:
             raise IllConditioned(
                 f"the kernel plus ridge {self.ridge:g} is not positive definite (Cholesky stopped at row {info} of "
-                f"{n}); raise the ridge, take float64 kernels, or check that the kernel is positive semidefinite"
+                f"{n}); raise the ridge, use float64 kernels, or check that the kernel is positive semidefinite"
             )
         return factor
 
     def _rest(self, where: slice, strip: np.ndarray) -> np.ndarray:
-        """What is factorized of a strip of the upper triangle."""
+        """Return the part of a strip of the upper triangle that is factorized."""
         return strip
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
@@ -189,7 +191,7 @@ class CholeskySolver(_Direct):
         return self._as_before(X)
 
     def _as_before(self, X: np.ndarray) -> np.ndarray:
-        """Rows in the operator's order, from the factor's."""
+        """Reorder rows from the order of the factor to the order of the operator."""
         if not self.last.size:
             return X
         out = np.empty_like(X)
@@ -197,24 +199,24 @@ class CholeskySolver(_Direct):
         return out
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((A + c I)^-1) (n): what leave-one-out predictions need. Takes the factor's memory once more while it runs."""
+        """Compute diag((A + c I)^-1) (n) for leave-one-out predictions. It needs the memory of a second factor."""
         return self._as_before(_inverse_diagonal(self._factor))
 
     def last_diagonal(self) -> np.ndarray:
-        """Compute the entries of that diagonal at the rows `last`, from their part of the factor alone."""
+        """Compute the diagonal of the inverse at the rows `last` from their part of the factor."""
         edge = self.A.n - len(self.last)
         return _inverse_diagonal(self._factor[edge:, edge:].copy(order="F"))
 
 
 def _lender(A: Operator, dtype: np.dtype) -> Dense | None:
-    """The matrix that an operator is made of, where a float32 factor may lie in one array with it."""
+    """Return the dense matrix inside an operator if a float32 factor can share its array, otherwise None."""
     while isinstance(A, Scaled | Centered | Congruent):
         A = A.inner
     return A if isinstance(A, Dense) and A.lends and A.dtype == dtype == np.float32 else None
 
 
 def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
-    """diag((T T')^-1) of a lower triangle T (n x n)."""
+    """Compute diag((T T')^-1) of a lower triangle T (n x n)."""
     inverse, _ = scipy.linalg.get_lapack_funcs("trtri", (factor,))(factor, lower=1)
     out = np.empty(len(factor))
     for where in row_blocks(len(factor), 512):
@@ -225,27 +227,29 @@ def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
 
 
 _LEADING, _FEW = 128, 32
-"""Columns that are taken out of a matrix before it is factorized in float32: of real views of 4000 samples and a ridge of .1,
-1, 32 and 128 leave residuals of 1e-5, 1e-6 to 2e-6 and 8e-7. The few where solutions are refined anyhow, or cheaply."""
+"""Number of columns of the low-rank part that is subtracted before a float32 factorization. On real views with 4000
+samples and a ridge of 0.1, 1, 32 and 128 columns leave residuals of 1e-5, 1e-6 to 2e-6 and 8e-7. The smaller number is
+used if solutions are refined in any case, or if refining them is cheap."""
 
 
 class MixedSolver(CholeskySolver):
-    """A float32 Cholesky factorization, every solution refined to the tolerance against its float64 residual."""
+    """Float32 Cholesky solver that refines every solution to the tolerance with float64 residuals."""
 
-    # Half the time and memory of the float64 factor; each refinement costs one float64 product with A.
+    # It needs half the time and memory of the float64 factor. Each refinement costs one float64 product with A.
     #
-    # 1. What float32 loses is rounding times the largest eigenvalues over the ridge, and a kernel's largest are far
-    #    above all others: that of a constant is n / 2, the next ones a hundredth. So a low-rank part is taken out
-    #    first, A = E + F F', and E + c I is factorized: of a Gaussian kernel of 6000 samples with a ridge of .1 the
-    #    residual is 6e-7 in place of 3e-4, and 5e-13 in place of 5e-8 after one refinement.
-    # 2. E is worked out in float64 and rounded once, when F F' has left small entries. F F' is a Nystrom
-    #    approximation, which leaves E positive semidefinite; A less eigenvectors as far as an iteration has found
-    #    them need not be.
-    # 3. X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is made from S B, not as (S F)'B, and F'S F
-    #    is not made symmetric: they must fit each other as they were rounded, or their rounding times the eigenvalues
-    #    that were taken out is back.
-    # 4. Where rounding makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue) a float64 one
-    #    takes its place.
+    # 1. In float32, the error is eps times the ratio of the largest eigenvalues to the ridge. A kernel's largest
+    #    eigenvalues are far above all others: the one of the constant is n / 2, the next ones are a hundredth of
+    #    that. Therefore a low-rank part is subtracted first, A = E + F F', and E + c I is factorized. For a Gaussian
+    #    kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead of 3e-4, and 5e-13 instead of 5e-8
+    #    after one refinement.
+    # 2. E is computed in float64 and rounded once, after subtracting F F' has left small entries. F F' is a Nystrom
+    #    approximation, which leaves E positive semidefinite. Subtracting approximate eigenvectors does not guarantee
+    #    this.
+    # 3. X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, not as (S F)'B, and F'S
+    #    F is not symmetrized. Both must contain the same rounding errors; otherwise these errors are multiplied by
+    #    the subtracted eigenvalues.
+    # 4. If rounding makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue), a float64 factor
+    #    replaces it.
     #
     # Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp,
     # Webber 2025.
@@ -270,14 +274,14 @@ class MixedSolver(CholeskySolver):
         return strip
 
     def _correct(self) -> None:
-        """Work out what brings F F' back."""
+        """Compute the correction that accounts for F F'."""
         self._solved = self._single(self._lead)
         small = self._lead.T @ self._solved
         small.flat[:: len(small) + 1] += 1.0
         self._back = scipy.linalg.solve(small.T, self._solved.T, overwrite_a=True, check_finite=False).T
 
     def _single(self, B: np.ndarray) -> np.ndarray:
-        """(E + c I)^-1 B by the float32 factor."""
+        """Compute (E + c I)^-1 B with the float32 factor."""
         scale = np.linalg.norm(B, axis=0).clip(min=np.finfo(float).tiny)
         right = np.empty(B.shape, np.float32, order="F")
         np.divide(B[self._order], scale, out=right, casting="same_kind")
@@ -292,39 +296,42 @@ class MixedSolver(CholeskySolver):
         return X
 
     def _allowed(self, tol: float) -> float:
-        # a float32 factor is a preconditioner: no solution is taken unrefined that is not within the tolerance
+        # A float32 factor is only a preconditioner: unrefined solutions must meet the tolerance.
         return tol if self._factor.dtype == np.float32 else super()._allowed(tol)
 
     def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
         found = super()._found(B, check, tol)
         if found.converged or self._factor.dtype == np.float64:
             return found
-        log.info("solve: rounding stops the refinement of the float32 factor; taking a float64 one")
+        log.info("solve: rounding stops the refinement of the float32 factor; using a float64 factor")
         self._double()
         self._unprobed = np.inf
         return super()._found(B, check, tol)
 
     def _double(self) -> None:
-        self._factor = np.empty((0, 0))  # frees the float32 one
+        self._factor = np.empty((0, 0))  # Free the float32 factor first.
         self._lead = np.zeros((self.A.n, 0))
         self._factor = self._factorized(np.float64)
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((A + c I)^-1) (n); from a float64 factor, which is kept, where solutions are not within ten times the tolerance
-        without refinement."""
+        """Compute diag((A + c I)^-1) (n).
+
+        A float64 factor replaces the float32 factor if unrefined solutions do not meet ten times the tolerance.
+        """
         if not self._serves(10 * self.tol):
             return super().inverse_diagonal()
         return super().inverse_diagonal() - np.einsum("ij,ij->i", self._back, self._solved)
 
     def last_diagonal(self) -> np.ndarray:
-        """Compute it from a float64 factor if unrefined solutions are not within `_LOOSE`."""
+        """Compute the diagonal at the rows `last`, from a float64 factor if unrefined solutions do not meet
+        `_LOOSE`."""
         if not self._serves(_LOOSE):
             return super().last_diagonal()
         taken = np.einsum("ij,ij->i", self._back[self.last], self._solved[self.last])
         return super().last_diagonal() - taken
 
     def _serves(self, tol: float) -> bool:
-        """Whether solutions of the float32 factor are within a tolerance as they are; else a float64 one takes its place."""
+        """Return whether unrefined float32 solutions meet a tolerance; otherwise, use a float64 factor from now on."""
         if self._factor.dtype == np.float32:
             B = np.random.default_rng(0).standard_normal((self.A.n, PROBES))
             if self._probe(B, self._apply(B)) <= tol:
@@ -334,35 +341,37 @@ class MixedSolver(CholeskySolver):
 
 
 _LOOSE = 1e-3
-"""Relative residual of an inverse whose diagonal decides label sets alone: their thresholds are known to a tenth at best."""
+"""Relative residual of an inverse whose diagonal only determines label sets. Their thresholds are known to a tenth at
+best."""
 
 
 def _leading(A: Operator, rank: int) -> np.ndarray:
-    """F (n x r, float64) with A - F F' positive semidefinite and small; of no columns where A is not semidefinite."""
-    # A S (S'A S)^-1 S'A for the span S of pivots' columns: one product more, and a third of the residual that these
-    # columns themselves leave.
+    """Return F (n x r, float64) with A - F F' positive semidefinite and small; no columns if A is indefinite."""
+    # Use A S (S'A S)^-1 S'A for the span S of the pivot columns. It costs one more product and leaves a third of the
+    # residual of the pivot columns alone.
     try:
         basis = NystromPreconditioner.of(A, min(rank, A.n // 32), 0).basis
     except np.linalg.LinAlgError:
         return np.zeros((A.n, 0))
     image = (A @ basis).astype(np.float64)
     values, vectors = np.linalg.eigh(basis.T.astype(np.float64) @ image)
-    keep = values > 1e-5 * values.max(initial=0.0)  # what is below is rounding of a float32 image, and small
+    # Smaller values are rounding errors of a float32 image, and negligible.
+    keep = values > 1e-5 * values.max(initial=0.0)
     return image @ (vectors[:, keep] / np.sqrt(values[keep]))
 
 
 class Spectrum:
-    """Eigenpairs of A in float64, from which A + c I is solved for every ridge c."""
+    """Eigenpairs of A in float64, which solve systems with A + c I for every ridge c."""
 
-    # 8 n^2 bytes kept, four times that while it is worked out. What takes n^2 k for a block of right-hand sides, its
-    # product with the eigenvectors, is kept for the next ridge.
+    # The eigenpairs need 8 n^2 bytes, and four times as much while they are computed. The product of the right-hand
+    # sides with the eigenvectors costs n^2 k and is kept for the next ridge.
 
     def __init__(self, A: Operator):
         self.values, self.vectors = np.linalg.eigh(A.dense(np.float64))
         self._last: tuple[np.ndarray, np.ndarray] | None = None
 
     def coordinates(self, B: np.ndarray) -> np.ndarray:
-        """Turn a block into coordinates of the eigenvectors.
+        """Convert a block to coordinates of the eigenvectors.
 
         B (n, k) -> (n, k)
         """
@@ -372,9 +381,9 @@ class Spectrum:
 
 
 class SpectralSolver(_Direct):
-    """Solves (A + c I) X = B by the eigenpairs of A.
+    """Solver of (A + c I) X = B by the eigenpairs of A.
 
-    Two products a block, one where another ridge has had it, and the inverse's diagonal for n^2 multiplications.
+    A block costs two products, or one if it was the last block solved with another ridge.
     """
 
     method = "spectral"
@@ -385,15 +394,15 @@ class SpectralSolver(_Direct):
         if not self._shifted[0] > 0:
             raise IllConditioned(
                 f"the kernel plus ridge {ridge:g} is not positive definite (the kernel's least eigenvalue is "
-                f"{spectrum.values[0]:.2g}); raise the ridge, take float64 kernels, or check that the kernel is positive "
-                "semidefinite"
+                f"{spectrum.values[0]:.2g}); raise the ridge, use float64 kernels, or check that the kernel is "
+                "positive semidefinite"
             )
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         return np.asarray(self._spectrum.vectors @ (self._spectrum.coordinates(B) / self._shifted[:, None]))
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Work out the diagonal of the inverse.
+        """Compute the diagonal of the inverse with n^2 multiplications.
 
         -> (n,)
         """
@@ -402,43 +411,45 @@ class SpectralSolver(_Direct):
 
 
 class WoodburySolver(_Direct):
-    """Push-through for A = F F': (B - F (F'F + c I)^-1 F'B) / c, right as far as its own size goes."""
+    """Woodbury solver for A = F F': (B - F (F'F + c I)^-1 F'B) / c, accurate relative to its own norm."""
 
-    # F' times this solution is not: it would be off by |F|^2 / c roundings. Who wants a function of new rows takes
-    # the `loadings` of the `system`, and who smooths its `smooth`.
+    # F' times this solution is not accurate: its error is |F|^2 / c rounding errors. Call `loadings` of the `system`
+    # to predict new rows and `smooth` for smoothed values.
     #
-    # `factor`: F, None where there is none.
+    # `factor`: F, or None if the operator is not low-rank.
 
     method = "woodbury"
 
     def __init__(self, A: Operator, ridge: float, factor: Factor | None, tol: float = 1e-8):
         super().__init__(A, ridge, tol)
         if factor is None:
-            raise UserError(f"woodbury needs a low-rank operator, got {type(A).__name__}; take 'cholesky' or 'cg'")
+            raise UserError(f"woodbury needs a low-rank operator, got {type(A).__name__}; use 'cholesky' or 'cg'")
         self.system = FactorSystem(factor, ridge)
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         return (B - self.system.smooth(B)) / self.ridge
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Nothing more to do: the system has measured its error, and told of it."""
+        """Return 0 because the system has measured its error and warned already."""
         return 0.0
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((A + c I)^-1) (n)."""
+        """Compute diag((A + c I)^-1) (n)."""
         return (self.system.unfitted() + self.system.intercept) / self.ridge
 
 
 SolveMethod = Literal["auto", "direct", "cholesky", "mixed", "cg", "woodbury"]
-_PRODUCTS = 500  # with A, that conjugate gradients may use; a factorization costs about n / (6 k) of them, see `_saved`
+# Maximum number of products with A in conjugate gradients. A factorization costs about n / (6 k) of them, see
+# `_saved`.
+_PRODUCTS = 500
 EXACT = 1e-8
-"""Relative residual of a solve from which more digits are rounding of the entries."""
+"""Relative residual of an exact solve. Additional digits would be rounding errors of the entries."""
 COEFFICIENTS = 1e-6
-"""Relative residual of coefficients whose products with the kernel are dear: values, and scores, are off by no more than that,
-beside the 4e-6 that eigenpairs to 1e-6 leave them, and the last two digits are a fifth of the products (of 4000 samples and a
-ridge of .1 15 where 12 do)."""
+"""Relative residual of coefficients if products with the kernel are expensive. Values and scores have at most this
+error, in addition to the 4e-6 from eigenpairs with a tolerance of 1e-6. The last two digits would cost a fifth of the
+products: for 4000 samples and a ridge of 0.1, 15 products instead of 12."""
 SCORES = 1e-5
-"""Relative residual of solves whose held-out scores are only compared: they are off by no more than that."""
+"""Relative residual of solves whose held-out scores are only compared. The scores have at most this error."""
 
 
 def factorize(
@@ -451,18 +462,19 @@ def factorize(
     columns: int | None = None,
     last: np.ndarray | None = None,
 ) -> LinearSolver:
-    """Make a solver of (A + ridge I) X = B, to use many times; `last`: rows whose part of the inverse a factor tells."""
+    """Create a reusable solver of (A + ridge I) X = B; `last`: rows at which the diagonal of the inverse is needed."""
     if not ridge > 0:
-        raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
+        raise UserError(f"ridge must be positive, got {ridge}; pass a ridge above the rounding errors of the kernel")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
     if method == "direct":
         method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
         direct, rank = _direct_method(A, ridge, columns, tol), default_rank(A.n)
-        asked = (columns or 0) + (0 if last is None else len(last))  # whose entries are solved for without a factor
+        # Without a factor, each entry of the inverse's diagonal costs a solve.
+        asked = (columns or 0) + (0 if last is None else len(last))
         saved = 0.0
         if direct is not None and columns is not None:
-            # a preconditioner that takes as long as the factor is none to judge by: an eighth of its columns is
+            # If the preconditioner costs as much as the factor, estimate with an eighth of its columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
@@ -489,17 +501,17 @@ def factorize(
 
 
 def small_side_fits(factor: Factor) -> bool:
-    """Find whether a system of the factor's smaller side fits in half of the free memory."""
+    """Return whether a system of the factor's smaller side fits in half of the free memory."""
     return 8.0 * min(factor.shape) ** 2 <= _memory()
 
 
 def _memory() -> float:
-    """Bytes that a factor may take: half of what is free."""
+    """Return the memory available for a factor in bytes: half of the free memory."""
     return free_memory() / 2
 
 
 def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:
-    """The Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
+    """Choose the Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
     size, memory = float(A.n) * A.n, _memory()
     fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
     refined = fine and _is_refined(A, ridge, tol)
@@ -510,29 +522,31 @@ def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -
 
 
 def _is_refined(A: Operator, ridge: float, tol: float) -> bool:
-    """Whether what a float32 factor loses, the largest rank taken out, is above the tolerance."""
+    """Return whether the error of a float32 factor, after subtracting the largest rank, exceeds the tolerance."""
     return ridge * tol < 1e-7 * float(A.diagonal().mean(dtype=np.float64))
 
 
 def _rank(columns: int | None, refined: bool) -> int:
-    """Columns that are taken out: to refine some solutions costs less than to take out many."""
+    """Return the number of columns to subtract: refining a few solutions is cheaper than subtracting many columns."""
     return _FEW if refined or (columns is not None and columns <= _LEADING) else _LEADING
 
 
 def _spared(n: int, columns: int, refined: bool) -> float:
-    """What a float32 factor spares beside a float64 one, in products with a column in float32."""
-    # n^3 / 6 multiplications in the one and n^3 / 3, in this unit, in the other. Taking the leading part out costs 2.5
-    # columns for each of its own. A solution costs half of one by a float64 factor; a refined one twice as much, by two
-    # solves and a product in float64, of few columns as much as of 32.
+    """Estimate what a float32 factor saves over a float64 factor, in float32 products with one column."""
+    # The float32 factor costs n^3 / 6 multiplications, and the float64 factor the time of n^3 / 3 of them.
+    # Subtracting the leading part costs 2.5 products for each of its columns. A solution costs half as much as with a
+    # float64 factor. A refined solution costs twice as much, for two solves and a float64 product; fewer than 32
+    # columns cost as much as 32.
     rank = _rank(columns or None, refined)
     return n / 6 - 2.5 * rank + (columns if rank == _LEADING else -2 * max(32, columns))
 
 
 def _saved(A: Operator, columns: int, direct: str, rank: int) -> float:
-    """Products A @ B (B: n x columns) that a Cholesky factor costs, less those that a preconditioner of a rank does."""
-    # In one precision n / (6 k): n^3 / 6 multiplications against n^2 k. Products with fewer than 32 columns take as
-    # long as with 32: they wait for memory. A float32 factor takes half the time, and two float64 products. The
-    # preconditioner of rank r takes 4.5 n r^2: its columns, their basis in float64, and a small eigenproblem.
+    """Estimate the products A @ B (B: n x columns) that a Cholesky factor costs, minus those of a preconditioner."""
+    # In one precision, a factor costs n / (6 k) products: n^3 / 6 multiplications compared with n^2 k. Products with
+    # fewer than 32 columns take as long as with 32 because memory bandwidth limits them. A float32 factor takes half
+    # the time, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for its columns, their basis in
+    # float64, and a small eigenproblem.
     k = max(32, columns)
     double = 8.0 / A.dtype.itemsize
     factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (

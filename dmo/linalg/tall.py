@@ -1,6 +1,6 @@
-"""Tall matrices (n x k): what solvers need of them, dense or sparse by blocks.
+"""Tall matrices (n x k): the products that solvers need, and orthonormal bases.
 
-Rows of a factor that is sparse by blocks: every row has values in the columns of its own cluster only.
+A block-sparse factor has values only in the columns of each row's own cluster.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr, settle
 from dmo.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
-"""A linear map of tall blocks: n x k to n x k."""
+"""Linear map that converts an n x k block to another n x k block."""
 
 
 class Factor(Protocol):
-    """A tall matrix F (n x r) known by its products, which are float64.
+    """Tall matrix F (n x r) given by its float64 products.
 
     Examples
     --------
@@ -37,92 +37,92 @@ class Factor(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """n, r."""
+        """Shape (n, r)."""
         ...
 
     def dot(self, S: np.ndarray) -> np.ndarray:
-        """Multiply from the left.
+        """Compute F S.
 
         Parameters
         ----------
         S : ndarray of shape (r, q)
-            Right factor.
+            The right factor.
 
         Returns
         -------
         ndarray of shape (n, q)
-            F S.
+            The product F S.
         """
         ...
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """Multiply the transpose from the left.
+        """Compute F'B.
 
         Parameters
         ----------
         B : ndarray of shape (n, q)
-            Right factor.
+            The right factor.
 
         Returns
         -------
         ndarray of shape (r, q)
-            F'B.
+            The product F'B.
         """
         ...
 
     def gram(self) -> np.ndarray:
-        """Multiply F with itself.
+        """Compute the Gram matrix F'F.
 
         Returns
         -------
         ndarray of shape (r, r)
-            F'F.
+            The product F'F.
         """
         ...
 
     def rows(self, where: slice) -> np.ndarray:
-        """Form some rows.
+        """Return some rows as a dense array.
 
         Parameters
         ----------
         where : slice
-            Which.
+            Range of the rows.
 
         Returns
         -------
         ndarray of shape (m, r)
-            The rows, dense.
+            The dense rows.
         """
         ...
 
     def centered(self) -> Factor:
-        """Take the mean off all rows.
+        """Subtract the column means.
 
         Returns
         -------
         Factor
-            (I - 11'/n) F.
+            The factor (I - 11'/n) F.
         """
         ...
 
     def scaled(self, factor: float) -> Factor:
-        """Multiply all entries.
+        """Multiply all entries by a number.
 
         Parameters
         ----------
         factor : float
-            By this.
+            The number.
 
         Returns
         -------
         Factor
-            factor F.
+            The product factor F.
         """
         ...
 
 
 def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
-    """Multiply tall blocks: products per row block in their own precision, sums in float64.
+    """Compute F'G of tall blocks, with products in their own precision and sums in float64.
 
     F (n, k); G (n, l) -> (k, l)
     """
@@ -136,19 +136,19 @@ def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
 
 
 def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.ndarray | None = None) -> Any:
-    """Find an orthonormal basis of the span of columns, less their part in another span.
+    """Compute an orthonormal basis of the span of B's columns, orthogonal to another span.
 
-    B (n, k); against (n, q); square (k, k): B'B up to rounding of columns of length 1 -> (n, r)
+    B (n, k); against (n, q); square (k, k): B'B with the rounding errors of unit columns -> (n, r)
     """
-    # Projects twice ("twice is enough"), and orthonormalizes after each time through the Cholesky factor of the
-    # columns' Gram matrix: all in products of matrices, where a rank-revealing QR, which follows where the columns
-    # are nearly dependent, takes ten times as long.
+    # Projects twice ("twice is enough") and orthonormalizes after each projection with the Cholesky factor of the
+    # Gram matrix. Both need only matrix products. If the columns are nearly dependent, a rank-revealing QR follows,
+    # which takes ten times as long.
     #
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
     B = B.astype(np.float64)
     if square is not None and not square.diagonal().min(initial=np.inf) > _ROUNDING:
-        square = None  # columns so short may have no digit left there
+        square = None  # The Gram matrix may have no correct digits for such short columns.
     if square is None and against is None and B.shape[1] <= B.shape[0]:
         square = B.T @ B
     largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)
@@ -158,7 +158,7 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
     B = _outside(B, against)
     found, error = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
     if found is not None and (against is not None or error > _ROUNDING):
-        # what the first time left of dependence is at most rounding times its condition: the second removes it
+        # The first pass leaves an error of at most rounding times the condition number; the second pass removes it.
         found, _ = _by_gram(_outside(found, against), 0.5, 0.5)
     if found is not None:
         settle(found)
@@ -174,28 +174,30 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
 
 
 _DEPENDENT = 1e-5
-"""Length of a column outside of those before it, relative to its own, below which Cholesky QR leaves too few digits."""
+"""Smallest length of a column outside the span of earlier columns, relative to its own, for accurate Cholesky QR."""
 _ROUNDING = 1e-12
-"""How far from orthonormal columns may be: what is divided by them in conjugate gradients loses no digit that counts."""
+"""Tolerated deviation from orthonormal columns. Conjugate gradients then lose no significant digits."""
 _RELIABLE = 1e3
-"""Times the length of directions that are dropped: columns that stay longer than that leave nothing to drop."""
+"""Safety factor on the length of dropped directions. If all columns are longer than this, no direction is dropped."""
 
 
 def _outside(B: Any, against: Any) -> Any:
-    """B less its part in the span of orthonormal columns."""
+    """Subtract the projection of B on the span of orthonormal columns."""
     return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
 
 def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None = None) -> tuple[Any, float]:
-    """B R^-1 with R'R = B'B, the square, and how far its columns may be from orthonormal; None where a column, outside of
-    those before it, is shorter than `least` or than `dependent` times its own length."""
+    """Return B R^-1 with R'R = B'B (`square`), and the deviation of its columns from orthonormality.
+
+    Return None if a column outside the earlier ones is shorter than `least` or `dependent` times its length.
+    """
     if B.shape[1] > B.shape[0]:
         return None, np.inf
     square = B.T @ B if square is None else square
     lengths = np.sqrt(square.diagonal())
     if not lengths.min() > least:
         return None, np.inf
-    try:  # columns of length 1: their factor does not care how different their lengths are
+    try:  # The factorization of normalized columns does not depend on their lengths.
         root = np.linalg.cholesky(square / lengths / lengths[:, None])
     except np.linalg.LinAlgError:
         return None, np.inf
@@ -203,28 +205,28 @@ def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None =
     if left.min() < dependent or (left * lengths).min() <= least:
         return None, np.inf
     inverse = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
-    # the rounding of a given square is that of columns of length 1
+    # The rounding error of a given `square` refers to unit columns.
     error = np.finfo(float).eps * float(np.square(inverse).sum() * (max(1.0, lengths.max()) / lengths.min()) ** 2)
     return product(B, (inverse / lengths).T), error
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRows:
-    """m rows of W = diag(W_1 .. W_S) in the order of the samples: row i has k_s values where i is in cluster s.
+    """m rows of the block-diagonal matrix W = diag(W_1 .. W_S), in sample order; row i in cluster s has k_s values.
 
-    Products are float64 sums of float64 products, n k_s^2 work per cluster and n k_s k_t / S per pair of clusters of two maps,
-    never n r0^2.
+    Transposed products and Gram matrices are computed in float64. They cost n k_s^2 operations per cluster and n k_s
+    k_t / S per pair of clusters of two matrices, never n r0^2.
 
     Parameters
     ----------
     shape : (int, int)
-        m, r0.
+        The shape (m, r0).
     rows : sequence of ndarray of int
-        Per cluster with rows in the batch: their numbers in 0..m-1.
+        For each cluster with rows in the batch, the row indices in 0..m-1.
     columns : sequence of slice
-        The cluster's columns in 0..r0-1.
+        Column range of each cluster in 0..r0-1.
     blocks : sequence of ndarray of shape (m_s, k_s)
-        Its values.
+        Values of each cluster.
 
     Examples
     --------
@@ -245,17 +247,17 @@ class BlockRows:
 
     @classmethod
     def concatenate(cls, batches: Sequence[BlockRows]) -> BlockRows:
-        """Put the rows of several batches below each other.
+        """Concatenate the rows of several batches.
 
         Parameters
         ----------
         batches : sequence of BlockRows
-            Of the same columns.
+            Batches with the same columns.
 
         Returns
         -------
         BlockRows
-            All rows.
+            The rows of all batches.
         """
         starts = np.cumsum([0, *(len(batch) for batch in batches)])
         found: dict[tuple[int, int], tuple[slice, list[np.ndarray], list[np.ndarray]]] = {}
@@ -271,12 +273,12 @@ class BlockRows:
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the values."""
+        """Data type of the values."""
         return self.blocks[0].dtype if self.blocks else np.dtype(np.float32)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values and row numbers."""
+        """Memory of values and row indices in bytes."""
         return sum(block.nbytes for block in self.blocks) + sum(index.nbytes for index in self.rows)
 
     def __len__(self) -> int:
@@ -284,29 +286,29 @@ class BlockRows:
 
     @cached_property
     def _place(self) -> tuple[np.ndarray, np.ndarray]:
-        """For every row: the number of its part (-1: none) and its position in it."""
+        """Part of every row (-1: none) and the row's position in that part."""
         owner, position = np.full(self.shape[0], -1), np.zeros(self.shape[0], dtype=np.int64)
         for part, index in enumerate(self.rows):
             owner[index], position[index] = part, np.arange(len(index))
         return owner, position
 
     def astype(self, dtype: Any) -> BlockRows:
-        """Convert the values.
+        """Convert the values to another precision.
 
         Parameters
         ----------
         dtype : dtype
-            Their new precision.
+            New data type of the values.
 
         Returns
         -------
         BlockRows
-            The same rows.
+            The same rows in the new precision.
         """
         return BlockRows(self.shape, self.rows, self.columns, [b.astype(dtype, copy=False) for b in self.blocks])
 
     def dense(self) -> np.ndarray:
-        """Form the whole array.
+        """Return the rows as a dense array.
 
         Returns
         -------
@@ -319,7 +321,7 @@ class BlockRows:
         return out
 
     def __getitem__(self, index: np.ndarray) -> BlockRows:
-        """Rows `index`, in that order."""
+        """Select the rows `index` in the given order."""
         owner, position = (part[index] for part in self._place)
         kept, columns, blocks = [], [], []
         for part in np.unique(owner[owner >= 0]):
@@ -330,17 +332,17 @@ class BlockRows:
         return BlockRows((len(index), self.shape[1]), kept, columns, blocks)
 
     def dot(self, M: np.ndarray) -> np.ndarray:
-        """Multiply from the left.
+        """Compute W M.
 
         Parameters
         ----------
         M : ndarray of shape (r0, q)
-            Right factor.
+            The right factor.
 
         Returns
         -------
         ndarray of shape (m, q)
-            W M, in the precision of the wider of the two.
+            The product W M, in the wider of both precisions.
         """
         out = np.zeros((self.shape[0], *M.shape[1:]), np.result_type(self.dtype, M.dtype))
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
@@ -348,17 +350,17 @@ class BlockRows:
         return out
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """Multiply the transpose from the left.
+        """Compute W'B.
 
         Parameters
         ----------
         B : ndarray or sparse matrix of shape (m, q)
-            Right factor.
+            The right factor.
 
         Returns
         -------
         ndarray of shape (r0, q), float64
-            W'B.
+            The product W'B.
         """
         out = np.zeros((self.shape[1], *B.shape[1:]))
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
@@ -368,22 +370,22 @@ class BlockRows:
         return out
 
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:
-        """Multiply with other rows of the same samples.
+        """Compute W'G with other rows G of the same samples.
 
         Parameters
         ----------
         other : BlockRows or ndarray of shape (m, r1)
-            Rows G.
+            The other rows G.
 
         Returns
         -------
         ndarray of shape (r0, r1), float64
-            W'G.
+            The product W'G.
 
         Raises
         ------
         UserError
-            For rows of another number of samples.
+            If the numbers of rows differ.
         """
         if other.shape[0] != self.shape[0]:
             raise UserError(f"Gram matrix of {self.shape[0]} and {other.shape[0]} rows; pass the same samples in both")

@@ -1,8 +1,8 @@
-"""A symmetric operator whose lower tiles are resident on workers, recomputed, or streamed from a kernel store.
+"""Symmetric operator whose lower tiles are stored on workers, recomputed, or streamed from a kernel store.
 
-One product is one task per group of tiles: the tall block is scattered once in parts of its rows, every group takes and
-returns the parts that its tiles touch, and these are added up part by part. Groups are compact, so that they touch few
-parts. No task is pinned to a worker; a lost worker costs its tiles again and nothing else.
+A product runs one task per group of tiles. The tall block is scattered once, split by rows. Every group receives and
+returns the row parts that its tiles touch, and the results are added part by part. Groups are compact, so that they
+touch few parts. No task is pinned to a worker. If a worker is lost, only its tiles are computed again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dmo.threads import in_threads
 
 Pair = tuple[int, int]
 T = TypeVar("T")
-_LEAST = 256  # rows of a tile from which its product with a block takes longer than what is done for it
+_LEAST = 256  # Tiles with fewer rows cost more overhead than multiplication.
 MOST_TASKS = 100_000
-"""Tasks of a product that a scheduler has time for, and tiles that this process keeps in order."""
-_WORTH = 1 << 20  # numbers of a tall block from which a search on the workers pays
-_RUNS = 8  # shares of a product in this process, more than that many threads have nothing to do
+"""Maximum number of tasks of a product that a scheduler can handle, and of tiles that the client can keep in order."""
+_WORTH = 1 << 20  # number of entries of a tall block from which a search on workers is faster
+_RUNS = 8  # number of groups of tiles in a product in the client process, which is also the maximum number of threads
 
 
 class TileSource(Protocol):
-    """The lower tiles (i >= j) of a symmetric n x n matrix in square blocks; picklable: workers open it."""
+    """Lower tiles (i >= j) of a symmetric n x n matrix in square blocks; picklable because workers open it."""
 
     @property
     def n(self) -> int: ...
@@ -47,61 +47,62 @@ class TileSource(Protocol):
 
 
 def lower_pairs(n: int, block: int) -> list[Pair]:
-    """List the pairs of blocks of a symmetric matrix, strip by strip."""
+    """List the pairs of blocks in the lower triangle of a symmetric matrix, strip by strip."""
     return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
 
 
 def tile_rows(n: int, threads: int, most: int) -> int:
-    """Rows of a tile of which workers with that many threads have about eight each; more of them are more tasks' work."""
+    """Choose rows per tile (at most `most`) for about eight tiles per thread; more tiles need more tasks."""
     count = max(-(-n // most), min(round(4 * threads**0.5), n // _LEAST))
     return -(-n // max(1, count))
 
 
 def compact_groups(n: int, block: int, count: int) -> list[list[Pair]]:
-    """Share the pairs out: runs of nearly equal work in Morton order, of which any touches few rows; strip by strip inside."""
+    """Divide the pairs into `count` compact groups of nearly equal work (Morton order), each sorted by strips."""
     i, j = np.tril_indices(len(row_blocks(n, block)))
     code = sum(((i >> bit & 1) << 2 * bit + 1) | ((j >> bit & 1) << 2 * bit) for bit in range(16))
     order = np.argsort(code)
     count = min(count, len(i))
-    done = np.cumsum(1 + (i != j)[order])  # a tile off the diagonal is multiplied twice
+    done = np.cumsum(1 + (i != j)[order])  # An off-diagonal tile is multiplied twice.
     cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count - 0.5) + 1
-    rise = np.arange(count + 1)  # a tile each at least, where there are few
+    rise = np.arange(count + 1)  # Every group receives at least one tile even if there are few.
     edges = np.minimum(np.maximum.accumulate([0, *cuts, len(i)] - rise), len(i) - count) + rise
     return [sorted(zip(i[run].tolist(), j[run].tolist(), strict=True)) for run in np.split(order, edges[1:-1])]
 
 
 def row_parts(n: int, block: int, count: int) -> list[slice]:
-    """Cut rows into as many parts, of whole blocks, where there are that many."""
+    """Split rows into `count` parts of whole blocks, or fewer if there are fewer blocks."""
     runs = grouped(row_blocks(n, block), count)
     return [slice(run[0].start, run[-1].stop) for run in runs]
 
 
 def touched_parts(group: list[Pair], block: int, parts: list[slice]) -> list[int]:
-    """The numbers of the parts of the rows that a group of tiles multiplies."""
+    """Return the indices of the row parts that a group of tiles multiplies."""
     rows = sorted({i * block for pair in group for i in pair})
     return np.unique(np.searchsorted([part.start for part in parts], rows, side="right") - 1).tolist()
 
 
 def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
-    """Count the groups of tiles, and the tasks of a product with resident tiles on that many worker threads."""
+    """Count the groups of tiles and the tasks of a product with resident tiles on `threads` worker threads."""
     strips = -(-n // block)
     tiles = strips * (strips + 1) // 2
     if tiles > MOST_TASKS:
         needed = -(-n // int((2 * MOST_TASKS) ** 0.5))
         raise UserError(
-            f"{n} x {n} numbers are {tiles} tiles of {block} rows, at most {MOST_TASKS} are kept in order; take "
+            f"a {n} x {n} kernel has {tiles} tiles of {block} rows, more than the limit of {MOST_TASKS}; use "
             f"Exact(block={1 << needed.bit_length()})"
         )
     groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
     touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
-    tasks = len(groups) + int(touched.sum())  # what a part's own group gives is no task, the last sum is one
+    # A part needs no task for the result of its own group, but one for the last sum.
+    tasks = len(groups) + int(touched.sum())
     for level in touched.tolist():
         while level > FAN_IN:
             level = -(-level // FAN_IN)
             tasks += level
     if tasks > MOST_TASKS:
         raise UserError(
-            f"a product with {n} x {n} tiles on {threads} worker threads takes {tasks} tasks, a scheduler has time for "
+            f"a product with {n} x {n} tiles on {threads} worker threads takes {tasks} tasks, more than the limit of "
             f"{MOST_TASKS}; connect to fewer workers"
         )
     return len(groups), tasks
@@ -110,27 +111,27 @@ def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
 def product_bytes(
     n: int, block: int, columns: int, threads: list[int], resident: bool, itemsize: int = 8, entry: int = 4
 ) -> int:
-    """Predict what a product with tiles takes on the largest worker, beside what lies there before."""
-    # Its part of the resident tiles (and one tile more a thread, since tiles are not cut), the block with the shares that
-    # are added up and the rows of a search, and per thread two tiles in flight with their casts.
+    """Predict the additional memory of a product with tiles on the largest worker, in bytes."""
+    # Count its part of the resident tiles (plus one tile per thread because tiles are not split), the block with the
+    # arrays to add and the rows of a search, and two tiles with their casts per thread.
     lower = n * (n + block) / 2
     kept = min(lower, max(threads) * (lower / sum(threads) + block**2)) * entry if resident else 0.0
     return int(kept + (FAN_IN + 4) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
 
 
-# What a task does with a group of tiles, given as arrays in the order of `pairs` or as the source that has them.
+# A task receives a group of tiles as arrays in the order of `pairs`, or as a source that provides them.
 Tiled = list[np.ndarray] | TileSource
 
 
 def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
-    """The tiles of `pairs`, in order: the task that makes tiles resident."""
+    """Compute the tiles of `pairs` in order, as a task that creates resident tiles."""
     return [source.tile(i, j) for i, j in pairs]
 
 
 def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
-    """The tiles of `pairs`, of `dtype` where one is given; those of a store are read ahead."""
+    """Iterate over the tiles of `pairs`, cast to `dtype` if given; tiles of a store are read ahead."""
     if not isinstance(tiles, KernelStore) or len(pairs) < 2:
-        # nothing to wait for: tiles that are made take the cores that a product would have
+        # Only reading benefits from a second thread: computing a tile ahead would compete with the product for cores.
         for number, (i, j) in enumerate(pairs):
             tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
             yield i, j, tile if dtype is None else tile.astype(dtype, copy=False)
@@ -140,7 +141,7 @@ def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> 
         tile = tiles.tile(i, j)
         return tile if dtype is None else tile.astype(dtype, copy=False)
 
-    # two tiles in flight: one is read, checked and cast while the other is multiplied, which holds no lock of Python's
+    # Keep two tiles in flight: one is read, checked and cast while the other is multiplied, which releases the GIL.
     with ThreadPoolExecutor(1, thread_name_prefix="dmo-tiles") as pool:
         coming = pool.submit(fetch, *pairs[0])
         for at, (i, j) in enumerate(pairs):
@@ -153,12 +154,13 @@ def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> 
 def multiply_tiles(
     tiles: Tiled, pairs: list[Pair], slices: Sequence[slice] | Mapping[int, slice], B: np.ndarray
 ) -> np.ndarray:
-    """The share of the tiles `pairs` in A @ B: n x k, B's dtype."""
-    # sums in B's precision, to which a tile is cast when its turn comes: the resident tiles stay float32, one is widened
+    """Compute the contribution of the tiles `pairs` to A @ B: n x k, B's dtype."""
+    # Add up the products in B's precision. Each tile is cast when it is multiplied, so that resident tiles stay
+    # in float32.
     out = np.zeros(B.shape, B.dtype)
     for i, j, tile in _iterate(tiles, pairs, B.dtype):
         out[slices[i]] += tile @ B[slices[j]]
-        if i != j:  # a tile off the diagonal stands for its mirror image too; one on it must not count twice
+        if i != j:  # An off-diagonal tile also represents its mirror image; a diagonal tile must not count twice.
             out[slices[j]] += tile.T @ B[slices[i]]
     return out
 
@@ -166,7 +168,7 @@ def multiply_tiles(
 def multiply_parts(
     tiles: Tiled, pairs: list[Pair], slices: list[slice], touched: list[slice], *parts: np.ndarray
 ) -> list[np.ndarray]:
-    """The share of the tiles `pairs` in the rows `touched` of A @ B, from the same rows of B."""
+    """Compute the contribution of the tiles `pairs` to rows `touched` of A @ B from the same rows of B."""
     edges = np.cumsum([0, *map(len, parts)])
     here = {
         i: slice(rows.start - part.start + edge, rows.stop - part.start + edge)
@@ -178,7 +180,7 @@ def multiply_parts(
 
 
 def look_up(features: Any, what: str, arguments: tuple[Any, ...], blocks: Sequence[int]) -> np.ndarray:
-    """Entries of some row blocks, such as columns, without the tiles: worked out from features."""
+    """Compute entries of some row blocks, such as columns, from the features instead of the tiles."""
     return np.asarray(getattr(features, what)(*arguments, blocks))
 
 
@@ -191,11 +193,11 @@ def _sum_of(shares: list[Waiting]) -> Waiting:
 
 
 class Tiles(Operator):
-    """A symmetric matrix as lower tiles of a `TileSource`."""
+    """Symmetric matrix given by the lower tiles of a `TileSource`."""
 
-    # A product is a task per thread that the workers have by then, and the sums of what these give. This process holds
-    # n x k blocks only, except in `dense`; it holds none where these are rows on the workers. The first product that
-    # `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
+    # A product runs one task per current worker thread, and sums their results. The client process holds only n x k
+    # blocks, except in `dense`. It holds none if the blocks are rows on workers. A product that exceeds a worker's
+    # memory limit, as predicted by `worker_bytes`, raises UserError.
 
     def __init__(
         self,
@@ -209,7 +211,7 @@ class Tiles(Operator):
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
-        self._threads = -1  # not dealt out yet
+        self._threads = -1  # no tiles distributed yet
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
@@ -218,9 +220,9 @@ class Tiles(Operator):
         self._deal()
 
     def _deal(self) -> None:
-        """Deal the tiles out to the threads that there are: workers come and go between two products."""
-        # Resident tiles are made anew where they are dealt out anew, which takes longer than a product: that is done
-        # for a fourth more threads, and where some went the others take over.
+        """Distribute the tiles over the current worker threads, which may change between products."""
+        # Redistributed resident tiles are computed again, which takes longer than a product. Redistribute them only for
+        # at least 25 % more threads. If workers leave, the others take over their tiles.
         workers = {} if self.client is None else self.client.nthreads()
         if self._home is not None and not set(self._home.places) <= set(workers):
             self._home = None
@@ -230,20 +232,20 @@ class Tiles(Operator):
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
         if self.client is not None:
-            product_tasks(self.n, self.source.block, threads)  # refuses too many
+            product_tasks(self.n, self.source.block, threads)  # raises an error for too many tasks
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
         threads_of = [worker for worker, count in workers.items() for _ in range(count)]
         self._near = [threads_of[at % len(threads_of)] for at in range(len(self.groups))] if threads_of else []
         self._kept = self._home = None
-        self._allowed = -1  # bytes of the largest block whose product was found to fit these workers
+        self._allowed = -1  # bytes of the largest block whose product is known to fit these workers
         if more:
-            self._shared.forget()  # so that new workers have the source before they are given a task
+            self._shared.forget()  # Send the source to new workers before they receive tasks.
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predict the peak memory of a worker in a product."""
-        # What it took before (Python, the libraries, tiles of other views), what `product_bytes` counts, and a copy
-        # of the features that lie in memory.
+        # Count the memory already in use (Python, libraries, tiles of other views), `product_bytes`, and a copy of
+        # features in memory.
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
         own = product_bytes(self.n, self.source.block, columns, threads, self.resident, itemsize, self.dtype.itemsize)
         return self._taken + own + getattr(self.features, "nbytes", 0)
@@ -251,7 +253,7 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
-        # other views' tiles may have come since this operator was made; its own are not there yet
+        # Other views may have added tiles since this operator was created; its own tiles do not exist yet.
         if self._kept is None:
             self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
@@ -259,9 +261,9 @@ class Tiles(Operator):
         needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
         if limit and needed > limit:
             raise UserError(
-                f"a product with {self.n} x {self.n} tiles needs {amount(needed)} on a worker ({amount(self._taken)} of it "
-                f"are taken already), its limit is {amount(limit)}; take more or larger workers, smaller blocks, or tiles "
-                "that are not resident"
+                f"a product with {self.n} x {self.n} tiles needs {amount(needed)} on a worker ({amount(self._taken)} "
+                f"of it are already in use), its limit is {amount(limit)}; use more or larger workers, a smaller block "
+                "size, or Exact(storage='recomputed')"
             )
         self._allowed = B.nbytes
 
@@ -271,7 +273,7 @@ class Tiles(Operator):
         return submit_each(self.client, function, calls, places=places)
 
     def _tiles(self) -> list[Any]:
-        """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
+        """Return the task input of each group: its arrays or the source, as futures if there is a client."""
         self._deal()
         if self._kept is None:
             if self.client is None:
@@ -285,7 +287,7 @@ class Tiles(Operator):
         return self._kept
 
     def _computed(self) -> list[Any]:
-        # without a word on where, all would go to the worker that has the source first
+        # Without a place, all tasks would run on the worker that has the source first.
         return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups], self._near)
 
     def _retry(self, work: Callable[[], T]) -> T:
@@ -297,7 +299,7 @@ class Tiles(Operator):
         self._sent.forget()
 
     def _multiplied(self, home: Home, sent: list[Any]) -> list[Waiting]:
-        """The parts of A @ B from those of B, all of them on the workers; the last sums wait for what they are part of."""
+        """Compute the parts of A @ B from those of B on the workers; the last sums stay lazy."""
         kept, parts = self._tiles(), home.parts
         touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
         calls = [
@@ -309,10 +311,12 @@ class Tiles(Operator):
         for found, own, place in zip(self._submit(multiply_parts, calls), touched, self._near, strict=True):
             for number, at in enumerate(own):
                 shares[at].append(Waiting(operator.getitem, (found, number)))
-                if place != home.places[at] or not self.resident:  # or all that was found would travel
+                # Extract the part first; otherwise the whole result would be transferred.
+                if place != home.places[at] or not self.resident:
                     far.append((shares[at][-1], place))
         home.work_out(far)
-        while max(map(len, shares)) > FAN_IN:  # one task for all of them would hold all at once
+        # Add in several levels because one task for all would hold all summands at once.
+        while max(map(len, shares)) > FAN_IN:
             wide = [at for at, own in enumerate(shares) if len(own) > FAN_IN]
             for at in wide:
                 shares[at] = [
@@ -322,7 +326,7 @@ class Tiles(Operator):
         return [_sum_of(own) for own in shares]
 
     def _looked_up(self, what: str, *arguments: Any) -> WorkerRows:
-        """What a method of the features gives of the rows of every part of `home`, once that is asked for."""
+        """Apply a method of the features lazily to the rows of every part of `home`."""
         home, block = self.home(), self.source.block
         blocks = [range(part.start // block, -(-part.stop // block)) for part in home.parts]
         nodes = [Waiting(look_up, (self._sent.future(), what, arguments, own)) for own in blocks]
@@ -345,12 +349,13 @@ class Tiles(Operator):
         return np.concatenate(gathered(self.client, found.futures()))
 
     def home(self) -> Home:
-        """Where row blocks live that this operator multiplies."""
+        """Return the workers and row parts on which this operator multiplies row blocks."""
         self._deal()
         if self._home is None:
             parts, own = row_parts(self.n, self.source.block, self._threads), weakref.ref(self)
 
-            def lost() -> None:  # which holds no tiles: in a circle they would stay on workers after their last use
+            # Use a weak reference: a reference cycle would keep tiles on workers after their last use.
+            def lost() -> None:
                 if (tiles := own()) is not None:
                     tiles._forget()
 
@@ -358,7 +363,7 @@ class Tiles(Operator):
         return self._home
 
     def _places(self, parts: list[slice]) -> list[str]:
-        """A worker for each part of the rows: of those whose tiles touch it the one with fewest."""
+        """Choose a worker for each row part: the one with fewest parts, preferably one whose tiles touch it."""
         given = dict.fromkeys(self.client.nthreads(), 0)
         holders: list[set[str]] = [set() for _ in parts]
         for place, group in zip(self._near, self.groups, strict=False):
@@ -371,7 +376,7 @@ class Tiles(Operator):
         return places
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
-        """A @ B in this process: tiles shared out among threads, added up in an order that no number of threads changes."""
+        """Compute A @ B in client threads; the summation order does not depend on the number of threads."""
         tiles, pairs = self._tiles()[0], self.groups[0]
 
         def share(run: list[int]) -> np.ndarray:
@@ -419,20 +424,20 @@ class Tiles(Operator):
 
 
 def tiles_of(A: Operator) -> Tiles | None:
-    """The tiles of an operator that has its entries in them, or of the one that it centers, scales or weights."""
+    """Return the tiles of an operator, or of the operator that it centers, scales or weights, or None."""
     while not isinstance(A, Tiles) and hasattr(A, "inner"):
         A = A.inner
     return A if isinstance(A, Tiles) else None
 
 
 def home_of(A: Operator, size: float = np.inf) -> Home | None:
-    """Where the row blocks live that an operator multiplies on workers; None where so many numbers are not worth it."""
+    """Return the workers on which an operator multiplies row blocks, or None if `size` entries are too few."""
     tiles = tiles_of(A)
     return None if tiles is None or tiles.client is None or size < _WORTH else tiles.home()
 
 
 def _taken(client: Any) -> int:
-    """Bytes that the fullest worker takes, with what it had to write to its disk: that is asked for at every product."""
+    """Return the memory in use on the fullest worker in bytes, including data spilled to disk."""
     if client is None:
         return 0
     found = [worker["metrics"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]

@@ -1,10 +1,12 @@
-"""How good scores, label sets and real-valued predictions are, read block by block.
+"""Metrics of label scores, label sets and real-valued predictions, computed block by block.
 
-Labels Y are 0/1, scores S any numbers, predictions P 0/1, all n x L row sources. What is counted stays an integer, so that
-no count depends on the blocks. Where scikit-learn has a figure of that name, this one equals it, ties included.
+Labels Y are 0/1, scores S are any numbers, and predictions P are 0/1; all are n x L row sources. Counts are integers,
+so that the block size does not affect them. Metrics with a scikit-learn counterpart of the same name have the same
+value, also for ties.
 """
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names stand in __init__.pyi
+# The public names are declared in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 del lazy_loader

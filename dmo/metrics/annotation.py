@@ -1,7 +1,7 @@
-"""How good annotations are: precision, recall, F1 and N+ at top k, F1, AUC, top-N and Jaccard accuracy, curves.
+"""Metrics of annotations: precision, recall, F1 and N+ at k, F1, AUC, top-N and Jaccard accuracy, and curves.
 
-Labels Y are 0/1, scores S any numbers, predictions P 0/1, all n x L row sources read block by block. Counts are kept as
-integers, so that no result depends on the blocks.
+Labels Y are 0/1, scores S are any numbers, and predictions P are 0/1; all are n x L row sources, read block by block.
+Counts are integers, so that results do not depend on the block size.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from dmo.metrics.checked_blocks import (
 
 @dataclass(frozen=True, eq=False)
 class AnnotationScores:
-    """How good the annotation with a fixed number of labels a sample is; label means run over the labels that occur in Y.
+    """Metrics of annotations with a fixed number of labels per sample, averaged over the labels that occur in Y.
 
     Attributes
     ----------
     precision, recall : float
-        Means over those labels, fractions 0..1.
+        Means over the labels that occur in Y, in 0..1.
     f1 : float
-        2PR / (P + R) of the two means.
+        2PR / (P + R) of the mean precision P and the mean recall R.
     n_plus : int
-        Labels with recall above 0.
+        Number of labels with recall above 0.
     per_label_precision, per_label_recall : ndarray of shape (L,)
-        Of every label; the recall of a label that never occurs is NaN.
+        Precision and recall of every label. The recall of a label that never occurs is NaN.
     top : int
-        Labels given to every sample.
+        Number of labels assigned to every sample.
     n_labels : int
-        Labels that occur in Y.
+        Number of labels that occur in Y.
 
     Examples
     --------
@@ -72,11 +72,11 @@ class F1Scores:
     Attributes
     ----------
     macro : float
-        Mean over all L labels.
+        Mean of the F1 scores of all L labels.
     micro : float
-        From counts pooled over labels.
+        F1 of the counts pooled over labels.
     per_label : ndarray of shape (L,)
-        Of every label.
+        F1 of every label.
 
     Examples
     --------
@@ -93,18 +93,18 @@ class F1Scores:
 
 @dataclass(frozen=True, eq=False)
 class AUCScores:
-    """Area under the ROC curve over the labels with both classes.
+    """Area under the ROC curve of the labels with both classes.
 
     Attributes
     ----------
     macro : float
-        Mean over those labels.
+        Mean over the labels with both classes.
     micro : float
-        Of all their pairs (sample, label) pooled.
+        Area under the ROC curve of the pooled (sample, label) pairs of these labels.
     per_label : ndarray of shape (L,)
-        Of every label; NaN where it has only one class.
+        Area under the ROC curve of every label; NaN if the label has only one class.
     left_out : int
-        Labels with only one class.
+        Number of labels with only one class.
 
     Examples
     --------
@@ -122,18 +122,18 @@ class AUCScores:
 
 @dataclass(frozen=True, eq=False)
 class TopNAccuracy:
-    """Share of positives among the rows that score highest.
+    """Fraction of positives among the rows with the highest scores.
 
     Attributes
     ----------
     mean : float
-        Mean over the labels with a positive candidate.
+        Mean over the labels with at least one positive candidate.
     per_label : ndarray of shape (L,)
-        Of every label; NaN without a positive candidate.
+        Accuracy of every label; NaN without a positive candidate.
     top : int
-        Rows taken of every label.
+        Number of rows selected per label.
     left_out : int
-        Labels without a positive candidate.
+        Number of labels without a positive candidate.
 
     Examples
     --------
@@ -151,18 +151,18 @@ class TopNAccuracy:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision and recall of one label at each distinct score, highest first.
+    """Precision-recall curve of one label at each distinct score, highest first.
 
     Attributes
     ----------
     label : int
-        Column of the label.
+        Column of the label in Y.
     precision, recall : ndarray of shape (m,)
-        At the m distinct scores.
+        Values at the m distinct scores.
     thresholds : ndarray of shape (m,)
-        The scores, falling.
+        The distinct scores in descending order.
     average_precision : float
-        Sum of (R_i - R_(i-1)) P_i.
+        Sum of (R_i - R_(i-1)) P_i over the thresholds.
 
     Examples
     --------
@@ -182,21 +182,21 @@ class PrecisionRecall:
 
 @dataclass(frozen=True)
 class SetScores:
-    """How good predicted label sets are.
+    """Metrics of predicted label sets.
 
     Attributes
     ----------
     f1_micro, f1_macro, f1_samples : float
-        F1 of pooled counts, its mean over labels, and over samples; 0 where there is neither a positive nor a prediction.
+        F1 of pooled counts, and mean F1 over labels and over samples. F1 is 0 without positives and predictions.
     hamming : float
-        Hamming loss: share of the wrong entries.
+        Hamming loss: fraction of wrong entries.
     subset : float
-        Subset accuracy: share of the samples whose set is right as a whole.
+        Subset accuracy: fraction of samples whose label set is completely correct.
     cardinality : float
-        Labels given per sample.
+        Mean number of predicted labels per sample.
     precision_samples, recall_samples : float
-        Means over samples of the share of the labels given that is right, and of the sample's labels that is given; 1 where
-        there are none of these.
+        Means over samples of the fraction of predicted labels that are correct, and of true labels that are predicted.
+        The fraction is 1 if the sample has no predicted or no true labels, respectively.
 
     Examples
     --------
@@ -217,21 +217,21 @@ class SetScores:
 
 
 _PAIRS = 1 << 20
-"""Positive pairs whose scores are held at a time."""
+"""Maximum number of positive pairs whose scores are kept in memory at a time."""
 
 
 class _Positives:
-    """Scores of positives, in order, and how often each counts."""
+    """Sorted scores of positives and their sample weights."""
 
     def __init__(self, values: np.ndarray, counts: np.ndarray):
         self.values, self.counts = values, counts
         self._below = np.concatenate([[0], np.cumsum(counts)]).astype(counts.dtype)
 
     def twice_below(self, negatives: np.ndarray, counts: np.ndarray | None) -> Any:
-        """Twice the number of pairs that the negative wins, a tie counting as half a pair."""
+        """Return twice the number of pairs in which the negative scores higher; a tie counts as half a pair."""
         if counts is None:
-            negatives = np.sort(negatives)  # neighbors in order are found faster
-            if len(self.values) < len(negatives):  # the other way round there are fewer to find
+            negatives = np.sort(negatives)  # Searching for sorted values is faster.
+            if len(self.values) < len(negatives):  # Search for the smaller set of values in the larger one.
                 return 2 * len(negatives) * len(self.values) - _twice_below(negatives, self.values)
             return _twice_below(self.values, negatives)
         places = (np.searchsorted(self.values, negatives, side) for side in ("left", "right"))
@@ -239,41 +239,42 @@ class _Positives:
 
 
 def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
-    """Twice how many of the values in order lie below those that are found, all together; an equal one counts once."""
+    """Return twice the number of pairs with a lower value in `ordered` than in `found`; ties count once."""
     place = np.searchsorted(ordered, found)
     if not len(ordered):
         return 0
-    equal = ordered[np.minimum(place, len(ordered) - 1)] == found  # few, so that most are sought once
+    equal = ordered[np.minimum(place, len(ordered) - 1)] == found  # Only the few ties need a second search.
     ties = np.searchsorted(ordered, found[equal], "right") - place[equal]
     return 2 * int(place.sum()) + int(ties.sum())
 
 
 def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike | None = None) -> AnnotationScores:
-    """Precision, recall, F1 and N+ when every sample is given its labels of highest score.
+    """Compute precision, recall, F1 and N+ with a fixed number of labels per sample.
 
-    Label means run over the labels that occur in Y; the precision of a label that is never given is 0; F1 = 2PR / (P + R)
-    of the two means; N+ counts the labels with recall above 0.
+    Every sample is assigned its `top` labels with the highest scores. Means are taken over the labels that occur in Y.
+    The precision of a label that is never assigned is 0. F1 = 2PR / (P + R) of the mean precision and recall. N+ is the
+    number of labels with recall above 0.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     S : row source of shape (n, L)
         Scores without NaN.
     top : int, default=5
-        Labels given to every sample, 1..L.
+        Number of labels assigned to every sample, 1..L.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     AnnotationScores
-        The means, and precision and recall per label.
+        Means, and precision and recall per label.
 
     Raises
     ------
     UserError
-        For shapes that differ, labels that are not 0/1, NaN scores, `top` outside 1..L, and where no label occurs in Y.
+        If shapes differ, labels are not 0/1, scores are NaN, `top` is outside 1..L, or no label occurs in Y.
 
     References
     ----------
@@ -294,7 +295,7 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike |
     hits, given, positives = _counts(Y, S, top, sample_weight)
     occurs = positives > 0
     if not occurs.any():
-        raise UserError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
+        raise UserError("annotation_scores: no label occurs in Y; pass samples with labels")
     precision = ratio(hits, given, 0.0)
     recall = ratio(hits, positives, np.nan)
     p, r = float(precision[occurs].mean()), float(recall[occurs].mean())
@@ -303,24 +304,24 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike |
 
 
 def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
-    """Choose exactly `top` labels of highest score in every row; ties go to the lower label index.
+    """Select exactly `top` labels with the highest scores in every row; ties favor the lower label index.
 
     Parameters
     ----------
     S : ndarray of shape (n, L)
-        Scores without NaN, in memory.
+        Scores without NaN in memory.
     top : int
-        Labels of every row, 1..L.
+        Number of labels per row, 1..L.
 
     Returns
     -------
     ndarray of shape (n, L), uint8
-        1 where a label is chosen.
+        1 for selected labels, otherwise 0.
 
     Raises
     ------
     UserError
-        For NaN scores, and `top` outside 1..L.
+        If scores are NaN, or `top` is outside 1..L.
 
     Examples
     --------
@@ -336,7 +337,7 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
 
 
 def _highest(S: np.ndarray, top: int) -> np.ndarray:
-    """`top_label_sets` of checked scores, as bool."""
+    """Compute `top_label_sets` of validated scores as bool."""
     threshold = np.partition(S, -top, axis=1)[:, -top, None]
     reached = threshold <= S
     if np.count_nonzero(reached) == top * len(S):  # no ties
@@ -347,28 +348,29 @@ def _highest(S: np.ndarray, top: int) -> np.ndarray:
 
 
 def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Scores:
-    """Macro and micro F1 of 0/1 predictions.
+    """Compute macro and micro F1 of 0/1 predictions.
 
-    F1 = 2 TP / (2 TP + FP + FN); a label without positives and without predictions has F1 0 and counts in the macro mean.
+    F1 = 2 TP / (2 TP + FP + FN). A label without positives and predictions has F1 = 0 and is included in the macro
+    mean.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     F1Scores
-        Both means, and F1 per label.
+        Macro and micro F1, and F1 per label.
 
     Raises
     ------
     UserError
-        For shapes that differ, and values that are not 0/1.
+        If shapes differ, or values are not 0/1.
 
     Examples
     --------
@@ -386,19 +388,19 @@ def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Sco
 
 
 def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Mean over labels of the F1 of 0/1 predictions; see `f1_scores`.
+    """Compute the mean F1 of 0/1 predictions over labels; see `f1_scores`.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         Labels and predictions, 0/1.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     float
-        The mean, 0..1.
+        Mean F1, 0..1.
 
     Examples
     --------
@@ -411,19 +413,19 @@ def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
 
 
 def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`.
+    """Compute F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         Labels and predictions, 0/1.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     float
-        The pooled F1, 0..1.
+        Pooled F1, 0..1.
 
     Examples
     --------
@@ -436,19 +438,19 @@ def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
 
 
 def with_ancestors(Y: np.ndarray, ancestors: np.ndarray) -> np.ndarray:
-    """Give label sets the ancestors of their labels.
+    """Add the ancestors of all labels to label sets.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN where a label is not known, which it stays unless a label below it is there.
+        Labels, 0/1. NaN marks an unknown label, which remains unknown unless a descendant is present.
     ancestors : ndarray of shape (E, 2)
-        Columns of labels and of their ancestors, such as `ancestors_` of a model that was fitted with a hierarchy.
+        Columns of labels and of their ancestors, such as `ancestors_` of a model fitted with a hierarchy.
 
     Returns
     -------
     ndarray of shape (n, L)
-        The same, with ancestors.
+        Label sets including ancestors.
 
     Examples
     --------
@@ -466,23 +468,23 @@ def with_ancestors(Y: np.ndarray, ancestors: np.ndarray) -> np.ndarray:
 
 
 def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> float:
-    """F1 from pooled counts of labels and predictions that have been given their ancestors.
+    """Compute F1 from pooled counts after adding ancestors to labels and predictions.
 
     Parameters
     ----------
     Y, P : ndarray of shape (n, L)
-        Labels and predictions, 0/1; a label that is NaN is not known, which counts for nothing.
+        Labels and predictions, 0/1. NaN marks an unknown label, which is ignored.
     ancestors : ndarray of shape (E, 2)
-        As for `with_ancestors`.
+        Columns of labels and of their ancestors, see `with_ancestors`.
 
     Returns
     -------
     float
-        The pooled F1, 0..1.
+        Pooled F1, 0..1.
 
     References
     ----------
-    Kiritchenko, Matwin, Nock, Famili 2006 (hierarchical precision and recall; a root that all share is no label).
+    Kiritchenko, Matwin, Nock, Famili 2006 (hierarchical precision and recall; a common root is not a label).
 
     Examples
     --------
@@ -496,30 +498,30 @@ def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> floa
 
 
 def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCScores:
-    """Exact area under the ROC curve: mean over labels (macro), and of all pairs (sample, label) pooled (micro).
+    """Compute the exact area under the ROC curve, averaged over labels (macro) and of pooled pairs (micro).
 
-    Both averages take the labels that have positives and negatives. Labels are taken in groups whose positive pairs number
-    at most 2^20, or one at a time; each group reads the rows twice and holds the scores of its positive pairs.
-    AUC = P(positive above negative) + P(tie) / 2 (Mann-Whitney).
+    Both averages use the labels that have positives and negatives. AUC = P(positive above negative) + P(tie) / 2
+    (Mann-Whitney). Labels are processed in groups with at most 2^20 positive pairs, or one at a time. Each group reads
+    the rows twice and keeps the scores of its positive pairs in memory.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     S : row source of shape (n, L)
         Scores without NaN.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     AUCScores
-        Both averages, the area per label, and how many labels are left out.
+        Both averages, the area per label, and the number of excluded labels.
 
     Raises
     ------
     UserError
-        For shapes that differ, labels that are not 0/1, NaN scores, and where no label has both classes.
+        If shapes differ, labels are not 0/1, scores are NaN, or no label has both classes.
 
     Examples
     --------
@@ -534,7 +536,7 @@ def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCS
 
 
 def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AUCScores:
-    """`auc_scores`; NaN for the pooled pairs, which take as long as all labels, where they are not asked for."""
+    """Compute `auc_scores`. Without `micro`, the pooled area, which costs as much as all labels, is NaN."""
     n, n_labels = shapes(Y, S, "scores")
     weights = counts_of(sample_weight, n)
     kind = np.int64 if weights is None else np.float64
@@ -546,7 +548,8 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
+    # Count twice the pairs in which a negative scores higher, and ties once. Such integer sums do not depend on the
+    # order.
     lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
     for group in _groups(np.flatnonzero(both), pairs):
         found, pooled = _positives(Y, S, weights, group, micro)
@@ -568,7 +571,7 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
 
 
 def _groups(labels: np.ndarray, pairs: np.ndarray) -> list[np.ndarray]:
-    """Cut labels into groups with at most `_PAIRS` positive pairs each, or of one label."""
+    """Split labels into groups with at most `_PAIRS` positive pairs each, or with one label."""
     place = np.cumsum(pairs[labels])
     groups, first = [], 0
     while first < len(labels):
@@ -582,7 +585,7 @@ def _groups(labels: np.ndarray, pairs: np.ndarray) -> list[np.ndarray]:
 def _positives(
     Y: Rows, S: Rows, weights: np.ndarray | None, group: np.ndarray, micro: bool
 ) -> tuple[list[_Positives], _Positives | None]:
-    """The scores of the positives of every label of a group, and of all these labels pooled."""
+    """Collect the scores of positives for every label of a group, and pooled over these labels."""
     labels, values, counts = [], [], []
     for where, y, s, _ in known_pairs("AUC, positives", Y, S, "scores"):
         sample, label = np.nonzero(y[:, group])
@@ -600,19 +603,19 @@ def _positives(
 
 
 def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Mean area under the ROC curve over the labels with both classes; see `auc_scores`, which also says how many.
+    """Compute the mean area under the ROC curve of the labels with both classes; see `auc_scores`.
 
     Parameters
     ----------
     Y, S : row source of shape (n, L)
         Labels, 0/1, and scores.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     float
-        The mean, 0..1.
+        Mean area, 0..1.
 
     Examples
     --------
@@ -625,19 +628,19 @@ def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
 
 
 def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Area under the ROC curve of all pairs of the labels with both classes; see `auc_scores`.
+    """Compute the area under the ROC curve of pooled pairs of labels with both classes; see `auc_scores`.
 
     Parameters
     ----------
     Y, S : row source of shape (n, L)
         Labels, 0/1, and scores.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     float
-        The pooled area, 0..1.
+        Pooled area, 0..1.
 
     Examples
     --------
@@ -650,31 +653,31 @@ def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
 
 
 def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None) -> TopNAccuracy:
-    """Share of positives among the rows that score highest, averaged over labels (users who like items).
+    """Compute the fraction of positives among the rows with the highest scores, averaged over labels.
 
-    Ties go to the lower row; a label with fewer candidates than `top` is divided by what it has; labels without a positive
-    candidate are left out and counted.
+    In recommendation, labels are users and rows are items. Ties favor the lower row. If a label has fewer than `top`
+    candidates, the fraction refers to these. Labels without a positive candidate are excluded and counted.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        1 where user l likes item i, else 0.
+        1 if user l likes item i, else 0.
     S : row source of shape (n, L)
         Scores without NaN.
     top : int, default=10
-        Rows of every label, 1..n.
+        Number of rows per label, 1..n.
     candidates : row source of shape (n, L), default=None
-        1 for the pairs that may be ranked (leave out ratings seen in training), else 0; None: all.
+        1 for pairs that may be ranked, else 0; exclude ratings seen in training. None allows all pairs.
 
     Returns
     -------
     TopNAccuracy
-        The mean, and the share per label.
+        Mean, and fraction per label.
 
     Raises
     ------
     UserError
-        As `annotation_scores`, and where every label is left out.
+        As `annotation_scores`, or if no label has a positive candidate.
 
     References
     ----------
@@ -698,7 +701,7 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
     for where, y, s, _ in known_pairs("top-N accuracy", Y, S, "scores", gaps=False):
         may = np.ones_like(y) if candidates is None else binary(rows(candidates, where), "candidates", where)
         liked += (y & may).sum(axis=0)
-        # The rows kept so far come first and in order of score, so that a stable sort leaves ties to the lower row.
+        # The rows kept so far come first, in order of score, so that the stable sort resolves ties to the lower row.
         allowed, positive, score = np.vstack([allowed, may]), np.vstack([positive, y]), np.vstack([score, s])
         best = np.lexsort((-score, ~allowed), axis=0)[:top]
         allowed, positive, score = (np.take_along_axis(a, best, axis=0) for a in (allowed, positive, score))
@@ -710,29 +713,29 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
 
 
 def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetScores:
-    """Micro, macro and sample F1, Hamming loss and subset accuracy of predicted label sets.
+    """Compute micro, macro and sample F1, Hamming loss and subset accuracy of predicted label sets.
 
-    They are scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`, and of samples
-    `precision_score` and `recall_score` (zero_division=1).
+    The values equal scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`. Precision and
+    recall equal the sample averages of `precision_score` and `recall_score` (zero_division=1).
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     SetScores
-        The figures.
+        All metrics.
 
     Raises
     ------
     UserError
-        For shapes that differ, and values that are not 0/1.
+        If shapes differ, or values are not 0/1.
 
     Examples
     --------
@@ -752,7 +755,7 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
         hits, given = hits + added(both, weights, where), given + added(p, weights, where)
         positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
         found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
-        judged = told > 0  # a sample without a known label is neither right nor wrong
+        judged = told > 0  # A sample without known labels does not count.
         size += float(added(judged, weights, where))
         shares = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
         by_sample += added(np.stack(shares, axis=1) * judged[:, None], weights, where)
@@ -767,28 +770,30 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
 
 
 def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Mean over samples of |H & Z| / |H | Z|, H the predicted and Z the true label set; two empty sets agree (1).
+    """Compute the mean of |H & Z| / |H | Z| over samples, for predicted label sets H and true sets Z.
+
+    The value is 1 for two empty sets.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
-        Labels and predictions, 0/1; a label that is NaN is not known, which counts for nothing.
+        Labels and predictions, 0/1. NaN marks an unknown label, which is ignored.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     float
-        The mean, 0..1.
+        Mean accuracy, 0..1.
 
     Raises
     ------
     UserError
-        For shapes that differ, and values that are not 0/1.
+        If shapes differ, or values are not 0/1.
 
     References
     ----------
-    Liu, Lin, Yu 2009 (LLT), the accuracy of its multi-label experiments.
+    Liu, Lin, Yu 2009 (LLT): accuracy in the multi-label experiments.
 
     Examples
     --------
@@ -808,30 +813,31 @@ def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -
 def precision_recall_curves(
     Y: Rows, S: Rows, labels: Sequence[int] | None = None, sample_weight: ArrayLike | None = None
 ) -> list[PrecisionRecall]:
-    """Precision-recall curves of some labels, in that order; labels without a positive are left out.
+    """Compute precision-recall curves of labels in the given order, excluding labels without a positive.
 
-    Average precision is the sum of (R_i - R_(i-1)) P_i over falling thresholds. Holds n x len(labels) scores in memory.
+    Average precision is the sum of (R_i - R_(i-1)) P_i over descending thresholds. Keeps n x len(labels) scores in
+    memory.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     S : row source of shape (n, L)
         Scores without NaN.
     labels : sequence of int, default=None
-        Columns of Y; None: all.
+        Columns of Y. None uses all.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     list of PrecisionRecall
-        One curve a label.
+        One curve per label.
 
     Raises
     ------
     UserError
-        As `annotation_scores`, and for a label outside 0..L-1.
+        As `annotation_scores`, or if a label is outside 0..L-1.
 
     Examples
     --------
@@ -844,7 +850,7 @@ def precision_recall_curves(
     n, n_labels = shapes(Y, S, "scores")
     picked = np.arange(n_labels) if labels is None else np.asarray(labels, dtype=np.intp).reshape(-1)
     if ((picked < 0) | (picked >= n_labels)).any():
-        raise UserError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
+        raise UserError(f"labels must be column indices in 0..{n_labels - 1}, got {picked.tolist()}; pass columns of Y")
     truth, has, score = *np.ones((2, len(picked), n), bool), np.empty((len(picked), n))
     for where, y, s, known in known_pairs("precision-recall curves", Y, S, "scores"):
         truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
@@ -857,7 +863,7 @@ def precision_recall_curves(
 
 
 def average_precisions(Y: Rows, S: Rows) -> np.ndarray:
-    """Average precision of every label, NaN for a label without a positive; labels are read in groups."""
+    """Compute the average precision of every label (NaN without a positive), in groups of labels."""
     n, n_labels = shapes(Y, S, "scores")
     found = np.full(n_labels, np.nan)
     for some in row_blocks(n_labels, max(1, _PAIRS // n)):
@@ -879,7 +885,8 @@ def _curve(label: int, truth: np.ndarray, score: np.ndarray, counts: np.ndarray)
 def _counts(
     Y: Rows, S: Rows, top: int | None, sample_weight: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Per label: true positives, predictions, positives. `S` holds scores when `top` is given, else predictions."""
+    """Count true positives, predictions and positives per label; `S` holds scores if `top` is given, else
+    predictions."""
     what = "predictions" if top is None else "scores"
     weights = counts_of(sample_weight, Y.shape[0])
     hits, given, positives = np.zeros((3, Y.shape[1]), np.int64 if weights is None else np.float64)

@@ -1,4 +1,4 @@
-"""Labels, scores and predictions as every metric reads them: checked, block by block."""
+"""Validated blocks of labels, scores and predictions for the metrics."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from dmo.progress import stage
 
 
 def block_rows(n_labels: int) -> int:
-    """Rows of a block: about 4 million numbers."""
+    """Return the number of rows per block, which has about 4 million numbers."""
     return min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1))
 
 
 def known_pairs(
     name: str, Y: Rows, S: Rows, what: str, gaps: bool = True
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray | None]]:
-    """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage; a label that is
-    not known (NaN, refused without `gaps`) is False, with the known entries beside (None: all)."""
+    """Iterate over validated blocks: row slice, labels as bool, scores or bool predictions, mask of known entries.
+
+    The mask is None if all labels are known. Unknown labels (NaN) are False; without `gaps`, they raise an error.
+    """
     n, n_labels = shapes(Y, S, what)
     read = binary if what == "predictions" else numbers
     with stage(name, n) as advance:
@@ -50,7 +52,7 @@ def count_labels(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
-    """The common shape of labels and scores, both of at least one row and one label."""
+    """Return the common shape of labels and scores, which need at least one row and one label."""
     matrix(Y, "labels")
     matrix(S, what)
     if tuple(Y.shape) != tuple(S.shape):
@@ -78,64 +80,66 @@ def dense(block: np.ndarray | scipy.sparse.csr_array, what: str) -> np.ndarray:
 
 
 def binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
-    """A block as bool, refused unless it holds 0 and 1 only."""
+    """Return a block as bool; raise an error unless it contains only 0 and 1."""
     values = dense(block, what)
     if values.dtype.kind == "b":
         return values
-    if values.dtype == np.uint8 and values.max(initial=0) <= 1:  # labels as most come: one look, and no copy
+    # Most labels have this type, so that a view avoids a copy.
+    if values.dtype == np.uint8 and values.max(initial=0) <= 1:
         return values.view(np.bool_)
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         row, label = np.argwhere(wrong)[0]
         raise UserError(
             f"{what} have the value {values[row, label]} at row {where.start + row}, label {label}; "
-            "they must be 0 or 1 (for -1/+1 pass them as > 0)"
+            "they must be 0 or 1 (convert -1/+1 labels by Y > 0)"
         )
     return values.astype(bool)
 
 
 def numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
-    """A block as float32 or float64, refused when it holds NaN."""
+    """Return a block as float32 or float64; raise an error if it contains NaN."""
     values = dense(block, what)
     if values.dtype.kind != "f" or values.dtype.itemsize < 4:
         values = values.astype(np.float64)
-    if np.isnan(values.min(initial=np.inf)):  # one look at values without NaN
+    if np.isnan(values.min(initial=np.inf)):  # The minimum detects NaN in one pass.
         row, label = np.argwhere(np.isnan(values))[0]
-        raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
+        raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that computed them")
     return values
 
 
 def whole(name: str, value: int, most: int, unit: str) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
+        raise TypeError(f"{name} must be a whole number, got {value!r}; pass an int")
     if not 1 <= value <= most:
         raise UserError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
     return int(value)
 
 
 def counts_of(sample_weight: ArrayLike | None, n: int) -> np.ndarray | None:
-    """How often each of n samples counts; None: once, so that what is counted stays whole numbers."""
+    """Return validated sample weights, or None for equal weights, with which counts stay integers."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, np.float64)
     if weights.shape != (n,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         raise UserError(
-            f"sample_weight of shape {weights.shape} must hold {n} finite numbers of at least 0, not all of them 0; pass "
-            f"one a sample"
+            f"sample_weight of shape {weights.shape} must contain {n} finite nonnegative numbers, at least one of them "
+            f"positive; pass one weight per sample"
         )
     return weights
 
 
 def added(figures: np.ndarray, weights: np.ndarray | None, where: slice) -> np.ndarray:
-    """Sums over the samples of a block, of figures of shape (m,) or (m, L)."""
+    """Add up values of shape (m,) or (m, L) over the samples of a block, with weights."""
     if weights is not None:
         return np.asarray(weights[where] @ figures)
     if figures.dtype != bool:
         return np.asarray(figures.sum(axis=0))
-    runs = [figures[run].sum(axis=0, dtype=np.uint8) for run in row_blocks(len(figures), 255)]  # no byte overflows
+    # Sums of at most 255 ones fit in a byte.
+    runs = [figures[run].sum(axis=0, dtype=np.uint8) for run in row_blocks(len(figures), 255)]
     return np.asarray(np.sum(runs, axis=0, dtype=np.int64))
 
 
 def ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
-    """part / whole, `otherwise` where whole is 0."""
+    """Compute part / whole, or `otherwise` if whole is 0."""
     return np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)

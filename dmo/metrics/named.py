@@ -1,4 +1,4 @@
-"""Metrics by name, of label scores: what sweeps maximize."""
+"""Metrics of label scores by name, for tuning and evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dmo.metrics.annotation import (
 from dmo.metrics.ranking import ranking_scores, regression_scores, top_scores
 
 Metric = Callable[..., float]
-"""(labels of shape (n, L), scores of shape (n, L), weights of the samples or nothing) -> a number to maximize."""
+"""Function of labels (n, L), scores (n, L) and optional sample weights that returns a number to maximize."""
 
 
 def _lrap(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
@@ -36,23 +36,25 @@ def _ranking(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = No
 
 
 def rated(Y: np.ndarray, S: np.ndarray, multilabel: bool, weights: np.ndarray | None = None) -> float:
-    """Rate label scores by what suits the labels: "ranking", "auc-macro" of one label, "accuracy" of classes.
+    """Compute the default metric of label scores.
+
+    The metric is "ranking" for several labels, "auc-macro" for one label, and "accuracy" for classes.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is a label that is not known.
+        Labels, 0/1. NaN marks an unknown label.
     S : ndarray of shape (n, L)
-        Scores.
+        Label scores.
     multilabel : bool
-        False for classes.
+        False for a multiclass target.
     weights : ndarray of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     float
-        From 0 to 1.
+        Value of the metric, 0..1.
 
     Examples
     --------
@@ -80,40 +82,45 @@ def _f1_samples(Y: np.ndarray, P: np.ndarray, sample_weight: np.ndarray | None =
 OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro, "lrap": _lrap}
 OF_SCORES |= {"ranking": _ranking, "accuracy": _accuracy}
 OF_SAMPLES = {"p": "precision", "r": "recall", "ndcg": "ndcg", "psp": "psp"}
-"""Fields of `TopScores`."""
+"""Attributes of `TopScores`."""
 OF_LABEL_SETS: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
 OF_LABEL_SETS |= {"f1-samples": _f1_samples}
-"""Of label sets: with @k of those that the top scores set, else of the labels whose scores are above 0."""
+"""Metrics of label sets. With @k, the sets are the k labels with the highest scores, otherwise the labels with scores
+above 0."""
 OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
-"""Fields of `AnnotationScores`."""
+"""Attributes of `AnnotationScores`."""
 
 
 ERRORS = ("rmse", "mae", "arrmse")
-"""Fields of `RegressionScores` that are better the smaller they are."""
+"""Attributes of `RegressionScores` for which smaller is better."""
 
 
 def metric_of(name: str | Metric) -> Metric:
-    """Look up a score to maximize by its name.
+    """Return the metric to maximize with a given name.
 
     Parameters
     ----------
     name : str or callable
-        "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "f1-samples@5", "jaccard@5" (of
-        the labels that the top scores set), the last four without @ (of the labels whose scores are above 0, as
-        `PlugIn("f1-macro")` makes them), "auc-macro", "auc-micro", "lrap", "p@5", "r@5", "ndcg@5", "psp@5" (means over
-        samples), "accuracy" (of the best class), "ranking" (mean of "lrap" and "auc-macro": the labels of a sample, and
-        the samples of a label); of real outputs "r2", and "rmse", "mae", "arrmse", which count as negative; or a
-        function (Y, scores), which is returned.
+        One of the following names, in which 5 stands for any number, or a function (Y, scores), which is returned:
+
+        - Labels with the highest scores, averaged over labels: "f1@5", "precision@5", "recall@5", "n+@5".
+        - Label sets of the highest scores: "f1-macro@5", "f1-micro@5", "f1-samples@5", "jaccard@5". Without @, the sets
+          contain the labels with scores above 0, as predicted by `PlugIn("f1-macro")`.
+        - Labels with the highest scores, averaged over samples: "p@5", "r@5", "ndcg@5", "psp@5".
+        - Label scores: "auc-macro", "auc-micro", "lrap", and "ranking", the mean of "lrap" and "auc-macro", which ranks
+          the labels of a sample and the samples of a label.
+        - Multiclass targets: "accuracy" of the class with the highest score.
+        - Regression targets: "r2", and "rmse", "mae" and "arrmse" with a negative sign.
 
     Returns
     -------
     callable
-        (Y of shape (n, L), scores of shape (n, L), sample_weight of shape (n,) or None) -> float.
+        Function (Y of shape (n, L), scores of shape (n, L), sample_weight of shape (n,) or None) -> float.
 
     Raises
     ------
     UserError
-        For an unknown name.
+        If the name is unknown.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rankings and predictions: LRAP, coverage, ranking loss; precision, recall, nDCG and PSP at k; errors of real targets."""
+"""Metrics of rankings and regression: LRAP, coverage, ranking loss; precision, recall, nDCG and PSP at k; errors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from dmo.errors import UserError
 from dmo.metrics.annotation import top_label_sets
 from dmo.metrics.checked_blocks import added, counts_of, dense, known_pairs, numbers, shapes, whole
 
-_ENTRIES = 2**15  # scores that are compared at a time: they stay in the cache
+_ENTRIES = 2**15  # number of scores compared at a time, which fit in the cache
 
 
 @dataclass(frozen=True)
 class RankingScores:
-    """How well scores rank the labels of every sample; a label counts as if it came last of those with its score.
+    """Metrics of the ranking of labels within every sample; among tied labels, each counts as the last.
 
     Attributes
     ----------
     lrap : float
-        Label ranking average precision: of every true label the share of true ones among the labels that rank as high,
-        averaged over the sample's true labels, then over samples; 1 for a sample with no label, or all.
+        Label ranking average precision: for every true label, the fraction of true labels among the labels ranked at
+        least as high, averaged over the sample's true labels and then over samples. It is 1 for a sample with no label
+        or all labels.
     coverage : float
-        Labels of the ranking that must be taken to have all true ones, averaged over samples (coverage error).
+        Coverage error: number of top-ranked labels needed to include all true labels, averaged over samples.
     ranking_loss : float
-        Share of the pairs (true label, other label) in the wrong order, averaged over samples.
+        Fraction of (true label, other label) pairs in the wrong order, averaged over samples.
 
     Examples
     --------
@@ -45,23 +46,23 @@ class RankingScores:
 
 @dataclass(frozen=True)
 class TopScores:
-    """How good the k labels of highest score of every sample are, averaged over samples.
+    """Metrics of the k labels with the highest scores of every sample, averaged over samples.
 
     Attributes
     ----------
     precision : float
-        P@k: share of true labels among the k.
+        P@k: fraction of the k labels that are true.
     recall : float
-        R@k: share of the true labels that are among the k, over the samples that have labels.
+        R@k: fraction of the true labels that are among the k, averaged over samples with labels.
     f1 : float
-        F1@k: 2 hits / (k + true labels) over the samples that have labels.
+        F1@k: 2 hits / (k + true labels), averaged over samples with labels.
     ndcg : float
-        nDCG@k of 0/1 gains, where labels of one score share their places.
+        nDCG@k with 0/1 gains; labels with equal scores share the discounts of their ranks.
     psp : float
-        Propensity-scored precision: a hit counts 1 / (probability that the label would have been noted), as a share of
-        the most that could be had.
+        Propensity-scored precision. A hit counts 1 / (probability that an annotator records the label), and the sum is
+        divided by its maximum.
     top : int
-        The k.
+        The number k.
 
     Examples
     --------
@@ -80,29 +81,30 @@ class TopScores:
 
 
 def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> RankingScores:
-    """Label ranking average precision, coverage error and ranking loss.
+    """Compute label ranking average precision, coverage error and ranking loss.
 
-    They are scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only true
-    labels are ranked, each by one comparison with its row: n (labels per sample) L operations, and no sort.
+    They equal scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only
+    true labels are ranked, by comparing each with its row. This needs n (labels per sample) L operations and no
+    sorting.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     S : row source of shape (n, L)
         Scores without NaN.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     RankingScores
-        The three figures.
+        The three metrics.
 
     Raises
     ------
     UserError
-        For shapes that differ, labels that are not 0/1, and NaN scores.
+        If shapes differ, labels are not 0/1, or scores are NaN.
 
     References
     ----------
@@ -142,29 +144,30 @@ def top_scores(
     n_train: float | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> TopScores:
-    """Precision, recall, F1, nDCG and propensity-scored precision of the k labels of highest score.
+    """Compute precision, recall, F1, nDCG and propensity-scored precision of the k highest-scored labels.
 
-    Ties go to the lower label, as in `top_label_sets`; only nDCG shares their places, as scikit-learn's `ndcg_score` does.
+    Ties favor the lower label index, as in `top_label_sets`. Only nDCG shares ranks among ties, like scikit-learn's
+    `ndcg_score`.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
+        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
     S : row source of shape (n, L)
         Scores without NaN.
     top : int, default=5
-        The k, 1..L.
+        The number k, 1..L.
     frequency : ndarray of shape (L,), default=None
-        Share of the training samples that carry each label, for propensities; None: of Y.
+        Fraction of training samples with each label, for propensities. None uses the fractions in Y.
     n_train : float, default=None
-        Number of training samples, for propensities; None: n.
+        Number of training samples, for propensities. None uses n.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     TopScores
-        The five figures.
+        The five metrics.
 
     Raises
     ------
@@ -204,7 +207,7 @@ def top_scores(
         share = (discount[np.minimum(rank, top)] - discount[np.minimum(rank - tied, top)]) / tied
         ideal = discount[np.minimum(count, top)]
         taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
-        some = np.maximum(count, 1)  # without a label there are no hits
+        some = np.maximum(count, 1)  # Avoid a zero divisor; a sample without labels has no hits.
         ndcg = np.bincount(sample, share, len(y)) / np.where(count > 0, ideal, 1.0)
         figures = np.stack([hits / taken, hits / some, 2 * hits / (some + taken), ndcg], axis=1)
         sums += added(figures, weights, where)
@@ -213,7 +216,7 @@ def top_scores(
         gained += float(added(np.where(given, own, 0.0).sum(axis=1), weights, where))
         best_gain += float(added(-np.partition(-own, top - 1, axis=1)[:, :top].sum(axis=1), weights, where))
     if not labeled:
-        raise UserError("top_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
+        raise UserError("top_scores: no label occurs in Y, ; pass samples with labels")
     psp = gained / best_gain if best_gain > 0 else 0.0
     return TopScores(
         float(sums[0] / size), float(sums[1] / labeled), float(sums[2] / labeled), float(sums[3] / size), psp, top
@@ -221,20 +224,21 @@ def top_scores(
 
 
 def suitable_top(cardinality: float, n_labels: int) -> int:
-    """Choose the number of labels that figures at k take, by how many a sample has.
+    """Choose the number k of metrics at k from the mean number of labels per sample.
 
     Parameters
     ----------
     cardinality : float
-        Labels per sample, on average.
+        Mean number of labels per sample.
     n_labels : int
-        Labels that there are.
+        Total number of labels.
 
     Returns
     -------
     int
-        The cardinality as a whole number; 5 where it is between 2.5 and 5, as papers on annotation take it; at most half
-        of the labels, since the order of the labels means nothing where nearly all are taken.
+        The cardinality rounded to an integer, or 5 if it is between 2.5 and 5, as is usual in papers on annotation. The
+        number is at most half of the labels, unless the cardinality is higher, because the order of the labels is
+        meaningless if nearly all are selected.
 
     Examples
     --------
@@ -247,13 +251,15 @@ def suitable_top(cardinality: float, n_labels: int) -> int:
 
 
 def _known_first(s: np.ndarray, known: np.ndarray | None) -> np.ndarray:
-    """Scores by which labels that are not known come after all others."""
+    """Return scores with which unknown labels rank last."""
     return s if known is None else np.where(known, s, -np.inf)
 
 
 def _places(y: np.ndarray, s: np.ndarray, ties: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of every true label of a block: its sample, its rank (ties: the last of them), how many true labels rank as high,
-    and where `ties` are asked for how many labels have its score."""
+    """Return sample and rank (the last among ties) of every true label, and the number of true labels ranked as high.
+
+    The last array counts labels with the same score; it is filled only with `ties`.
+    """
     sample, label = np.nonzero(y)
     own = s[sample, label]
     rank, above, tied = np.empty((3, len(sample)), dtype=np.int64)
@@ -271,19 +277,20 @@ def _places(y: np.ndarray, s: np.ndarray, ties: bool) -> tuple[np.ndarray, np.nd
 
 
 def inverse_propensities(frequency: np.ndarray, n: float) -> np.ndarray:
-    """Work out how much more a hit counts for a label that is often left out.
+    """Compute the inverse propensities of labels, which weight hits on labels that are often not annotated.
 
     Parameters
     ----------
     frequency : ndarray of shape (L,)
-        Share of the training samples that carry each label.
+        Fraction of training samples with each label.
     n : float
-        Training samples, by their weights.
+        Number of training samples, or sum of their weights.
 
     Returns
     -------
     ndarray of shape (L,)
-        1 / p_l = 1 + C (N_l + B)^-A with C = (log N - 1) (B + 1)^A: p_l is the probability that a true label was noted.
+        1 / p_l = 1 + C (N_l + B)^-A with C = (log N - 1) (B + 1)^A, where p_l is the probability that a true label was
+        annotated.
 
     References
     ----------
@@ -306,14 +313,14 @@ _BLOCK = 8192
 
 @dataclass(frozen=True, eq=False)
 class RegressionScores:
-    """How good predictions of real-valued targets are: means over the targets.
+    """Errors of real-valued predictions, averaged over targets.
 
     Attributes
     ----------
     rmse, mae, r2 : float
-        Root mean squared error, mean absolute error, coefficient of determination.
+        Root mean squared error, mean absolute error and coefficient of determination.
     arrmse : float
-        Average relative root mean squared error: of every target sqrt(squared error / squared error of the mean), averaged.
+        Average relative root mean squared error: mean over targets of sqrt(squared error / squared error of the mean).
     per_target : ndarray of shape (4, L)
         RMSE, MAE, R2 and relative RMSE of every target.
 
@@ -335,31 +342,32 @@ class RegressionScores:
 def regression_scores(
     Y: Rows, P: Rows, baseline: np.ndarray | None = None, sample_weight: ArrayLike | None = None
 ) -> RegressionScores:
-    """RMSE, MAE, R2 and aRRMSE of predictions, each averaged over the targets.
+    """Compute RMSE, MAE, R2 and aRRMSE of predictions, each averaged over the targets.
 
-    RMSE, MAE and R2 are scikit-learn's `root_mean_squared_error`, `mean_absolute_error` and `r2_score`. A target that is
-    constant in Y has R2 and relative RMSE of a perfect prediction where it is met exactly, else R2 0 and relative RMSE 1.
+    RMSE, MAE and R2 equal scikit-learn's `root_mean_squared_error`, `mean_absolute_error` and `r2_score`. If a target
+    is constant in Y, an exact prediction has R2 1 and relative RMSE 0; any other prediction has R2 0 and relative RMSE
+    1.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Targets; NaN is one that is not known, which counts for nothing.
+        Targets. NaN marks an unknown value, which is ignored.
     P : row source of shape (n, L)
-        Predictions.
+        Predictions without NaN.
     baseline : ndarray of shape (L,), default=None
-        Training means, which aRRMSE compares with; None: the means of Y.
+        Training means as the baseline of aRRMSE. None uses the means of Y.
     sample_weight : array-like of shape (n,) or None, default=None
-        How often every sample counts; None: once.
+        Sample weights. None uses equal weights.
 
     Returns
     -------
     RegressionScores
-        The means, and the figures per target.
+        Means, and errors per target.
 
     Raises
     ------
     UserError
-        For shapes that differ, and for predictions that are NaN.
+        If shapes differ, predictions are NaN, or a target has no known value.
 
     References
     ----------
@@ -379,7 +387,7 @@ def regression_scores(
     for where, y, _ in _blocks(Y, P):
         known, total = known + added(~np.isnan(y), weights, where), total + added(np.nan_to_num(y), weights, where)
     if not known.all():
-        raise UserError(f"no sample has a value of target {int(np.argmin(known))}; leave the target out")
+        raise UserError(f"target {int(np.argmin(known))} has no known value; remove this target")
     mean = total / known
     center = mean if baseline is None else np.asarray(baseline, float)
     squared, absolute, around, variance = np.zeros((4, L))

@@ -148,11 +148,11 @@ def test_csv_and_json_say_the_same(few, tmp_path):
         ("a.csv", "file,sky,sea\ntest/d.png,2,wet\n", "column 'sea' holds words .'wet'., expected 0 and 1 or numbers"),
         ("a.csv", "file,labels\ntest/d.png,x\ntest/d.png,y\n", "line 3 names 'test/d.png' a second time"),
         ("a.csv", "file,labels\nother.png,x\n", "names no image"),
-        ("a.csv", "file,labels\ntest/d.png,\n", "gives no image"),
+        ("a.csv", "file,labels\ntest/d.png,\n", "contains no label of an image"),
         ("a.csv", "file,labels,split\ntest/d.png,x,train\ntrain/sea/b.png,y,\n", "1 of 2 images have no split"),
-        ("a.json", "{", "is no JSON"),
-        ("a.json", "[" * 99999, "is no JSON"),
-        ("a.json", "3", "holds a int"),
+        ("a.json", "{", "is not valid JSON"),
+        ("a.json", "[" * 99999, "is not valid JSON"),
+        ("a.json", "3", "contains int"),
         ("a.json", '[{"file": 3}]', "entry 0 is not of the form"),
         ("a.txt", "", "ends in .csv or .json"),
     ],
@@ -489,7 +489,10 @@ def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work
     assert "not those it was made with" in run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", code=2).stderr
     assert not (tmp_path / "n.zarr").exists()
     saved_again(work / "m.zarr", tmp_path / "m.zarr", {})
-    assert "holds no recipe" in run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
+    assert (
+        "contains no image recipe"
+        in run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
+    )
 
 
 def test_a_model_of_images_is_whole_with_its_recipe_and_not_without(work, tmp_path):

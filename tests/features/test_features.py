@@ -343,14 +343,14 @@ def test_a_model_reads_no_file_but_its_own(tmp_path, place):
     model = onnx_model(tmp_path / "m" / "m.onnx", weights=place.format(tmp_path))
     if place == "w.bin":  # which onnxruntime would read
         assert pytest.importorskip("onnxruntime").InferenceSession(str(model))
-    with pytest.raises(ValueError, match=r"m.onnx: cannot be read as an ONNX model \(its weights lie in other files"):
+    with pytest.raises(ValueError, match=r"m.onnx: cannot be read as an ONNX model \(its weights are in other files"):
         features.Embedding.open(model)
 
 
 def test_models_that_cannot_be_used_are_refused(tmp_path, image):
-    with pytest.raises(ValueError, match="needed is one float tensor N x 3"):
+    with pytest.raises(ValueError, match="expected one float tensor N x 3"):
         features.Embedding.open(onnx_model(tmp_path / "gray.onnx", channels=1))
-    with pytest.raises(ValueError, match="it has no input, needed is one float tensor N x 3"):
+    with pytest.raises(ValueError, match="it has no input, expected one float tensor N x 3"):
         features.Embedding.open(onnx_model(tmp_path / "constant.onnx", inputs=0))
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
@@ -455,9 +455,9 @@ def test_folders_are_listed_in_order_and_nothing_is_lost(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     assert find_images(tmp_path) == (["a.jpeg", "b/1.png", "b/2.JPG"], [".hidden", ".y.png", "notes.txt"])
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         find_images(tmp_path / "none")
-    with pytest.raises(ValueError, match="holds no image"):
+    with pytest.raises(ValueError, match="contains no images"):
         find_images(_empty(tmp_path))
 
 
@@ -487,8 +487,8 @@ def test_what_is_no_file_of_a_bounded_size_is_refused_at_once(tmp_path, monkeypa
     with open(tmp_path / "huge.png", "wb") as file:
         file.truncate((1 << 30) + 1)
     said = {
-        "pipe": "no regular file",
-        "endless": "no regular file",
+        "pipe": "not a regular file",
+        "endless": "not a regular file",
         "gone": "No such file",
         "huge": "at most 1073741824",
     }
@@ -500,7 +500,7 @@ def test_what_is_no_file_of_a_bounded_size_is_refused_at_once(tmp_path, monkeypa
 
 def test_a_side_beyond_every_camera_is_refused_by_the_header(tmp_path):
     Image.new("1", (70_000_000, 1)).save(tmp_path / "long.png")
-    with pytest.raises(features.UnreadableImage, match="70000000 x 1 pixels, a side has at most 65535"):
+    with pytest.raises(features.UnreadableImage, match="70000000 x 1 pixels, the maximum side is 65535"):
         features.read_image(tmp_path / "long.png")
 
 

@@ -112,9 +112,9 @@ def test_ancestors_are_those_of_the_powers_of_the_matrix_of_parents(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,b\nb,c\nc,a\n", r"'a' is among its own ancestors \['c', 'b', 'a'\]; take one of its lines out"),
+        ("a,b\nb,c\nc,a\n", r"'a' is among its own ancestors \['c', 'b', 'a'\]; remove one of its lines"),
         ("a,b\na,b,c\n", r"line 2 is 'a,b,c'; write parent,child"),
-        ("x,y\n", r"no label is the parent of another; write them as the labels, which are 'a', 'b', 'c', \.\.\."),
+        ("x,y\n", r"no label is the parent of another; use the names of the labels, which are 'a', 'b', 'c', \.\.\."),
         (None, r"cannot be read .*; pass a CSV file of parent,child"),
     ],
 )

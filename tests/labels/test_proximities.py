@@ -115,7 +115,7 @@ def test_minkowski_takes_other_powers_and_bandwidths() -> None:
 
 def test_coordinates_are_those_of_the_centered_labels() -> None:
     np.testing.assert_allclose(np.abs(label_coordinates(Y)), np.abs(coordinates()), atol=1e-9)
-    with pytest.raises(ValueError, match="needed is 1 <= rank <= 5"):
+    with pytest.raises(ValueError, match="expected 1 <= rank <= 5"):
         label_coordinates(Y, 6)
 
 
@@ -239,7 +239,7 @@ def test_the_strongest_pairs_are_those_of_all(most: int, monkeypatch: pytest.Mon
     ("call", "message"),
     [
         (lambda: Proximity("bit", "jaccard"), "known: bits, projection, classes"),  # type: ignore[arg-type]
-        (lambda: Proximity("bits", "cosine"), "has no similarity 'cosine'; it has sorensen"),
+        (lambda: Proximity("bits", "cosine"), "has no similarity 'cosine'; known: sorensen"),
         (lambda: Proximity("projection", "minkowski", p=0.5), "p must be at least 1"),
         (lambda: Proximity("classes", "sorensen", class_features="sums"), "a similarity of features: minkowski"),
         (lambda: Proximity("bits", "sorensen", class_features="indicators"), "needs scheme='classes'"),
@@ -248,7 +248,7 @@ def test_the_strongest_pairs_are_those_of_all(most: int, monkeypatch: pytest.Mon
         (lambda: Proximity("bits", "jaccard").on(GRAPH, Y * 2), "labels must be a matrix of 0 and 1"),
         (lambda: Proximity("projection", "local").factor(Y), "evaluate it on a graph"),
         (lambda: combine(GRAPH, GRAPH * 3), "needs feature weights of at least 0 and at most 1"),
-        (lambda: combine(GRAPH, GRAPH, "sum", beta=2.0), "share of the labels"),
+        (lambda: combine(GRAPH, GRAPH, "sum", beta=2.0), "weight of the labels"),
         (lambda: strongest(lambda graph: graph, N, N), f"k = {N} of {N} samples"),
         (lambda: combine(GRAPH, GRAPH, "both"), "known: priority"),  # type: ignore[arg-type]
         (lambda: combine(GRAPH, scipy.sparse.csr_array(np.eye(N))), "different graphs"),

@@ -207,7 +207,7 @@ def test_running_out_of_steps_is_reported() -> None:
 def test_a_map_that_is_not_finite_and_a_k_below_one_are_refused() -> None:
     with pytest.raises(ValueError, match="the map returned values that are not finite; check its input for NaN"):
         block_krylov(lambda B: B * np.nan, start(3), 2)
-    with pytest.raises(ValueError, match="k = 0 eigenpairs; ask for at least 1"):
+    with pytest.raises(ValueError, match="k = 0 eigenpairs; request at least 1"):
         block_krylov(lambda B: B, start(3), 0)
 
 

@@ -107,8 +107,8 @@ def test_shapes_of_the_right_hand_side_come_back(method: SolveMethod) -> None:
     [
         (np.ones((N + 1, 2)), None, r"the right-hand side has shape \(84, 2\), the operator is 83 x 83"),
         (np.ones((N, 2, 2)), None, r"the right-hand side has shape \(83, 2, 2\)"),
-        (np.where(np.arange(N) == 4, np.nan, 1.0), None, "the right-hand side holds NaN or inf in row 4"),
-        (B, np.full((N, 5), np.inf), "the start holds NaN or inf in row 0"),
+        (np.where(np.arange(N) == 4, np.nan, 1.0), None, "the right-hand side contains NaN or inf in row 4"),
+        (B, np.full((N, 5), np.inf), "the start contains NaN or inf in row 0"),
         (B, np.ones((N, 4)), r"the start has shape \(83, 4\), the right-hand side \(83, 5\)"),
     ],
 )
@@ -128,7 +128,7 @@ def test_unknown_methods_and_woodbury_of_a_full_matrix_are_refused() -> None:
         ValueError, match="unknown method 'lu'; known: 'auto', 'direct', 'cholesky', 'mixed', 'cg', 'woodbury'"
     ):
         factorize(Dense(K), 0.1, "lu")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="woodbury needs a low-rank operator, got Dense; take 'cholesky' or 'cg'"):
+    with pytest.raises(ValueError, match="woodbury needs a low-rank operator, got Dense; use 'cholesky' or 'cg'"):
         factorize(Dense(K), 0.1, "woodbury")
 
 
@@ -702,7 +702,9 @@ def test_small_systems_of_moments_are_refined_and_refused_where_rounding_hides_t
     wanted = stacked_least_squares(G, 1e-3, B[:40])
     assert_allclose(G @ positive_solve(G.T @ G, 1e-3, right), G @ wanted, atol=1e-6)
     twice = np.hstack([G, G])
-    with pytest.raises(IllConditioned, match=r"ridge 1e-09 is below the rounding of moments .* raise it to \S+, scale"):
+    with pytest.raises(
+        IllConditioned, match=r"ridge 1e-09 is below the rounding errors of moments .* raise it to \S+, scale"
+    ):
         positive_solve(twice.T @ twice, 1e-9, twice.T @ B[:40])
 
 

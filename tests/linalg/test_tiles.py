@@ -353,8 +353,8 @@ def test_a_product_that_cannot_fit_is_refused_with_both_numbers(client: Any) -> 
     A = Tiles(ThreadTiles(1_000_000, 250_000), client, resident=True)
     limit = amount(min(worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()))
     assert A.worker_bytes(1, 4) > 4 * 1e12 / 4
-    taken = r"\(\d+\.\d MiB of it are taken already\)"
-    with pytest.raises(ValueError, match=rf"tiles needs \d\.\d TiB on a worker {taken}, its limit is {limit}; take"):
+    taken = r"\(\d+\.\d MiB of it are already in use\)"
+    with pytest.raises(ValueError, match=rf"tiles needs \d\.\d TiB on a worker {taken}, its limit is {limit}; use"):
         A @ np.zeros((1_000_000, 1), np.float32)
 
 
@@ -382,7 +382,7 @@ def test_tiles_of_other_views_count() -> None:
         "managed_bytes": 240 << 20,
         "spilled_bytes": {"memory": 50 << 20, "disk": 50 << 20},
     }
-    with pytest.raises(UserError, match=r"on a worker \(800\.0 MiB of it are taken already\), its limit is 1\.0 GiB"):
+    with pytest.raises(UserError, match=r"on a worker \(800\.0 MiB of it are already in use\), its limit is 1\.0 GiB"):
         second._check_memory(block)
 
 
