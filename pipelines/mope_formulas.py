@@ -68,7 +68,7 @@ class Split:
 
 
 def row_normalized(split: Split) -> np.ndarray:
-    """Former (9): 1 / d_ij divided by its row sum, averaged with 1 / d_ij divided by its column sum."""
+    """Compute the former weights (9): the mean of 1 / d_ij normalized by row sums and by column sums."""
     d = split.weights("distance")
     np.fill_diagonal(d, np.inf)
     share = 1 / np.maximum(d, d[d > 0].min())
@@ -77,7 +77,7 @@ def row_normalized(split: Split) -> np.ndarray:
 
 
 def weighted_sizes(split: Split) -> np.ndarray:
-    """Former (35): labels are weighted by 1 / (number of their samples) in the denominator too."""
+    """Compute the former proximity (35): labels have weight 1 / (number of their samples) in the denominator too."""
     weighted = split.Y / np.maximum(split.Y.sum(axis=0), 1)
     size = weighted.sum(axis=1)
     both = size[:, None] + size
@@ -85,14 +85,14 @@ def weighted_sizes(split: Split) -> np.ndarray:
 
 
 def reciprocal_distance(split: Split) -> np.ndarray:
-    """Former (40): 1 / (1 + |z_i - z_j|)."""
+    """Compute the former proximity (40): 1 / (1 + |z_i - z_j|)."""
     Z = label_coordinates(split.Y)
     own = (Z * Z).sum(axis=1)
     return np.asarray(1 / (1 + np.sqrt(np.maximum(own[:, None] + own - 2 * Z @ Z.T, 0))))
 
 
 def tanimoto_of_means(split: Split) -> np.ndarray:
-    """Former (42), printed with sums: class means of the features, compared by Tanimoto's coefficient."""
+    """Compute the former proximity (42): Tanimoto's coefficient of the class means, instead of the printed sums."""
     size = split.Y.sum(axis=0)
     M = np.asarray((split.words.T @ split.Y).T) / np.maximum(size, 1)[:, None]
     common, own = M @ M.T, (M * M).sum(axis=1)
@@ -103,7 +103,7 @@ def tanimoto_of_means(split: Split) -> np.ndarray:
 
 
 def with_exponent(split: Split, setting: Setting) -> np.ndarray:
-    """Former generalization, after (43): g / (1 + beta (1 - w))^c."""
+    """Compute the former generalization of the priority (43): g / (1 + beta (1 - w))^c."""
     return np.asarray(split.sorensen / (1 + setting["beta"] * (1 - split.gaussian)) ** setting["exponent"])
 
 
@@ -115,12 +115,12 @@ PRIORITY: list[Setting] = [{"beta": beta} for beta in BETAS]
 
 
 def of_labels(proximities: Pairs) -> Form:
-    """Form of (43) with the given label proximities and Gaussian weights."""
+    """Create the priority (43) with the given label proximities and Gaussian weights."""
     return Form(lambda split, setting: split.combined(proximities(split), split.gaussian, **setting), PRIORITY)
 
 
 def of_weights(weights: Pairs) -> Form:
-    """Form of (43) with the given weights and Sorensen's coefficient in the third scheme."""
+    """Create the priority (43) with the given weights and Sorensen's coefficient in the third scheme."""
     return Form(lambda split, setting: split.combined(split.sorensen, weights(split), **setting), PRIORITY)
 
 
@@ -129,7 +129,7 @@ def printed(*proximity: Any, **options: Any) -> Form:
 
 
 def correlated(ridge_of_labels: bool) -> Form:
-    """Form Yc (Yc'Yc + c I)^-1 Yc', with c = ridge or 0; the solver centers X because Z = X P."""
+    """Create regularized CCA, Yc (Yc'Yc + c I)^-1 Yc', with c = ridge or 0; the solver centers X because Z = X P."""
 
     def form(split: Split, setting: Setting) -> np.ndarray:
         Y = split.Y - split.Y.mean(axis=0)
@@ -159,7 +159,7 @@ FORMULAS: dict[str, tuple[Form, Form]] = {
 }
 """Former and printed form of each formula."""
 RELATIONS = "3.5, relation features"
-"""Former: inner products with training stories; printed: distances to them. Psi uses the third scheme."""
+"""Former relation features are inner products with training stories; the printed ones are distances to them."""
 
 
 def projections(

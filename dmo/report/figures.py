@@ -528,7 +528,7 @@ def _write_cells(ax: Axes, values: np.ndarray) -> None:
     decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
-        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # Avoid colors that the page replaces.
+        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # The page does not replace these colors.
         ax.text(column, row, words, ha="center", va="center", size=9, color=color)
 
 
@@ -727,7 +727,7 @@ def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
     Parameters
     ----------
     counts : mapping of str to ndarray of int of shape (n,)
-        Number of labels of every sample by source. More than 15 are drawn as 15.
+        Number of labels of every sample, by name of the source. Numbers above 15 are drawn as 15.
 
     Returns
     -------

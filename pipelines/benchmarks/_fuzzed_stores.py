@@ -44,7 +44,7 @@ from dmo.stores._schema import _checksum
 
 
 def _signed(files: Files) -> Files:
-    """Recompute the checksums of roots and numeric chunks, as an attacker would."""
+    """Recompute the checksums of root files and numeric chunks, as an attacker would."""
     changed = dict(files)
     for name, data in files.items():
         if name.endswith("zarr.json"):

@@ -243,7 +243,7 @@ def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]
         if not many and X.shape[1] <= 500 and not scipy.sparse.issparse(X):
             one = HistGradientBoostingClassifier(max_iter=50, random_state=0)
             found["boosting"] = OneVsRestClassifier(one), {"estimator__max_leaf_nodes": (7, 31)}
-    if real and X.shape[0] <= 1000 and X.shape[1] <= 100:  # Its bandwidth is chosen by maximum likelihood.
+    if real and X.shape[0] <= 1000 and X.shape[1] <= 100:  # The bandwidth is chosen by maximum likelihood.
         kernel = ConstantKernel() * RBF(np.sqrt(X.shape[1])) + WhiteKernel()
         found["Gaussian process"] = GaussianProcessRegressor(kernel, random_state=0), {}
     if problem.kind == "classes" and len(problem.views) > 1:

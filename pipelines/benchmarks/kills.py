@@ -4,8 +4,8 @@
 
 Workers: fits run on a LocalCluster of two single-threaded workers, of which a random one receives SIGKILL at random
 times. First there are `--timed` fits with one death each, alternating with undisturbed fits to measure the lost time.
-Then there are fits with `--deaths` each until the total is reached. Every fitted array is compared with an undisturbed
-fit.
+The other fits have `--deaths` deaths each, until the total is reached. Every fitted array is compared with an
+undisturbed fit.
 
 Drivers: `dmo fit` and `dmo transform` with a checkpoint folder receive SIGKILL at a random time after their start-up,
 and run again until they finish. The stores are compared byte by byte.

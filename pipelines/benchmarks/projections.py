@@ -64,7 +64,7 @@ def project(method: str, scale: float, view: str, components: int, rank: int, cl
     else:
         model = KernelPCA(
             components, kernel="rbf", gamma=0.5 / float(width) ** 2, eigen_solver="arpack", random_state=0
-        ).fit(X[:n])  # Its default solver is dense from ten components on, which takes many times as long.
+        ).fit(X[:n])  # scikit-learn's default solver is dense from ten components on, and much slower.
     seconds = time.process_time() - start
     Z, Z_new = np.asarray(model.transform(X[:n])), np.asarray(model.transform(X[n:]))
     return {"seconds": seconds, "auc": auc_of(Z, Y[:n], Z_new, Y[n:])}
