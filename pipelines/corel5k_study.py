@@ -24,7 +24,7 @@ COLORS, WORDS = ("RgbV3H1", "LabV3H1", "HsvV3H1"), ("DenseSiftV3H1", "HarrisSift
 DISTANCES = {"Gist": "l2"} | dict.fromkeys((*COLORS, *WORDS), "chi2")
 TOP = 5
 LABELS, PICKED, OFTEN = 2, 12, 8
-"""Labels of a view in the heat map, labels in the map of the space, and test images of a label that is judged."""
+"""Labels per view in the heat map, labels in the map, and minimum test images of an evaluated label."""
 
 
 def read(

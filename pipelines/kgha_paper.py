@@ -130,7 +130,7 @@ METHODS: dict[str, tuple[Callable[[str, Any], Any], str, dict[str, Sequence[floa
     "KGHA-r": (kgha, "rbf", {"ridge": GRID, "balance": (1e-8,), "n_components": (0.5,)}),
     "KGHA": (kgha, "rbf", BOTH | {"n_components": SHARES}),
 }
-"""Estimator, kernel and grid."""
+"""Estimator, kernel and grid of each method."""
 
 
 def tables(

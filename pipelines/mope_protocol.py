@@ -112,8 +112,8 @@ class Discriminants:
     """Fisher's linear discriminant of every label against the rest, on the same rows.
 
     The scores equal those of scikit-learn's LinearDiscriminantAnalysis(solver="lsqr", shrinkage=a) fitted per label
-    (differences of its log posteriors), but need only one eigendecomposition: within-class scatter is total scatter minus a
-    rank-one matrix. If all or none of the rows have a label, it is predicted for all or none.
+    (differences of its log posteriors), but need only one eigendecomposition: within-class scatter is total scatter
+    minus a rank-one matrix. If all or none of the rows have a label, it is predicted for all or none.
     """
 
     def __init__(self, Z: np.ndarray, Y: np.ndarray):

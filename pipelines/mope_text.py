@@ -61,7 +61,7 @@ from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBORS = 15
 REACHES: list[Setting] = [{"graph__n_neighbors": 60}, {"graph__n_neighbors": "all"}]
-"""MOPE's neighbors, those of largest proximity, or all pairs."""
+"""Numbers of neighbors with the largest proximity for MOPE, or all pairs."""
 RIDGES: list[Setting] = [{"ridge": c} for c in (0.001, 0.01, 0.1, 1.0)]
 """Ridges of every method with a regularized constraint."""
 REPULSIONS: list[Setting] = [{"options__repulsion": c} for c in (0.01, 0.1, 1.0)]
@@ -120,7 +120,7 @@ def mope(scheme: str, combination: str) -> Any:
 
 
 def unsupervised() -> list[Method]:
-    """LSI, PCA and OLPP; OLPP follows PCA, otherwise it finds directions in which the features hardly vary."""
+    """Return LSI, PCA and OLPP; OLPP follows PCA, otherwise it finds directions in which the features hardly vary."""
     olpp = trace("olpp", graph__n_neighbors=NEIGHBORS)
     weights: list[Setting] = [
         {"variance": share, "graph__weight": weight}
@@ -132,7 +132,7 @@ def unsupervised() -> list[Method]:
 
 
 def rivals() -> list[Method]:
-    """MDDM, CCA, the three variants of HSL, and MORP."""
+    """Return MDDM, CCA, the three variants of HSL, and MORP."""
     shrinkages: list[Setting] = [{"options__shrinkage": s} for s in (1.0, 0.9, 0.5)]
     shares: list[Setting] = [{"options__mixing": b} | c for b in (0.5, 0.9) for c in RIDGES]
     return [
@@ -144,7 +144,7 @@ def rivals() -> list[Method]:
 
 
 def duplicating() -> list[Method]:
-    """MESD with FDA, LFDA and OLPP-R, weighted or not."""
+    """Return MESD with FDA, LFDA and OLPP-R, weighted or not."""
     fda = [w | c for w in WEIGHTED for c in RIDGES]
     lfda = [{"graph__n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
     repelled = [{"options__n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in REPULSIONS[1:]]
@@ -158,7 +158,7 @@ def duplicating() -> list[Method]:
 def proximities(
     schemes: Sequence[str], combinations: Sequence[str], similarities: Mapping[str, Sequence[str]]
 ) -> list[Method]:
-    """MOPE with several label proximities and combinations with feature weights."""
+    """Return MOPE with several label proximities and combinations with feature weights."""
     return [
         Method(
             f"MOPE-{1 + list(SIMILARITIES).index(scheme)} {combination}",
@@ -180,7 +180,7 @@ def proximities(
 
 
 def mixtures() -> list[Method]:
-    """SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE with OLPP or PCA as the unsupervised part."""
+    """Return SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE mixed with OLPP or PCA."""
 
     def mix(first: str, second: str) -> Any:
         graph = {} if second == "pca" else {"graph__n_neighbors": NEIGHBORS}
@@ -212,7 +212,7 @@ def mixtures() -> list[Method]:
 
 
 def spreading() -> list[Method]:
-    """Label propagation on the graph of nearest features."""
+    """Return label propagation on the graph of nearest features."""
 
     def propagation(name: str) -> Any:
         return lambda k, setting: LabelPropagation(name).set_params(**setting)

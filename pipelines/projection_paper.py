@@ -35,7 +35,7 @@ class Trial:
 
 
 Machine = Callable[[Any, np.ndarray, Any], np.ndarray]
-"""(rows, binary target, new rows) -> scores of the new rows."""
+"""Function of rows, a binary target and new rows that returns the scores of the new rows."""
 
 
 def svm(kernel: str, cost: float) -> Machine:

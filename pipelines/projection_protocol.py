@@ -66,14 +66,14 @@ class Split:
         first = max(1, round(0.7 * len(usable)))
         if first >= len(usable):
             raise UserError(
-                f"{len(usable)} categories have at least 2 samples in both halves, expected at least 2 such categories; "
-                f"pass more samples or more frequent categories"
+                f"{len(usable)} categories have at least 2 samples in both halves, expected at least 2 such "
+                f"categories; pass more samples or more frequent categories"
             )
         return cls(train, test, np.sort(usable[:first]), np.sort(usable[first:]))
 
 
 Learner = Callable[[Any, np.ndarray], Any]
-"""(training rows, known labels) -> a fitted transformer with as many components as the largest dimension."""
+"""Function of training rows and known labels that fits a transformer with the largest number of dimensions."""
 
 
 def run_trial(

@@ -16,7 +16,7 @@ from dmo.blocks import iterate
 from dmo.errors import UserError
 
 Files = dict[str, bytes]
-"""Name -> content of the files of one input; the name "" of a reader of single files is the file itself."""
+"""Contents of the files of one input by name; for readers of single files, the name is ""."""
 Pack = Callable[[Files], Files]
 
 

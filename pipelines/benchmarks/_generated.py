@@ -47,7 +47,7 @@ _VIEWS = {  # dimension, fraction of non-zero entries (None: dense real numbers)
 
 
 HISTOGRAMS = {view for view, (_, density, _) in _VIEWS.items() if density is not None}
-"""The views of counts."""
+"""Views that contain counts."""
 
 
 def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Samples:

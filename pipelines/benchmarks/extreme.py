@@ -37,9 +37,9 @@ DATA = Path(os.environ.get("DMO_DATA", "."))
 
 Set = tuple[scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array]
 DRAWN = {"eurlex-like": (15_000, 5000, 4000), "large": (200_000, 1000, 100_000)}
-"""Name -> samples, words, labels."""
+"""Numbers of samples, words and labels by name."""
 MULAN = {"bibtex": 159, "delicious": 983}
-"""Name -> labels."""
+"""Number of labels by name."""
 TOP = (1, 3, 5)
 
 

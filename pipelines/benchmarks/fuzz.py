@@ -334,7 +334,7 @@ def main() -> int:
 
 def show(results: dict[str, Found]) -> None:
     """Print the table of all readers."""
-    table = Table("reader", *OUTCOMES, "distinct faults", "most memory, MiB", "slowest, CPU s")
+    table = Table("reader", *OUTCOMES, "distinct faults", "peak memory, MiB", "slowest, CPU s")
     for name, found in results.items():
         table.add_row(
             name,

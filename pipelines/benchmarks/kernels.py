@@ -24,7 +24,7 @@ from dmo.threads import thread_count
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
 VIEWS = {"Gist": (512, 1.0), "RgbV3H1": (5184, 0.06), "HsvV3H1": (5184, 0.16)}
-"""View -> number of features, share of entries that are not zero."""
+"""Number of features and fraction of non-zero entries by view."""
 
 
 def view(name: str, rows: int) -> tuple[np.ndarray, str]:

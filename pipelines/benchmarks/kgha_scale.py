@@ -129,7 +129,7 @@ def main() -> None:
         "method",
         "seconds",
         "CPU s",
-        "of them eigenpairs",
+        "eigenpairs",
         "CPU us per row",
         "peak GiB",
         "F1 %",

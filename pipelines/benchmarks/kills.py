@@ -144,10 +144,16 @@ def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
             if number == 1 and deaths.killed == 1:
                 disturbed.append(seconds)
             OUT.log(
-                f"{killed} workers killed, {compared.same} results the same, {compared.other} others, {seconds:.1f} s"
+                f"{killed} workers killed, {compared.same} identical results, {compared.other} others, {seconds:.1f} s"
             )
     table = Table(
-        "workers killed", "fits", "same bits", "others", "largest difference", "in", title="deaths of workers"
+        "workers killed",
+        "fits",
+        "identical fits",
+        "other fits",
+        "largest difference",
+        "array",
+        title="deaths of workers",
     )
     table.add_row(
         str(killed),
@@ -245,8 +251,8 @@ def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
             for name in found.keys() | expected.keys():
                 if found.get(name) != expected.get(name):
                     differing[name] = differing.get(name, 0) + 1
-            OUT.log(f"{killed} drivers killed, {runs} runs at their end, {len(differing)} files differ")
-    table = Table("drivers killed", "runs at their end", "files and arrays", "that differ", title="deaths of drivers")
+            OUT.log(f"{killed} drivers killed, {runs} finished runs, {len(differing)} files differ")
+    table = Table("drivers killed", "finished runs", "files and arrays", "differing", title="deaths of drivers")
     table.add_row(str(killed), str(runs), str(len(expected)), ", ".join(sorted(differing)) or "none")
     OUT.print(table)
     return not differing
@@ -305,7 +311,7 @@ def kill_commands(asked: argparse.Namespace, work: Path) -> bool:
     chance, folder, path = random.Random(asked.seed + 2), work / "quick", work / "quick.zarr"
     store, stream, same = make_store(path, 0.02, ["gist"]), io.BytesIO(), True
     np.save(stream, store.views["gist"][:3])
-    table = Table("command", "killed", "runs at their end", "that differ", title="deaths of commands")
+    table = Table("command", "killed", "finished runs", "differing", title="deaths of commands")
     shutil.rmtree(folder, ignore_errors=True)
     for name, command in quick_commands(path, folder).items():
 
@@ -328,7 +334,7 @@ def kill_commands(asked: argparse.Namespace, work: Path) -> bool:
             runs += 1
             differing += outcome(found) != expected
         table.add_row(name, str(killed), str(runs), str(differing))
-        OUT.log(f"{name}: {killed} killed, {runs} runs at their end, {differing} differ")
+        OUT.log(f"{name}: {killed} killed, {runs} finished runs, {differing} differ")
         same &= not differing
     OUT.print(table)
     return same

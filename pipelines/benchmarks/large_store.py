@@ -34,11 +34,11 @@ from rich.console import Console
 from rich.table import Table
 
 BLOCK = 10_000
-"""Samples that are drawn at a time."""
+"""Samples that are generated at a time."""
 MANY_LABELS = 2000
-"""Labels from which five labels of a sample are drawn at random and stored as CSR."""
+"""From this number of labels on, each sample has five random labels, stored as CSR."""
 RATE = 2.5
-"""Score above which a label is given."""
+"""Score above which a label is predicted."""
 
 
 class Cost(NamedTuple):
@@ -105,7 +105,7 @@ def draw(folder: Path, samples: int, features: int, labels: int, shards: int, pa
 
 
 def anonymous(pid: int) -> float:
-    """Read the anonymous memory of a process in MiB, 0 after its end."""
+    """Read the anonymous memory of a process in MiB; return 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:
@@ -114,7 +114,7 @@ def anonymous(pid: int) -> float:
 
 
 def measured(command: list[str], children: bool) -> Cost:
-    """Run a command of Python to its end; with `children`, measure their memory too."""
+    """Run a Python command and wait for its end; with `children`, also measure the memory of its children."""
     before, start, client, worker = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     known, rounds = list[int](), 0
@@ -136,7 +136,7 @@ def measured(command: list[str], children: bool) -> Cost:
 
 
 def commands(folder: Path, workers: int | None) -> Iterator[tuple[str, Path, list[str]]]:
-    """Names, outputs and arguments of the commands; each reads what an earlier one wrote."""
+    """Yield names, outputs and arguments of the commands, each of which reads the output of an earlier one."""
     store, ridge, kgha = (str(folder / name) for name in ("f.zarr", "ridge.zarr", "kgha.zarr"))
     linear = ["--kernel", "linear", "--approximation", "nystrom"]
     yield "ingest", folder / "f.zarr", ["ingest", "files", store, "--from", str(folder / "set.json")]
@@ -204,7 +204,7 @@ RIVALS: dict[str, Callable[[Path], None]] = {
 
 
 def costs_of(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Cost]]:
-    """Run the commands and rivals on the files in a folder."""
+    """Run the commands and the alternatives on the files in a folder."""
     for name, out, arguments in commands(folder, options.workers):
         if options.only and not any(part in name for part in options.only):
             continue

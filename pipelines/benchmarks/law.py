@@ -194,7 +194,7 @@ def main() -> None:
                 print(n, workers, what, *cells, flush=True)
     Console(width=120).print(table)
     if len(found) > 2:
-        table = Table("worth of", *(f"{workers}, n {n:.0e}" for n, workers in MANY))
+        table = Table("speedup of", *(f"{workers}, n {n:.0e}" for n, workers in MANY))
         for what in next(iter(found.values())):
             table.add_row(what, *(f"{times:.1f}" for times in worth(found, what)))
         Console(width=120).print(table)

@@ -189,7 +189,7 @@ def measure(
         chosen = choose(fitted, X, memory=bytes_each, clusters=clusters, random_state=0)
         seconds = time.perf_counter() - start
         case.note("auto", [case.errors(chosen.feature_map)], seconds, chosen.feature_map.numbers(n))
-        console.log(f"rank {rank}: auto took {chosen.feature_map.kind} of", _errors(chosen.errors))
+        console.log(f"rank {rank}: auto chose {chosen.feature_map.kind} of", _errors(chosen.errors))
         start = time.perf_counter()
         F = best_of_rank(case, rank, nystrom(fitted, X, rank, "kmeans", 0)(X))
         error = relative(case.K, case.probes, F[case.probes], F)
@@ -235,7 +235,7 @@ def ratios(case: Case, factor: float) -> Table:
         checks["MEKA eigen / best of this rank (1)"] = error["meka eigen, exact"] / error["best of this rank"]
     else:
         checks["MEKA block-row / uniform Nystrom (1)"] = block_row / error["nystrom uniform"]
-    table = Table("ratio of errors (wanted below)", "")
+    table = Table("ratio of errors (upper bound)", "")
     for name, value in checks.items():
         table.add_row(name, f"{value:.3f}")
     return table

@@ -142,7 +142,7 @@ METHODS: dict[str, tuple[Callable[[Data], Transform], bool]] = {
     "ridge, scikit-learn Nystroem + Ridge, columns in memory": (ridge_sklearn, False),
     "ridge, scikit-learn Nystroem + SGD by partial_fit": (ridge_partial, False),
 }
-"""What fits, and whether on a cluster."""
+"""Function to measure, and whether it runs on a cluster."""
 
 
 def write_all(transform: Transform, data: Data, distributed: bool, out: Path) -> None:

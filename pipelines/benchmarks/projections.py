@@ -133,7 +133,7 @@ def measure(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, A
 
 def show(title: str, found: dict[str, dict[str, Any]]) -> None:
     """Print a table with ratios relative to the first line."""
-    table = Table("method", "fit, CPU s", "times the first", "AUC macro", "peak, GiB", title=title)
+    table = Table("method", "fit, CPU s", "relative to the first", "AUC macro", "peak, GiB", title=title)
     first = next(iter(found.values()))["seconds"]
     for name, row in found.items():
         table.add_row(

@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--folder", help="folder of the store, reused by later runs (default: a temporary folder)")
     parser.add_argument("--json", type=Path, help="JSON file for the results")
     asked = parser.parse_args()
-    table = Table("rows", "s", "CPU s", "per million", "of the limit", "MiB", "of them labels", "AUC, %")
+    table = Table("rows", "s", "CPU s", "per million", "fraction of the limit", "MiB", "labels", "AUC, %")
     table.title = f"{asked.features} features, float16, rank {asked.rank}, {asked.labels} labels"
     figures = []
     with tempfile.TemporaryDirectory() as temporary:

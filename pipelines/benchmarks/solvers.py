@@ -87,8 +87,8 @@ def main() -> None:
         "first, s",
         "further ridge, s",
         "further labels, s",
-        "times the first method",
-        "worst true residual",
+        "relative to the first method",
+        "largest true residual",
         "peak, GiB",
         title=f"{asked.samples} samples, 268 labels, ridge {asked.ridge:g}",
     )

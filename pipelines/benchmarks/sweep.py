@@ -71,7 +71,12 @@ def main() -> None:
     model.fit(views, source.labels)  # Load the compiled loops.
     one = timed(lambda: model.fit(views, source.labels))
     table = Table(
-        "", "seconds", "CPU s", "in single fits", "of CPU", title=f"{len(source.labels)} rows, rank {arguments.rank}"
+        "",
+        "seconds",
+        "CPU s",
+        "in units of one fit",
+        "of CPU",
+        title=f"{len(source.labels)} rows, rank {arguments.rank}",
     )
     table.add_row("one fit with its pass", *(f"{seconds:.1f}" for seconds in one))
     for grid in (GRID, WIDE):

@@ -36,7 +36,7 @@ def main() -> None:
     n, d = len(source.labels), sum(X.shape[1] for X in views.values())
     peak = product_speed(2048, 2048, 2048)
     table = Table(
-        "model", "rows/s", "operations per row", "share of the product's speed", title=f"transform of {n} rows"
+        "model", "rows/s", "operations per row", "fraction of the product's speed", title=f"transform of {n} rows"
     )
     rank, clusters = arguments.rank, arguments.clusters
     engines = {

@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         walks = {name: walked(story) for name, story in stories(Path(folder)).items()}
-    table = Table("story", "files", "functions", title=f"what runs of {ROOT.name}")
+    table = Table("story", "files", "functions", title=f"code that runs in {ROOT.name}")
     for name, found in walks.items():
         table.add_row(name, str(len({file for file, *_ in found})), str(len(found)))
     Console().print(table)

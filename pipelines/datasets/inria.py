@@ -37,9 +37,9 @@ DESCRIPTORS = {
     "dense_hue_whole": ("DenseHue", 100),
     "harris_hue_whole": ("HarrisHue", 100),
 }
-"""View -> the name in the files, and the dimension. Three horizontal bands side by side, or the whole image."""
+"""File name and dimension by view. Descriptors cover three horizontal bands, concatenated, or the whole image."""
 SHAPES = {"corel5k": (4500, 499, 260), "espgame": (18689, 2081, 268), "iaprtc12": (17665, 1962, 291)}
-"""Set -> training images, test images, keywords."""
+"""Numbers of training images, test images and keywords by data set."""
 
 
 def ingest_inria(

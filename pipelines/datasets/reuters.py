@@ -217,7 +217,7 @@ def select(documents: Iterator[Document], selection: Selection = "modapte", rand
 
     - "modapte": the modified Apte split, 9603 training and 3299 test documents, with all topics that occur;
     - "modapte-90": the same documents, with the topics that have a training and a test document;
-    - "mlsi": 1600 documents without a split and 47 topics, the numbers reported by [MLSI], whose list of documents was not
+    - "mlsi": 1600 documents without a split and 47 topics, the numbers reported by [MLSI], whose document list was not
       published. The topics are the most frequent ones among the documents of the modified Apte split with two or more
       topics; the documents are drawn at random from those that have one of them;
     - "mope": the 10 largest topics of the whole collection and every document with one of them, without a split (9400;
