@@ -51,7 +51,7 @@ def average_precision(Y: np.ndarray, S: np.ndarray) -> np.ndarray:
 
 
 def in_common(Z: np.ndarray, Y: np.ndarray, asked: np.ndarray, truth: np.ndarray, most: int = 10) -> float:
-    """Compute how many of the nearest training images, by cosine similarity, share a label with a test image."""
+    """Compute the fraction of the nearest training images (by cosine) that share a label with the test image."""
     Z, asked = (A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-12) for A in (Z, asked))
     nearest = np.argsort(-asked @ Z.T, axis=1)[:, :most]
     return float(np.mean([(Y[near] @ true > 0).mean() for near, true in zip(nearest, truth)]))

@@ -1,10 +1,10 @@
 """The experiments of the LLT-SVR paper with its printed parameters: tables of printed and reproduced values.
 
 Table 1: 100 of 2000 samples, kappa 6, Gaussian kernel whose bandwidth is the mean distance to the fifth neighbor, C 10,
-epsilon 0.1, noise 0.1 on the Swiss Roll. Table 2: f1 and f2 as printed, 36 of 100 samples, linear kernel, C 1. The
-covariance of the noise is only given in a reference, therefore three values are tried. Table 4: ten folds of all
-samples; C, bandwidth and epsilon are tuned for the naive regression on samples of the first training fold. Figure 5:
-accuracy against kappa, and l1 error against the number of training samples, with linear kernels.
+epsilon 0.1, noise 0.1 on the Swiss Roll. Table 2: the functions f1 and f2 as printed, 36 of 100 samples, linear kernel,
+C 1. The covariance of the noise is only given in a reference, therefore three values are tried. Table 4: ten folds of
+all samples; C, bandwidth and epsilon are tuned for the naive regression on samples of the first training fold. Figure
+5: accuracy against kappa, and l1 error against the number of training samples, with linear kernels.
 Source: Liu, Lin, Yu 2009, section 4.
 """
 

@@ -3,12 +3,13 @@
     python pipelines/morp_preferences.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper]
 
 The user survey of the paper is not public, so ratings are simulated from real features. The items are Corel5k images
-with the 491 features of the MORP paper. Each user has a random function from a Gaussian process over shared groups of
-tastes, and likes the items in the upper third of its values. Each training item has a rating of +1 or -1 with
-probability `--given`; the other ratings are missing and count as 0, as in the paper. MORP, kernel PCA and kernel CCA
-project the items. One ridge regression per user, fitted to the known ratings, ranks the new items. Methods are compared
-by the fraction of liked items among the top N, and by the area under the ROC curve. The results are written to
-morp_preferences.csv, .json, .png and a figure of ROC curves in OUT.
+with the 491 features of the MORP paper. The preference of a user is a random function of the features: a mixture of
+functions shared by all users and an individual one, all drawn from a Gaussian process. A user likes the items in the
+upper third. Each training item has a rating of +1 or -1 with probability `--given`; the other ratings are missing and
+count as 0, as in the paper. MORP, kernel PCA and kernel CCA project the items. One ridge regression per user, fitted to
+the known ratings, ranks the new items. Methods are compared by the fraction of liked items among the top N, and by the
+area under the ROC curve. The results are written to morp_preferences.csv, .json, .png and a figure of ROC curves in
+OUT.
 
 `--protocol paper` uses the sizes of the survey: 642 items, and 190 users with 89 ratings on average. In each of ten
 folds, all but 20 ratings of the users in the fold are withdrawn; --seeds is the number of withdrawals per fold. The

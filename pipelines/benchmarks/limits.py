@@ -4,7 +4,7 @@
     python pipelines/benchmarks/limits.py --compare BASE.json NEW.json
 
 Alternatives get rows and labels in float32, the precision that dmo uses. Solves are compared with both precisions, with
-their largest residuals, at the default ridge (0.01) and at the smallest tested ridge with a float32 factor (0.1).
+their largest residuals, at the default ridge (0.01) and at a ridge for which dmo uses a float32 factor (0.1).
 
 The limit is the time of the operations that a task cannot avoid, at the speed of float32 matrix products measured in
 the same process, or the time to read its files. The fraction of the limit is the limit divided by the measured time.
