@@ -32,7 +32,7 @@ class Digits(NamedTuple):
 
 @cache
 def _loaded() -> Any:
-    from sklearn.datasets import load_digits  # Import it here because this takes half a second.
+    from sklearn.datasets import load_digits  # Import it lazily because the import needs half a second.
 
     return load_digits()
 
