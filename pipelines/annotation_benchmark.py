@@ -1,24 +1,24 @@
-"""Annotators, decoders and data sets side by side.
+"""Benchmark of annotators and decoders on several data sets.
 
     python pipelines/annotation_benchmark.py --work WORK [--sets corel5k,bibtex] [--annotators votes,tagprop] [--rows 5000]
 
-Sets: corel5k, espgame, bibtex, yeast, scene (ingested from FOLDER, default: DMO_DATA), scenes (drawn) and digits. Distances of
-all views are computed once per set and kept in WORK; every annotator on every set is one file of results there, so that the
-work can be done in parts: the same command goes on where a run stopped. The table is written to WORK/table.md and
+Sets: corel5k, espgame, bibtex, yeast, scene (ingested from FOLDER, default: DMO_DATA), scenes (generated) and digits.
+The distances of all views are computed once per set and kept in WORK. Each annotator has one result file per set there,
+so the work can be done in parts: the same command resumes an interrupted run. The table is written to WORK/table.md and
 WORK/table.csv, the figures to WORK/benchmark.png and WORK/space.png.
 
-Settings are chosen on the training samples, for every decoder: scores that are held out (leave-one-out, or out of fold) are
-decoded by what was learned from those of the other half of the samples, and judged on random subsets of the size of the test
-set. The test samples are read once per decoder and set, for the setting that was chosen; WORK/log.txt says when. The deviation
-is that of 100 bootstrap samples of the test set. CPU seconds are those of the annotator with all its settings; those of the
-distances, which all share, are in a row of their own.
+Hyperparameters are chosen on the training samples, separately for every decoder. The decoder is learned from held-out
+scores (leave-one-out or out-of-fold) of one half of the samples, and applied to the other half. It is evaluated on
+random subsets of the size of the test set. The test samples are read once per decoder and set, with the chosen
+hyperparameters; WORK/log.txt records the time. Standard deviations are over 100 bootstrap samples of the test set. CPU
+seconds are those of an annotator with all its candidates; the time of the shared distances is reported separately.
 
-KGHA and the ridge regression of the same kernel are compared under equal decoders in a table of their own, beside Tables 3 and
-4 of Xiong, Szedmak, Piater 2014.
+A separate table compares KGHA with ridge regression on the same kernel under equal decoders, next to Tables 3 and 4 of
+Xiong, Szedmak, Piater 2014.
 
-`space` is no annotator: it compares what 50 to 200 numbers a sample are good for, of kernel PCA, kernel CCA, the scores of the
-ridge regression and KGHA: the share of the ten nearest training samples that have a label in common, and F1 of the labels of
-the twenty nearest.
+`space` is not an annotator. It compares embeddings with 50 to 200 dimensions: kernel PCA, kernel CCA, the scores of
+ridge regression, and KGHA. The measures are the fraction of the ten nearest training samples that share a label with
+the sample, and the F1 of the labels of the twenty nearest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ Matrices = list[np.ndarray]
 
 @dataclass(frozen=True)
 class SetOf:
-    """Of a set: labels a sample that are judged, distances that its store does not say, and training rows at most."""
+    """Options of a data set: number of labels per sample, distances by view, and the maximum number of training
+    rows."""
 
     top: int = 5
     distances: Mapping[str, str] = field(default_factory=dict)
@@ -81,13 +82,13 @@ PUBLISHED = {
     "corel5k": {"ridge-tagprop": 33.3, "kgha-0.2": 28.2, "kgha-0.5": 37.6, "kgha-0.8": 32.6, "kgha-0.99": 37.5},
     "espgame": {"ridge-tagprop": 25.7, "kgha-0.2": 23.1, "kgha-0.5": 31.7, "kgha-0.8": 28.3, "kgha-0.99": 29.7},
 }
-"""Test F1 in Tables 3 and 4 of Xiong, Szedmak, Piater 2014, of r-KMLR and of KGHA (0.99: KGHA-d, all components), with one
-decoder, Gaussian kernels, and of ESP game all eight views."""
+"""Test F1 of r-KMLR and KGHA in Tables 3 and 4 of Xiong, Szedmak, Piater 2014 (0.99: KGHA-d, all components). They use
+a single decoder, Gaussian kernels, and all eight views of ESP Game."""
 
 
 @dataclass(frozen=True)
 class Lookup(Kernel):
-    """exp(-gamma s) of distances s that are at hand: the rows are the numbers of samples, training samples first."""
+    """Kernel exp(-gamma s) on precomputed distances s; its rows are sample indices, training samples first."""
 
     distances: np.ndarray = field(repr=False, compare=False)
     gamma: float = 1.0
@@ -122,8 +123,8 @@ class Lookup(Kernel):
 
 @dataclass(frozen=True)
 class Problem:
-    """A set, ready: labels of n training and m test samples, distances of all views (V x (n + m) x n), of which `weights`
-    make one."""
+    """A prepared data set: labels of n training and m test samples, distances of all views (V x (n + m) x n), and
+    `weights` that combine them."""
 
     name: str
     top: int
@@ -139,7 +140,7 @@ class Problem:
         return len(self.Y)
 
     def combined(self, how: str) -> np.ndarray:
-        """Distances of all samples to the training samples ((n + m) x n) under weights by name."""
+        """Combine the distances of all samples to the training samples ((n + m) x n) with named weights."""
         out = np.empty(self.distances.shape[1:], np.float32)
         for where in row_blocks(len(out), 512):
             out[where] = np.tensordot(self.weights[how], self.distances[:, where], 1)
@@ -147,15 +148,15 @@ class Problem:
 
     @property
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of `Lookup`: training, test."""
+        """Rows for `Lookup`: training and test samples."""
         every = np.arange(self.distances.shape[1])[:, None]
         return every[: self.n], every[self.n :]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting: held-out scores of the training samples (a matrix or more), and a function that returns those of the test
-    samples."""
+    """A hyperparameter candidate: held-out scores of the training samples (one or more matrices), and a function that
+    returns the scores of the test samples."""
 
     setting: str
     held_out: Matrices
@@ -163,7 +164,7 @@ class Candidate:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
+    """Run the experiment and return the exit code (see `dmo.workflows.program`)."""
     options = parser().parse_args(arguments)
     return run_pipeline(__file__, options, lambda run: experiment(options))
 
@@ -174,13 +175,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--work", required=True, help="folder for distances, results and tables")
     made.add_argument("--sets", default=",".join(name for name in SETS if name != "digits"), help=", ".join(SETS))
     made.add_argument("--annotators", default=",".join([*ANNOTATORS, "space"]), help=", ".join([*ANNOTATORS, "space"]))
-    made.add_argument("--rows", type=int, help="training rows of every set at most")
+    made.add_argument("--rows", type=int, help="maximum number of training rows per set")
     add_run_options(made)
     return made
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """All that is asked for and not yet done; then the tables and the figure of all that is there."""
+    """Run what is requested and missing, then write the tables and figures of all results."""
     work = Path(options.work)
     work.mkdir(parents=True, exist_ok=True)
     chosen, sets = options.annotators.split(","), options.sets.split(",")
@@ -205,13 +206,13 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def make(name: str, data: Path, work: Path, path: Path) -> None:
-    """Write the feature store of a set."""
+    """Write the feature store of a data set."""
     if name == "digits":
         from dmo.demo.digits import digits_samples
 
         digits_samples().write(path)
     elif name == "scenes":
-        sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # where the tests have them
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # scenes.py is in the tests.
         from scenes import draw_images
 
         from dmo.features import Recipe, extract, list_images
@@ -224,7 +225,7 @@ def make(name: str, data: Path, work: Path, path: Path) -> None:
 
 
 def prepared(name: str, most: int | None, data: Path, work: Path) -> Problem:
-    """Distances, weights and neighbors of a set with `most` training samples; distances are kept in `work`."""
+    """Compute distances, weights and neighbors of a set with `most` training samples; keep the distances in `work`."""
     of, features = SETS[name], work / f"{name}.zarr"
     store = labeled_features(features, lambda: make(name, data, work, features))
     _, Y, train = store.select("train")
@@ -258,7 +259,8 @@ def prepared(name: str, most: int | None, data: Path, work: Path) -> Problem:
 
 
 def nearest(distances: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbors of all samples among the training samples by the mean distance, nearest first, and their distances."""
+    """Find the neighbors of all samples among the training samples by mean distance, nearest first, with their
+    distances."""
     k = min(NEIGHBORS, n - 1)
     index, found = [], []
     for where in row_blocks(distances.shape[1], 512):
@@ -354,8 +356,8 @@ _KEPT: dict[tuple[str, float], tuple[dict[float, np.ndarray], dict[float, np.nda
 
 
 def _kgha_fits(p: Problem, c: float) -> tuple[dict[float, np.ndarray], dict[float, np.ndarray]]:
-    """Scores by share of components, out of fold and of the test samples: spaces of fewer components are parts of the
-    largest one, so that five fits give all of them."""
+    """Return out-of-fold and test scores by fraction of components. Five fits suffice because smaller embeddings are
+    part of the largest one."""
     if (p.name, c) in _KEPT:
         return _KEPT[p.name, c]
     old, new = p.numbers
@@ -404,8 +406,8 @@ DECODERS = ("scores", "prior", "standardized", "probabilities", "plug-in")
 
 
 def decoders(held: Matrices, Y: np.ndarray, p: Problem) -> dict[str, Callable[[Matrices], np.ndarray]]:
-    """Every decoder, learned from held-out scores of samples with labels `Y`; those without a calibration rank by the last
-    matrix. "prior": over the power of the label's frequency that is best on these samples."""
+    """Learn every decoder from held-out scores of samples with labels `Y`. Decoders without calibration rank by the
+    last matrix; "prior" divides by the power of the label frequency that is best on these samples."""
     frequency = np.maximum(Y.mean(axis=0), 0.5 / len(Y))
     power = max((0.0, 0.25, 0.5), key=lambda power: annotation_scores(Y, held[-1] / frequency**power, p.top).f1)
     mean, deviation = held[-1].mean(axis=0), held[-1].std(axis=0)
@@ -420,7 +422,8 @@ def decoders(held: Matrices, Y: np.ndarray, p: Problem) -> dict[str, Callable[[M
 
 
 def judged(p: Problem, annotator: str, work: Path) -> dict[str, Any]:
-    """One annotator on one set under all decoders: for each the setting that training samples choose, and its test."""
+    """Evaluate an annotator on a set with all decoders: choose candidates on training samples and score them on the
+    test set."""
     begun = time.process_time()
     best: dict[str, tuple[float, Candidate]] = {}
     for candidate in ANNOTATORS[annotator](p):
@@ -444,7 +447,7 @@ def judged(p: Problem, annotator: str, work: Path) -> dict[str, Any]:
 
 
 def cross_fitted(p: Problem, candidate: Candidate) -> dict[str, float]:
-    """Mean F1 of training samples under decoders that were learned from the other half of them."""
+    """Compute the mean F1 of training samples with decoders learned from the other half of them."""
     rng = np.random.default_rng(0)
     half = rng.permutation(p.n) % 2 == 0
     scores = {decoder: np.empty(p.Y.shape) for decoder in DECODERS}
@@ -464,7 +467,7 @@ def cross_fitted(p: Problem, candidate: Candidate) -> dict[str, float]:
 
 
 def space(p: Problem) -> dict[str, Any]:
-    """What 50 to 200 numbers a sample are good for, by how they come about."""
+    """Evaluate embeddings with 50 to 200 dimensions by their nearest neighbors."""
     begun, (old, new) = time.process_time(), p.numbers
     kernel, found = Lookup(p.combined("tagprop"), GAMMA), {}
     most = int(np.linalg.matrix_rank(p.Y - p.Y.mean(axis=0)))
@@ -490,7 +493,7 @@ def space(p: Problem) -> dict[str, Any]:
 
 
 def neighbors_in(p: Problem, known: np.ndarray, asked: np.ndarray) -> dict[str, float]:
-    """By the cosine of centered coordinates, which no scale of the space changes."""
+    """Find neighbors by cosine similarity of centered coordinates, which does not depend on the scale of the space."""
     known, asked = (part - known.mean(axis=0) for part in (known, asked))
     known, asked = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (known, asked))
     return labels_of(p, np.argsort(-(asked @ known.T), axis=1)[:, :20])
@@ -506,7 +509,7 @@ def labels_of(p: Problem, nearest: np.ndarray) -> dict[str, float]:
 
 
 def report(work: Path) -> None:
-    """Tables of all results in `work`, printed and written, and the figure."""
+    """Print and write the tables of all results in `work`, and draw the figures."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((work / "results").glob("*.json"))]
     judged = [found for found in results if "decoders" in found]
     order = {name: i for i, name in enumerate(ANNOTATORS)}
@@ -529,11 +532,11 @@ def report(work: Path) -> None:
 
 
 def markdown(judged: Sequence[Mapping[str, Any]]) -> str:
-    """A table per set: test F1 by decoder, then the plug-in rule's figures, its deviation and CPU seconds."""
+    """Format a table per set: test F1 by decoder, then the scores of the plug-in rule and CPU seconds."""
     lines = []
     for name in dict.fromkeys((found["set"], found["n"]) for found in judged):
         part = [found for found in judged if (found["set"], found["n"]) == name]
-        lines += [f"### {name[0]}: {name[1]} training samples, {part[0]['top']} labels a sample", ""]
+        lines += [f"### {name[0]}: {name[1]} training samples, {part[0]['top']} labels per sample", ""]
         lines += [f"Distances of all views: {part[0]['distances']:.0f} CPU seconds.", ""]
         lines.append("| annotator | " + " | ".join(f"F1 {key}" for key in DECODERS) + " | P | R | N+ | seconds |")
         lines.append("|---" * (len(DECODERS) + 5) + "|")
@@ -548,7 +551,8 @@ def markdown(judged: Sequence[Mapping[str, Any]]) -> str:
 
 
 def against_ridge(judged: Sequence[Mapping[str, Any]]) -> str:
-    """A table per set of KGHA and ridge regression with one kernel: F1 less that of the ridge, decoder by decoder."""
+    """Format a table per set that compares KGHA with ridge regression on one kernel: F1 and its difference by
+    decoder."""
     lines = []
     for key in dict.fromkeys((found["set"], found["n"]) for found in judged):
         part = {found["annotator"]: found["decoders"] for found in judged if (found["set"], found["n"]) == key}
@@ -571,12 +575,12 @@ def against_ridge(judged: Sequence[Mapping[str, Any]]) -> str:
 
 
 def spaces(results: Sequence[Mapping[str, Any]]) -> str:
-    """A table per set of what the spaces are good for."""
+    """Format a table per set of the scores of the spaces."""
     lines = []
     for found in results:
         lines += [f"### Spaces on {found['set']} ({found['n']} training samples)", ""]
         lines += [
-            "| space, numbers a sample | a label in common, of the ten nearest | F1 of the twenty nearest |",
+            "| space, dimensions | shared label, of the ten nearest | F1 of the twenty nearest |",
             "|---|---|---|",
         ]
         for name, figures in found["space"].items():
@@ -586,7 +590,7 @@ def spaces(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Test F1 of every annotator, as its scores rank labels and as the plug-in rule does, a panel per set."""
+    """Plot the test F1 of every annotator, ranked by scores and by the plug-in rule, with one panel per set."""
     from matplotlib.figure import Figure
 
     sets = list(dict.fromkeys((found["set"], found["n"]) for found in judged))
@@ -608,12 +612,12 @@ def draw(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def draw_spaces(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """What the spaces are good for over the numbers a sample that they take, a row of two panels per set."""
+    """Plot the scores of the spaces against their dimensions, with a row of two panels per set."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6 * len(results)), layout="constrained")
     titles = {
-        "precision_at_10": "a label in common, of the ten nearest",
+        "precision_at_10": "shared label, of the ten nearest",
         "f1": "F1 of the labels of the twenty nearest",
     }
     for row, found in enumerate(results):
@@ -630,7 +634,7 @@ def draw_spaces(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             for space, points in curves.items():
                 axes.plot(*zip(*sorted(points), strict=True), label=space)
             axes.set_xticks(sorted({count for points in curves.values() for count, _ in points}))
-            axes.set(title=f"{found['set']}: {title}", xlabel="numbers a sample", ylabel="percent")
+            axes.set(title=f"{found['set']}: {title}", xlabel="dimensions", ylabel="percent")
             axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     figure.savefig(path, dpi=110)

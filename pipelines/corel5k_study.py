@@ -1,9 +1,9 @@
-"""A study of Corel5k, as docs/explanation/corel5k.md tells it: what each view is worth, and for which labels.
+"""The study of docs/explanation/corel5k.md: the value of each view of Corel5k, and the labels that it helps to predict.
 
     python pipelines/corel5k_study.py [--data FOLDER] [--out docs/_static] [--train 4500]
 
-FOLDER holds Corel5k (default: corel5k under DMO_DATA). The script prints the tables of the page and draws its figures from
-features and labels alone, in some minutes. `--train 600` is a quick try.
+FOLDER contains Corel5k (default: corel5k under DMO_DATA). The script prints the tables of the page and draws its
+figures from the features and labels in a few minutes. `--train 600` is a quick trial run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COLORS, WORDS = ("RgbV3H1", "LabV3H1", "HsvV3H1"), ("DenseSiftV3H1", "HarrisSift
 DISTANCES = {"Gist": "l2"} | dict.fromkeys((*COLORS, *WORDS), "chi2")
 TOP = 5
 LABELS, PICKED, OFTEN = 2, 12, 8
-"""Labels of a view in the heat map, labels in the map of the space, and test images of a label that is judged."""
+"""Labels per view in the heat map, labels in the map, and minimum test images of an evaluated label."""
 
 
 def read(
     folder: Path, n: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray], np.ndarray, list[str]]:
-    """Views and labels of n training images and of the test images, and the words."""
+    """Read views and labels of n training images and of the test images, and the label names."""
     known = np.load(folder / "features" / "corel5k_annotations.npz")
     rows = np.linspace(0, len(known["train"]) - 1, n).astype(int)
     old, new = {}, {}
@@ -43,7 +43,7 @@ def read(
 
 
 def average_precision(Y: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Average precision of every label (L); NaN where no image has it."""
+    """Compute the average precision of every label (L); NaN for labels without images."""
     found = np.full(Y.shape[1], np.nan)
     for curve in precision_recall_curves(Y, S):
         found[curve.label] = curve.average_precision
@@ -51,14 +51,14 @@ def average_precision(Y: np.ndarray, S: np.ndarray) -> np.ndarray:
 
 
 def in_common(Z: np.ndarray, Y: np.ndarray, asked: np.ndarray, truth: np.ndarray, most: int = 10) -> float:
-    """Share of the ten nearest training images that have a label in common with a test image, by the angle."""
+    """Compute the fraction of the nearest training images (by cosine) that share a label with the test image."""
     Z, asked = (A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-12) for A in (Z, asked))
     nearest = np.argsort(-asked @ Z.T, axis=1)[:, :most]
     return float(np.mean([(Y[near] @ true > 0).mean() for near, true in zip(nearest, truth)]))
 
 
 class Study:
-    """Fits, with what each gives and costs."""
+    """Fits of several models, with their scores and times."""
 
     def __init__(self, old: dict[str, np.ndarray], Y: np.ndarray, new: dict[str, np.ndarray], truth: np.ndarray):
         self.old, self.Y, self.new, self.truth = old, Y, new, truth
@@ -66,7 +66,7 @@ class Study:
         self.average: dict[str, np.ndarray] = {}
 
     def fit(self, name: str, model: Any, views: tuple[str, ...] = tuple(DISTANCES)) -> Any:
-        """Fit on some views, judge on the test images, and print a row of the table."""
+        """Fit the model to some views, evaluate it on the test images, and print a row of the table."""
         begin = time.process_time()
         model.fit({view: self.old[view] for view in views}, self.Y)
         S = model.decision_function({view: self.new[view] for view in views})
@@ -79,12 +79,12 @@ class Study:
 
 
 def ridge(*views: str) -> MultiViewRidge:
-    """The same regression on any views: product kernel, weights that TagProp learns."""
+    """Create the same regression for any views: a product kernel whose weights are learned by TagProp."""
     return MultiViewRidge("product", distances={view: DISTANCES[view] for view in views}, weights="tagprop", ridge=0.03)
 
 
 def draw_labels(study: Study, words: list[str]) -> Figure:
-    """Average precision of single views, for the labels of which a view says most more than the other views do."""
+    """Draw the average precision of single views, for the labels where one view exceeds the other views most."""
     views = list(DISTANCES)
     table = 100 * np.array([study.average[view] for view in views])
     table[:, study.truth.sum(axis=0) < OFTEN] = np.nan
@@ -98,7 +98,7 @@ def draw_labels(study: Study, words: list[str]) -> Figure:
 
 
 def draw_wrong(study: Study, words: list[str], name: str) -> Figure:
-    """Average precision against the number of training images: rare labels, and common ones that are missed."""
+    """Plot average precision against the number of training images; name frequent labels that are predicted poorly."""
     counts, average = study.Y.sum(axis=0), 100 * study.average[name]
     figure = Figure(figsize=(5, 3.6), layout="constrained")
     ax = figure.subplots()
@@ -113,7 +113,7 @@ def draw_wrong(study: Study, words: list[str], name: str) -> Figure:
 
 
 def wrong(study: Study, words: list[str], name: str) -> None:
-    """Print the labels that are found best and worst, and those that are missed most often among five."""
+    """Print the best and worst predicted labels, and the labels most often missing from the top five."""
     average, often = study.average[name], np.flatnonzero(study.truth.sum(axis=0) >= OFTEN)
     ranked = often[np.argsort(-average[often])]
     for said, picked in (("best", ranked[:8]), ("worst", ranked[:-9:-1])):
@@ -125,7 +125,7 @@ def wrong(study: Study, words: list[str], name: str) -> None:
 
 
 def draw_space(study: Study, words: list[str]) -> Figure:
-    """Test images on the plane in which the scores of the commonest labels differ most."""
+    """Plot test images on the two leading principal components of the scores of the most frequent labels."""
     common = np.argsort(-study.truth.sum(axis=0), kind="stable")[:PICKED]
     S = study.scores["KGHA"][:, common]
     left, lengths, _ = np.linalg.svd((S - S.mean(axis=0)) / S.std(axis=0), full_matrices=False)
@@ -157,9 +157,9 @@ def main() -> None:
     old_Z, Z = space.transform(old), space.transform(new)
     draw_space(study, words).savefig(options.out / "corel5k-space.png", dpi=110)
     wide_old, wide = (np.hstack([X / np.linalg.norm(X, axis=1).mean() for X in views.values()]) for views in (old, new))
-    print("\nof the ten nearest training images have a label in common with a test image:")
-    print(f"  KGHA, {Z.shape[1]} numbers: {100 * in_common(old_Z, Y, Z, truth):.1f} %")
-    print(f"  all views, {wide.shape[1]} numbers: {100 * in_common(wide_old, Y, wide, truth):.1f} %")
+    print("\nof the ten nearest training images, this fraction shares a label with the test image:")
+    print(f"  KGHA, {Z.shape[1]} dimensions: {100 * in_common(old_Z, Y, Z, truth):.1f} %")
+    print(f"  all views, {wide.shape[1]} dimensions: {100 * in_common(wide_old, Y, wide, truth):.1f} %")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What experiments of many fits share: data ingested once, results that are kept, tables."""
+"""Helpers for experiments with many fits: ingest data once, keep results, and write tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dmo.hashing import digest
 
 
 def data_folder(name: str = ".") -> str:
-    """Find where a data set is taken from if nothing else is said."""
+    """Return the default folder of a data set, below DMO_DATA."""
     return str(Path(os.environ.get("DMO_DATA", ".")) / name)
 
 
 def labeled_features(path: str | os.PathLike[str], make: Callable[[], Any]) -> stores.FeatureStore:
-    """Open a feature store with labels, made first where it is missing or unfinished."""
+    """Open a feature store with labels; create it first if it is missing or incomplete."""
     if not stores.existing_store(path, "features"):
         make()
     store = stores.open_features(path)
@@ -31,7 +31,7 @@ def labeled_features(path: str | os.PathLike[str], make: Callable[[], Any]) -> s
 
 
 def kept(path: Path, description: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Compute a record, or take it from the file that an earlier run of the same description left."""
+    """Compute a record, or load it if an earlier run with the same description saved it."""
     by = digest(description)[:16]
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def kept(path: Path, description: Mapping[str, Any], compute: Callable[[], dict[
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the same keys as a CSV file, whole or not at all."""
+    """Write rows with the same keys to a CSV file, atomically."""
     text = StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

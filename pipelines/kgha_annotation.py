@@ -1,17 +1,17 @@
-"""The KGHA annotation experiment: six methods on every view and on all views together.
+"""The annotation experiment of the KGHA paper: six methods on every single view and on all views together.
 
     python pipelines/kgha_annotation.py --data FOLDER --work WORK [--scheduler local] [--quick]
 
-FOLDER holds Corel5k (default: corel5k under DMO_DATA), the one public view of ESP Game, or a set as INRIA distributed it
-(iaprtc12, espgame); a feature store that `dmo ingest` wrote, or the word "digits", does as well. Features are ingested into
-WORK/features.zarr; then every method is fitted on the training samples, annotates the test samples
-(WORK/scores/VIEWS-METHOD.zarr) and is evaluated (WORK/results/VIEWS-METHOD.json). Each of these is kept: the same command
-goes on where a run stopped, and a finished part is not computed again unless an option changed. The table is printed and
-written to WORK/table.csv and WORK/table.json.
+FOLDER contains Corel5k (default: corel5k under DMO_DATA), the one public view of ESP Game, or a data set as distributed
+by INRIA (iaprtc12, espgame). A feature store written by `dmo ingest`, or the word "digits", is also valid. Features are
+ingested into WORK/features.zarr. Every method is then fitted to the training samples, annotates the test samples
+(WORK/scores/VIEWS-METHOD.zarr) and is evaluated (WORK/results/VIEWS-METHOD.json). All of these are kept: the same
+command resumes an interrupted run, and finished parts are computed again only if an option changed. The table is
+printed and written to WORK/table.csv and WORK/table.json.
 
-Methods, as in the lower panel of table 4 of Xiong, Szedmak, Piater 2014: r-MLR and r-KMLR (linear and kernel ridge
+Methods, as in the lower half of table 4 of Xiong, Szedmak, Piater 2014: r-MLR and r-KMLR (linear and kernel ridge
 regression, averaged over views), L-HA (KGHA with linear kernels), KGHA-r (balance -> 0), KGHA-d (as many components as
-labels), KGHA. `--protocol paper` makes the paper's tables 3 and 4 instead, with its grids (see `kgha_paper`).
+labels), and KGHA. `--protocol paper` computes tables 3 and 4 of the paper with its grids instead (see `kgha_paper`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ from dmo.workflows.program import Session, add_run_options, run_pipeline
 
 ALL_VIEWS = "all"
 VIEWS = ("rgb", "lab", "hsv", "gist", "dense_sift", "harris_sift", "dense_hue", "harris_hue")
-"""Of the paper's table 2, where a set has more."""
+"""Views of table 2 of the paper, for data sets that have more views."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of all methods: `balance` lambda, `ridge` of KGHA and its kin, `regression_ridge` of r-MLR and r-KMLR,
-    `components` as a share of the labels, decoder options, `top` labels per sample."""
+    """Parameters of all methods: `balance` is lambda, `ridge` is used by KGHA and its variants, `regression_ridge` by
+    r-MLR and r-KMLR, `components` is a fraction of the number of labels, and `top` is the number of labels per
+    sample."""
 
     balance: float = 1e-2
     ridge: float = 1e-1
@@ -65,7 +66,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Task:
-    """One fit: `method` on `views` (their kernels by name); `part`: the views' name in files and tables."""
+    """One fit of `method` to `views` (kernels by view name); `part` names the views in files and tables."""
 
     part: str
     method: str
@@ -92,7 +93,7 @@ def _ridge(p: Parameters, kernels: Mapping[str, str]) -> MultiViewRidge:
 
 
 def _linear(kernels: Mapping[str, str]) -> dict[str, str]:
-    """The same row normalization with a linear kernel."""
+    """Return linear kernels with the same row normalization."""
     return {
         view: "linear" if kernel == "rbf" else kernel.removesuffix("rbf") + "linear" for view, kernel in kernels.items()
     }
@@ -110,8 +111,8 @@ METHODS: dict[str, Callable[[Parameters, Mapping[str, str]], Any]] = {
 
 @dataclass(frozen=True)
 class Samples:
-    """Training and test samples: views as row sources, labels, row numbers of the test samples, and a description that
-    tells two choices apart."""
+    """Training and test samples: views as row sources, labels, row indices of the test samples, and a description that
+    distinguishes this selection from others."""
 
     store: stores.FeatureStore
     train: Mapping[str, Subset]
@@ -124,7 +125,7 @@ class Samples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
+    """Run the experiment and return the exit code (see `dmo.workflows.program`)."""
     options = parser().parse_args(arguments)
     if options.protocol == "paper":
         return run_pipeline(__file__, options, lambda _: run_paper(options))
@@ -139,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--methods", help=f"of {', '.join(METHODS)} (default: all)")
     made.add_argument("--quick", action="store_true", help="two views, 400 training and 100 test samples")
     made.add_argument("--protocol", choices=("views", "paper"), default="views", help="paper: see kgha_paper.py")
-    made.add_argument("--rank", type=int, help="with --protocol paper: Nystrom kernels of this rank, not exact ones")
+    made.add_argument("--rank", type=int, help="with --protocol paper: rank of Nystrom kernels (default: exact)")
     made.add_argument("--search-samples", type=int, help="with --protocol paper: see kgha_paper.py")
     for name, value in asdict(Parameters()).items():
         made.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
@@ -148,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def experiment(run: Session, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every method on every part; returns the results in the table's order."""
+    """Run every method on every group of views; return the results in the order of the table."""
     work = Path(options.work)
     views = options.views.split(",") if options.views else None
     store = open_data(options.data, work, views)
@@ -169,21 +170,22 @@ def experiment(run: Session, options: argparse.Namespace) -> list[dict[str, Any]
 
 
 def run_paper(options: argparse.Namespace) -> None:
-    """The tables of the paper on all views, with its grids."""
+    """Compute the tables of the paper on all views, with its grids."""
     work, views = Path(options.work), options.views.split(",") if options.views else None
     store = open_data(options.data, work, views)
-    default_kernels(store, views)  # refuses views that are not there
+    default_kernels(store, views)  # Raise an error for unknown views.
     used = (views or list(store.views))[: 2 if options.quick else None]
     samples = select(store, used, quick=options.quick)
     methods = chosen_methods(options)
     engine = Nystrom(rank=options.rank, random_state=0) if options.rank else "exact"
-    name = Path(options.data).name + ("-quick" if options.quick else "")  # the printed tables are of whole sets
+    # The printed tables apply to the whole data sets only, so rename quick runs.
+    name = Path(options.data).name + ("-quick" if options.quick else "")
     few = options.search_samples
     tables(name, samples.train, samples.Y_train, samples.test, samples.Y_test, methods, engine, work, few)
 
 
 def chosen_methods(options: argparse.Namespace) -> list[str]:
-    """Those that --methods names."""
+    """Return the methods listed by --methods."""
     methods = options.methods.split(",") if options.methods else list(METHODS)
     unknown = sorted(set(methods) - set(METHODS))
     if unknown:
@@ -192,7 +194,7 @@ def chosen_methods(options: argparse.Namespace) -> list[str]:
 
 
 def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.FeatureStore:
-    """The feature store to work on, ingested (of a data set only `views`) into `work` where `data` is not one already."""
+    """Open the feature store `data`; if it is not a store, ingest the data set (only `views`) into `work` first."""
     target = work / ("features.zarr" if views is None or data == "digits" else f"features-{'-'.join(views)}.zarr")
     if data == "digits":
         return labeled_features(target, lambda: ingest_digits(target))
@@ -206,14 +208,14 @@ def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.Feat
 
 
 def ingest_digits(path: Path) -> None:
-    """Write the digits inside scikit-learn as a feature store."""
+    """Write the digits of scikit-learn as a feature store."""
     from dmo.demo.digits import digits_samples
 
     digits_samples().write(path)
 
 
 def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> dict[str, str]:
-    """Gaussian kernels at the mean distance, of square-rooted rows where a view holds histograms."""
+    """Return Gaussian kernels at the mean distance, on square-rooted rows for views of histograms."""
     for view in views or ():
         if view not in store.views:
             raise UserError(f"{store.url} has no view {view!r}; it has {', '.join(store.views)}")
@@ -221,7 +223,7 @@ def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> 
 
 
 def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Samples:
-    """Training and test samples of a store; with `quick` evenly spaced few of them."""
+    """Select training and test samples of a store; with `quick`, a small evenly spaced subset."""
     parts = []
     for split, most in (("train", 400), ("test", 100)):
         _, Y, index = store.select(split)
@@ -239,7 +241,7 @@ def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Sam
 
 
 def finish(run: Session, task: Task, samples: Samples, work: Path) -> dict[str, Any]:
-    """The result of one task: from its file, or by fitting, annotating and evaluating."""
+    """Return the result of a task, from its file or by fitting, annotating and evaluating."""
     description = {"method": task.method, "kernels": dict(task.kernels), **asdict(task.parameters), **samples.origin}
 
     def compute() -> dict[str, Any]:
@@ -252,7 +254,7 @@ def finish(run: Session, task: Task, samples: Samples, work: Path) -> dict[str, 
 
 
 def annotate(run: Session, task: Task, samples: Samples, work: Path, by: str) -> stores.ResultStore:
-    """Scores of the test samples as a result store, with the seconds that the fit took."""
+    """Write the scores of the test samples as a result store, with the seconds of the fit."""
     path = work / "scores" / f"{task.name}.zarr"
     known = finished_rows(path)
     if known is not None and known.attributes.get("by") == by:
@@ -278,7 +280,7 @@ def annotate(run: Session, task: Task, samples: Samples, work: Path, by: str) ->
 
 
 def report(results: Sequence[Mapping[str, Any]], work: Path) -> None:
-    """Print the table and write it as CSV and JSON."""
+    """Print the results and write them as CSV and JSON."""
     columns = ("views", "method", "precision", "recall", "f1", "n_plus", "auc_macro", "seconds")
     table = Table(title="annotation of the test samples (in percent; N+ in labels)")
     for column in columns:

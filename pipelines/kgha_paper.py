@@ -1,16 +1,19 @@
-"""Tables 3 and 4 of the KGHA paper, with its settings: paper, ours and the difference, precision, recall and F1 in percent.
+"""Tables 3 and 4 of the KGHA paper with its parameters: precision, recall and F1 in percent, printed and reproduced.
 
     python pipelines/kgha_annotation.py --protocol paper --data FOLDER --work WORK [--rank 1000] [--methods KGHA,r-KMLR]
 
-All views together; Gaussian kernels of the features as they are, their width the mean distance; linear kernels of rows of
-unit length, of which the paper says nothing: with counts as they are all its ridges would be zero. Lambda and the ridge c are
-chosen from 1e-5 .. 1e-1 by 4-fold cross-validation on the training images (section 7.1.2), the ridge alone for both
-regressions; five labels an image; scores by (31) as it stands: nothing but the embedding is centered, no label means are
-added. Table 3 has p of .2 to .8 L, table 4 the p of .5 L. With --rank all kernels are Nystrom's of that rank, which the
-paper does for its two larger sets by another approximation. WORK/kgha_paper.csv and .json have both tables, written anew
-after every method; deviations are those of 100 bootstrap samples of the test images. KGHA, KGHA-d and KGHA-r are one grid,
-searched once, and settings of one ridge and balance share a fit. --search-samples N searches on so many training images,
-drawn at random, and fits what is chosen on all. With --checkpoint FOLDER an interrupted search goes on.
+All views are used together. Gaussian kernels use the features without normalization, with the mean distance as
+bandwidth. Linear kernels use rows of unit length; the paper does not mention this, but with raw counts all its ridges
+would act like zero. Lambda and the ridge c are chosen from 1e-5 .. 1e-1 by 4-fold cross-validation on the training
+images (section 7.1.2); the two regressions only have the ridge. Each image gets five labels. Scores follow (31)
+exactly: only the embedding is centered, and label means are not added. Table 3 varies p from 0.2 to 0.8 L; table 4 uses
+p = 0.5 L. With --rank, all kernels are Nystrom approximations of that rank; the paper uses another approximation for
+its two larger sets.
+
+Both tables are in WORK/kgha_paper.csv and .json, updated after every method. Standard deviations are over 100 bootstrap
+samples of the test images. KGHA, KGHA-d and KGHA-r are searched in one joint grid; candidates with the same ridge and
+balance share a fit. --search-samples N searches on N random training images, and fits the chosen parameters to all
+images. With --checkpoint FOLDER, an interrupted search resumes.
 Source: Xiong, Szedmak, Piater 2014, section 7.
 """
 
@@ -89,11 +92,11 @@ TABLE_4: dict[str, dict[str, tuple[float, float, float]]] = {
 
 Views = Mapping[str, Rows]
 SCALES: dict[str, Any] = {"rbf": "none", "linear": "l2"}
-"""A Gaussian kernel of the features as they are; for a linear one rows of length 1, as the ridges are small numbers."""
+"""Row scaling by kernel: none for Gaussian kernels, unit length for linear kernels because the ridges are small."""
 
 
 def kgha(kernel: str, engine: Any) -> KGHA:
-    """The form of the paper: the embedding alone is centered, (31) decodes as it stands."""
+    """Create KGHA as in the paper: only the embedding is centered, and scores follow (31)."""
     return KGHA(
         kernel,
         center=False,
@@ -105,7 +108,7 @@ def kgha(kernel: str, engine: Any) -> KGHA:
 
 
 def ridge(kernel: str, engine: Any) -> MultiViewRidge:
-    """Ridge regressions of the labels on every view, averaged."""
+    """Create ridge regressions of the labels on every view, averaged over views."""
     return MultiViewRidge(
         kernel,
         combine="predictions",
@@ -117,7 +120,7 @@ def ridge(kernel: str, engine: Any) -> MultiViewRidge:
     )
 
 
-# ridges outside: a kernel is factorized once for all balances
+# The ridge is the outer loop because a kernel factorization serves all balances.
 BOTH: dict[str, Sequence[float]] = {"ridge": GRID, "balance": GRID}
 METHODS: dict[str, tuple[Callable[[str, Any], Any], str, dict[str, Sequence[float]]]] = {
     "r-MLR": (ridge, "linear", {"ridge": GRID}),
@@ -127,7 +130,7 @@ METHODS: dict[str, tuple[Callable[[str, Any], Any], str, dict[str, Sequence[floa
     "KGHA-r": (kgha, "rbf", {"ridge": GRID, "balance": (1e-8,), "n_components": (0.5,)}),
     "KGHA": (kgha, "rbf", BOTH | {"n_components": SHARES}),
 }
-"""Estimator, kernel and grid."""
+"""Estimator, kernel and grid of each method."""
 
 
 def tables(
@@ -141,8 +144,8 @@ def tables(
     work: Path,
     searched: int | None = None,
 ) -> list[Row]:
-    """Both tables; `name` says which printed ones stand beside them (unknown sets have none); `searched`: training samples,
-    drawn at random, that parameters are chosen on (None: all)."""
+    """Compute both tables: `name` selects the printed values (unknown sets have none), and `searched` is the number of
+    random training samples used to choose parameters (None: all)."""
     rows: list[Row] = []
     some = np.sort(np.random.default_rng(0).permutation(len(Y))[:searched])
     few = {view: Subset(source, some) for view, source in train.items()}
@@ -180,13 +183,14 @@ def tables(
 
 
 def algebra(line: Row) -> tuple[tuple[str, float], ...]:
-    """What a line of a search has set, but for the number of components, which nests in larger ones."""
+    """Return the parameters of a candidate except the number of components, because smaller embeddings are nested in
+    larger."""
     return tuple((key, line[key]) for key in ("ridge", "balance") if key in line)
 
 
 class Family:
-    """Methods of one estimator and kernel, the table of their joint search, which took so many CPU `seconds`, and their fits:
-    one per ridge and balance, with the most components that any of them asks for."""
+    """Methods with the same estimator and kernel: the table of their joint search, its CPU `seconds`, and their fits,
+    one per ridge and balance with the largest number of components of any method."""
 
     def __init__(self, model: Any, members: Sequence[str], table: list[Row], seconds: float):
         self.model, self.table, self.seconds = model, table, seconds
@@ -198,7 +202,7 @@ class Family:
                 self._most[key] = max(self._most.get(key, 0.0), share or 0.0)
 
     def scores(self, line: Row, train: Views, Y: np.ndarray, test: Views) -> tuple[np.ndarray, float]:
-        """Scores of the test samples under the setting of a line; CPU seconds of the fit, which others may share."""
+        """Compute scores of the test samples for a candidate, and the CPU seconds of its fit, which may be shared."""
         key, share = algebra(line), line.get("n_components")
         if key not in self._fits:
             start = time.process_time()
@@ -217,7 +221,7 @@ class Family:
 
 
 def joint_grid(methods: Sequence[str]) -> dict[str, list[float]]:
-    """All values that any of the methods tries."""
+    """Return all values tried by any of the methods."""
     values: dict[str, list[float]] = {}
     for method in methods:
         for key, tried in METHODS[method][2].items():
@@ -226,7 +230,7 @@ def joint_grid(methods: Sequence[str]) -> dict[str, list[float]]:
 
 
 def chosen(table: Sequence[Row], method: str, share: float | None) -> Row:
-    """The best line of a search that is in a method's own grid and has p = `share` L."""
+    """Return the best candidate in the grid of the method with p = `share` L."""
     own = METHODS[method][2] | ({} if share is None else {"n_components": (share,)})
     return max(
         (row for row in table if all(row[key] in tried for key, tried in own.items())), key=lambda row: row["mean"]
@@ -234,7 +238,7 @@ def chosen(table: Sequence[Row], method: str, share: float | None) -> Row:
 
 
 def claims(rows: Sequence[Row]) -> list[Row]:
-    """Whether KGHA is above the methods so far, and p = .5 L above its other values."""
+    """Check whether KGHA is better than the other methods so far, and p = 0.5 L better than its other values."""
     at = {(row["method"], row["p"]): row["ours"] for row in rows if row["score"] == "f1"}
     ours = at.get(("KGHA", 0.5))
     if ours is None:
@@ -250,7 +254,7 @@ def claims(rows: Sequence[Row]) -> list[Row]:
 
 
 def compared(name: str, known: Row, Y: np.ndarray, scores: np.ndarray, top: int) -> list[Row]:
-    """One row a score, in percent, beside what is printed; deviations by bootstrap."""
+    """Return one row per score in percent, next to the printed value, with bootstrap standard deviations."""
     printed = TABLE_4.get(name, {}).get(known["method"]) if known["p"] in (None, 0.5, 1.0) else None
     if known["method"] == "KGHA":
         printed = TABLE_3.get(name, {}).get(known["p"])

@@ -1,4 +1,4 @@
-"""What both runs of the LLT-SVR experiments share: manifolds with their embeddings, multi-label sets, errors."""
+"""Data of the LLT-SVR experiments: manifolds with their embeddings, multi-label sets, and errors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dmo.metrics import jaccard_accuracy
 
 
 def twin_peaks(n: int, rng: np.random.Generator) -> np.ndarray:
-    """(x, y, sin(pi x) tanh(3 y)) for x, y uniform in -1..1."""
+    """Sample (x, y, sin(pi x) tanh(3 y)) for x, y uniform in -1..1."""
     x, y = rng.uniform(-1, 1, (2, n))
     return np.column_stack([x, y, np.sin(np.pi * x) * np.tanh(3 * y)])
 
 
 def swiss_roll(n: int, rng: np.random.Generator) -> np.ndarray:
-    """(t cos t, 21 h, t sin t) for t uniform in 1.5 pi .. 4.5 pi, h in 0..1."""
+    """Sample (t cos t, 21 h, t sin t) for t uniform in 1.5 pi .. 4.5 pi, h in 0..1."""
     t, h = 1.5 * np.pi * (1 + 2 * rng.random(n)), rng.random(n)
     return np.column_stack([t * np.cos(t), 21 * h, t * np.sin(t)])
 
@@ -34,7 +34,7 @@ MANIFOLDS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
 
 @cache
 def data(manifold: str, n: int, scaled: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """n samples: their LLE embedding (n x 3) and the points of the manifold (n x 3; `scaled`: centered, unit variance)."""
+    """Return the LLE embedding (n x 3) of n samples and their points (n x 3; `scaled`: centered, unit variance)."""
     points = MANIFOLDS[manifold](n, np.random.default_rng(0))
     if scaled:
         points = (points - points.mean(axis=0)) / points.std()
@@ -43,13 +43,13 @@ def data(manifold: str, n: int, scaled: bool = True) -> tuple[np.ndarray, np.nda
 
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Inputs and (noisy) outputs for training, inputs and true outputs for testing."""
+"""Training inputs and (noisy) training outputs, test inputs and true test outputs."""
 
 
 def split(
     manifold: str, n: int, n_train: int, trial: int, noise: np.ndarray | None = None, scaled: bool = True
 ) -> Split:
-    """A random part of n_train samples for training, with noise of the given covariance, the rest for testing."""
+    """Split at random into n_train training samples, with noise of the given covariance, and test samples."""
     X, Y = data(manifold, n, scaled)
     rng = np.random.default_rng(trial)
     order = rng.permutation(n)
@@ -59,18 +59,18 @@ def split(
 
 
 def errors(Y: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
-    """Mean l1 and l2 length of the error vectors."""
+    """Compute the mean l1 and l2 norms of the error vectors."""
     gap = outputs - Y
     return float(np.abs(gap).sum(axis=1).mean()), float(np.sqrt((gap**2).sum(axis=1)).mean())
 
 
 def accuracy(truth: np.ndarray, outputs: np.ndarray) -> float:
-    """Mean of |H & Z| / |H | Z| for H = {j: f_j > 0}."""
+    """Compute the mean of |H & Z| / |H | Z| for H = {j: f_j > 0}."""
     return jaccard_accuracy((truth > 0).astype(np.uint8), (outputs > 0).astype(np.uint8))
 
 
 def labeled(data: Path, name: str) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Features and labels +1/-1 of the published training and test part of yeast or scene."""
+    """Read features and labels (+1/-1) of the published training and test split of yeast or scene."""
     folder = data / "mulan" / name
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; pass --data, or set DMO_DATA to a folder with mulan/{name}")

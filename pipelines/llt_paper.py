@@ -1,10 +1,10 @@
-"""The experiments of the LLT-SVR paper with the settings that it prints; tables of paper, ours and deviation.
+"""The experiments of the LLT-SVR paper with its printed parameters: tables of printed and reproduced values.
 
-Table 1: 100 of 2000 samples, kappa 6, Gaussian kernel whose width is the mean distance to the fifth neighbor, C 10, epsilon
-.1, noise .1 on the Swiss Roll. Table 2: f1 and f2 as printed, 36 of 100 samples, linear kernel, C 1; the covariance of the
-noise stands in a reference alone, so that three are tried. Table 4: ten folds of all samples, C, width and epsilon tuned for
-the naive regression on samples of the first training part. Figure 5: accuracy over kappa, and l1 error over the number of
-training samples, linear kernels.
+Table 1: 100 of 2000 samples, kappa 6, Gaussian kernel whose bandwidth is the mean distance to the fifth neighbor, C 10,
+epsilon 0.1, noise 0.1 on the Swiss Roll. Table 2: the functions f1 and f2 as printed, 36 of 100 samples, linear kernel,
+C 1. The covariance of the noise is only given in a reference, therefore three values are tried. Table 4: ten folds of
+all samples; C, bandwidth and epsilon are tuned for the naive regression on samples of the first training fold. Figure
+5: accuracy against kappa, and l1 error against the number of training samples, with linear kernels.
 Source: Liu, Lin, Yu 2009, section 4.
 """
 
@@ -48,13 +48,13 @@ COVARIANCES = {"0.1, independent": (0.1, 0.0), "0.1, correlation .8": (0.1, 0.8)
 KAPPAS = (3, 5, 7, 10, 20, 50, 100)
 SIZES = (10, 20, 50, 100, 200)
 SAMPLES = 2000
-"""Of each manifold, for training and testing."""
+"""Samples of each manifold, training and test together."""
 TUNED_ON = 600
-"""Samples that table 4's parameters are tuned on."""
+"""Samples used to tune the parameters of table 4."""
 
 
 def pair(kernel: Any, kappa: int, **more: float) -> dict[str, LLTSVR]:
-    """Both regressions, alike but for the coordinates of the loss."""
+    """Create both regressions, which differ only in the coordinates of the loss."""
     common: dict[str, Any] = {
         "tol": 1e-5,
         "max_iter": 20_000,
@@ -65,13 +65,13 @@ def pair(kernel: Any, kappa: int, **more: float) -> dict[str, LLTSVR]:
 
 
 def below(found: dict[str, Any], what: str, better: Callable[[Any, Any], bool], across: Sequence[str] = ("",)) -> Row:
-    """The claim that LLT-SVR is better than the naive regression everywhere in `across`."""
+    """Check the claim that LLT-SVR is better than the naive regression in all cases of `across`."""
     failed = [where for where in across if not better(found[where + LLT], found[where + NAIVE])]
     return {"claim": f"{LLT} better than {NAIVE} in {what}", "holds": not failed, "not_above_at": failed}
 
 
 def table1(arguments: argparse.Namespace) -> None:
-    """Recovering manifolds from their embeddings."""
+    """Compute table 1: recover manifolds from their embeddings."""
     rows: list[Row] = []
     means: dict[str, float] = {}
     for manifold in MANIFOLDS:
@@ -92,7 +92,7 @@ def table1(arguments: argparse.Namespace) -> None:
 
 
 def table2(arguments: argparse.Namespace) -> None:
-    """Correlated noise: sums over both outputs of the squared error, means over test samples."""
+    """Compute table 2, correlated noise: squared errors summed over both outputs, averaged over test samples."""
     rows: list[Row] = []
     means: dict[str, float] = {}
     for what, (variance, correlation) in COVARIANCES.items():
@@ -116,7 +116,7 @@ def table2(arguments: argparse.Namespace) -> None:
 
 
 def printed_functions(X: np.ndarray) -> np.ndarray:
-    """f1 and f2 of section 4.2 (n x 2) on the unit square."""
+    """Evaluate f1 and f2 of section 4.2 (n x 2) on the unit square."""
     a, b = X.T
     first = 1.5 * (1 - a) + np.exp(2 * a - 1) * np.sin(3 * np.pi * (a - 0.6) ** 2)
     first += np.exp(3 * (b - 0.5)) * np.sin(4 * np.pi * (b - 0.9) ** 2)
@@ -124,7 +124,7 @@ def printed_functions(X: np.ndarray) -> np.ndarray:
 
 
 def table4(arguments: argparse.Namespace) -> None:
-    """Multi-label accuracy on yeast and scene, ten folds."""
+    """Compute table 4: multi-label accuracy on yeast and scene over ten folds."""
     rows: list[Row] = []
     means: dict[str, float] = {}
     for name in ("yeast", "scene"):
@@ -155,7 +155,8 @@ def table4(arguments: argparse.Namespace) -> None:
 
 
 def tuned(X: np.ndarray, Y: np.ndarray) -> tuple[float, float, float]:
-    """Kernel scale, C and epsilon of the best accuracy of the naive regression, by 2-fold cross-validation."""
+    """Return the kernel scale, C and epsilon with the best accuracy of the naive regression in 2-fold
+    cross-validation."""
     scores: dict[tuple[float, float, float], float] = {}
     folds = list(KFold(2, shuffle=True, random_state=0).split(X))
     for setting in product((0.25, 0.5, 1.0), (1.0, 10.0), (0.1, 0.5)):
@@ -166,7 +167,8 @@ def tuned(X: np.ndarray, Y: np.ndarray) -> tuple[float, float, float]:
 
 
 def figure5(arguments: argparse.Namespace) -> None:
-    """(a) accuracy on the test part over kappa; (b) l1 error on the Swiss Roll over the number of training samples."""
+    """Compute figure 5: (a) test accuracy against kappa, (b) l1 error on the Swiss Roll against the training
+    samples."""
     rows: list[Row] = []
     for name in ("yeast", "scene"):
         (X, Y), (new, truth) = labeled(arguments.data, name)
@@ -192,7 +194,7 @@ def figure5(arguments: argparse.Namespace) -> None:
 
 
 def trials(title: str, count: int) -> Iterable[int]:
-    """0 .. count - 1, with a bar."""
+    """Iterate over 0 .. count - 1 with a progress bar."""
     with stage(title, count) as advance:
         for trial in range(count):
             yield trial
@@ -200,10 +202,10 @@ def trials(title: str, count: int) -> Iterable[int]:
 
 
 def finish(arguments: argparse.Namespace, name: str, rows: list[Row], claims: list[Row]) -> None:
-    """The table, with the seeds and the CPU seconds so far."""
+    """Write the table with the seeds and the CPU seconds so far."""
     facts = {"seeds": f"0 to {arguments.trials - 1}", "cpu_seconds": round(time.process_time(), 1)}
     publish(arguments.out, name, rows, claims, facts)
 
 
 PAPER = {"table1": table1, "table2": table2, "table4": table4, "figure5": figure5}
-"""What there is of the paper's own settings."""
+"""Experiments that support the printed parameters."""

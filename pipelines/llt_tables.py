@@ -5,11 +5,11 @@
     python pipelines/llt_tables.py OUT --only table4 --data FOLDER  # FOLDER/mulan/yeast, FOLDER/mulan/scene
     python pipelines/llt_tables.py OUT --protocol paper
 
-Inputs of the manifold experiments are three-dimensional LLE embeddings of the outputs (Twin Peaks and Swiss Roll, scaled
-to unit variance); a trial is a random split of them. Kernel width and C are tuned for the naive regression, by
-cross-validation on training samples, and LLT-SVR takes them over, as in the paper. OUT gets one JSON and one Markdown
-table per experiment, and the images. `--protocol paper` takes the paper's printed settings instead (see `llt_paper`), and
-its tables show what it printed, what comes out here, and the difference.
+The inputs of the manifold experiments are three-dimensional LLE embeddings of the outputs (Twin Peaks and Swiss Roll,
+scaled to unit variance). Each trial is a random split of these samples. As in the paper, bandwidth and C are tuned for
+the naive regression by cross-validation on training samples, and LLT-SVR uses the same values. Each experiment writes a
+JSON and a Markdown table to OUT, and the figures. `--protocol paper` uses the parameters printed in the paper instead
+(see `llt_paper`); its tables contain the printed value, the reproduced value, and the difference.
 Source: Liu, Lin, Yu 2009, section 4.
 """
 
@@ -49,12 +49,12 @@ SCALES = (0.25, 0.35, 0.5, 0.7, 1.0)
 COSTS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 KAPPAS = (4, 6, 8, 12, 20, 40, 80)
 SIZES = (50, 100, 200, 400)
-UNSEEN = 10_000  # the seed of the split that parameters are tuned on
+UNSEEN = 10_000  # The seed of the split used to tune parameters; no trial uses it.
 Row = dict[str, Any]
 
 
 Parameters = tuple[float, float, float]
-"""Kernel scale, C, epsilon."""
+"""Kernel scale, C and epsilon."""
 
 
 def sweep(
@@ -63,7 +63,7 @@ def sweep(
     epsilons: Sequence[float],
     measures: Mapping[str, Callable[[np.ndarray, np.ndarray], float]],
 ) -> dict[str, dict[Parameters, float]]:
-    """Cross-validated values of each measure for the naive regression, over kernel scales, C and epsilon."""
+    """Cross-validate the naive regression over kernel scales, C and epsilon; return the values of each measure."""
     found: dict[str, dict[Parameters, float]] = {name: {} for name in measures}
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
     for scale in shown(SCALES, "cross-validation"):
@@ -78,12 +78,12 @@ def sweep(
 
 
 def shown(items: Sequence[Any], title: str) -> Iterable[Any]:
-    """The items, with a bar on standard error."""
+    """Iterate over the items with a progress bar on standard error."""
     return track(items, title, console=Console(stderr=True))
 
 
 def methods(scale: float, cost: float, epsilon: float, kappa: int) -> dict[str, Any]:
-    """The regressions that are compared, with the same kernel, C and epsilon."""
+    """Create the regressions to compare, with the same kernel, C and epsilon."""
     common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5, "target_scale": "none"}
     return {
         "LLT-SVR": LLTSVR(RBF(scale=scale), n_neighbors=kappa, **common),
@@ -93,14 +93,14 @@ def methods(scale: float, cost: float, epsilon: float, kappa: int) -> dict[str, 
 
 
 def tuned_for(manifold: str, arguments: argparse.Namespace, noise: np.ndarray | None = None) -> Parameters:
-    """Parameters of the naive regression, from the training part of a split that is no trial."""
+    """Tune the parameters of the naive regression on the training part of a split that no trial uses."""
     X, Y, _, _ = split(manifold, arguments.samples, arguments.train, UNSEEN, noise)
     values = sweep(X, Y, [EPSILON], {"l1": lambda true, got: errors(true, got)[0]})["l1"]
     return min(values, key=values.__getitem__)
 
 
 def trials(manifold: str, arguments: argparse.Namespace, noise: np.ndarray | None = None) -> list[Row]:
-    """Mean and deviation of the errors on test samples over the trials, noise on the training outputs only."""
+    """Compute mean and standard deviation of the test errors over trials, with noise on training outputs only."""
     scale, cost, epsilon = tuned_for(manifold, arguments, noise)
     collected: dict[str, list[tuple[float, float]]] = {}
     for trial in shown(range(arguments.trials), manifold):
@@ -128,12 +128,12 @@ def trials(manifold: str, arguments: argparse.Namespace, noise: np.ndarray | Non
 
 
 def table1(arguments: argparse.Namespace) -> list[Row]:
-    """Both manifolds without noise."""
+    """Compute both manifolds without noise."""
     return [row for manifold in MANIFOLDS for row in trials(manifold, arguments)]
 
 
 def table2(arguments: argparse.Namespace) -> list[Row]:
-    """Noise of deviation 0.2 on the outputs, with correlation 0, 0.5 and 0.9 between each two of them."""
+    """Add noise with standard deviation 0.2 to the outputs, with pairwise correlations of 0, 0.5 and 0.9."""
     rows = []
     for correlation in (0.0, 0.5, 0.9):
         covariance = 0.2**2 * (correlation + (1 - correlation) * np.eye(3))
@@ -143,7 +143,7 @@ def table2(arguments: argparse.Namespace) -> list[Row]:
 
 
 def table4(arguments: argparse.Namespace) -> list[Row]:
-    """Labels +1/-1 of yeast and scene: Jaccard accuracy on the published test part."""
+    """Compute the Jaccard accuracy on the published test part of yeast and scene, with labels +1/-1."""
     rows = []
     for name in ("yeast", "scene"):
         (X, Y), (new, truth) = labeled(arguments.data, name)
@@ -185,7 +185,7 @@ def _libsvm(kernel: RBF, cost: float, epsilon: float, X: Any, Y: Any, new: Any, 
 
 
 def best_neighborhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neighbors, int]:
-    """The neighborhood of the best cross-validated accuracy on training samples, all else as tuned for naive."""
+    """Return the neighborhood with the best cross-validated accuracy, with the other parameters as tuned for naive."""
     choices: list[tuple[Neighbors, int]] = [("samples", kappa) for kappa in (6, 30, 100, 200, 300, 500)]
     choices += [("distinct", kappa) for kappa in (6, 10, 15)]
     scores = dict.fromkeys(choices, 0.0)
@@ -198,7 +198,7 @@ def best_neighborhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neig
 
 
 def figure5(arguments: argparse.Namespace) -> list[Row]:
-    """l1 error of LLT and naive against kappa (at the given training size) and against the training size."""
+    """Compute the l1 error of LLT-SVR and naive SVR against kappa (at the default training size) and training size."""
     rows = []
     repeats = max(2, arguments.trials // 5)
     for manifold in MANIFOLDS:
@@ -236,7 +236,7 @@ def _draw_curves(rows: list[Row], path: Path) -> None:
 
 
 def figures(arguments: argparse.Namespace) -> list[Row]:
-    """Figs. 3 and 4: test points of each manifold as they are, and as the two regressions give them back."""
+    """Draw figures 3 and 4: the test points of each manifold, and their predictions by both regressions."""
     rows = []
     for number, manifold in enumerate(MANIFOLDS, 3):
         scale, cost, epsilon = tuned_for(manifold, arguments)
@@ -254,7 +254,7 @@ def figures(arguments: argparse.Namespace) -> list[Row]:
             axes.set_title(f"{manifold}: {title}")
             axes.set(xlabel="output 1", ylabel="output 2", zlabel="output 3")
             axes.locator_params(nbins=4)
-            axes.set_box_aspect(None, zoom=0.85)  # room for the label of the third axis
+            axes.set_box_aspect(None, zoom=0.85)  # Leave space for the label of the third axis.
             axes.view_init(25, -60 if manifold == "Twin Peaks" else -80)
         figure.savefig(arguments.out / f"figure{number}.png", dpi=130)
         plt.close(figure)
@@ -265,7 +265,7 @@ EXPERIMENTS = {"table1": table1, "table2": table2, "table4": table4, "figures": 
 
 
 def write(rows: list[Row], name: str, out: Path) -> None:
-    """NAME.json and NAME.md."""
+    """Write the rows to NAME.json and NAME.md."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(rows, indent=1, default=float) + "\n")
     heads = list(rows[0])
@@ -280,7 +280,7 @@ def write(rows: list[Row], name: str, out: Path) -> None:
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for tables and images")
-    parser.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="whose settings")
+    parser.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="source of the parameters")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--train", type=int, default=200, help="training samples of the manifolds")

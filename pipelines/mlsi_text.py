@@ -1,15 +1,16 @@
-"""MLSI on text: Reuters-21578 (1600 documents, 47 categories) and RCV1, against LSI and the words themselves.
+"""MLSI on text: Reuters-21578 (1600 documents, 47 categories) and RCV1, compared with LSI and the words themselves.
 
     python pipelines/mlsi_text.py OUT [--data FOLDER] [--sets reuters,rcv1] [--seeds 10] [--quick] [--protocol paper]
 
-Rows are tf-idf of unit length and stay sparse. A trial learns from `--train` documents. Mixing and ridge are chosen on
-a split of their own, at 20 dimensions, by AUC; beta and ridge curves vary one of them around the choice. The protocol
-(settings I and II) is that of `projection_protocol`. OUT gets mlsi_text.csv, .json and a figure per set and curve; trials
-that an earlier run finished are taken from OUT/trials.
-`--protocol paper`: words of five documents or more, mixing .5, no ridge, a fifth of the documents to learn from, LIBSVM with
-C = 100 (`projection_paper`; the paper repeats it 50 times, --seeds of ours are five trials each); OUT gets mlsi_paper.csv and
-.json. The paper's part of RCV1 (3588 documents, 5496 words, 79 topics) is not public as such; ours is Mulan's (6000 documents,
-944 words, 101 topics).
+Rows are sparse tf-idf vectors of unit length. Each trial learns from `--train` documents. Mixing and ridge are chosen
+by AUC at 20 dimensions on a split that no trial uses. The beta and ridge curves vary one parameter around this choice.
+The protocol (settings I and II) is described in `projection_protocol`. The script writes mlsi_text.csv, mlsi_text.json
+and a figure per data set and curve to OUT. Trials that an earlier run finished are loaded from OUT/trials.
+
+`--protocol paper` uses words that occur in five or more documents, mixing 0.5, no ridge, a fifth of the documents for
+training, and LIBSVM with C = 100 (see `projection_paper`). The paper has 50 repetitions; each of our --seeds has five
+trials. The results are in mlsi_paper.csv and .json. The part of RCV1 used in the paper (3588 documents, 5496 words, 79
+topics) is not public; this script uses the part distributed with Mulan (6000 documents, 944 words, 101 topics).
 Source: Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", section 5.
 """
 
@@ -58,12 +59,13 @@ BETAS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 GAMMAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 SETS = ("reuters", "rcv1")
 MOST_RARE = 50
-"""Documents of RCV1's topics that the paper leaves out, at most."""
+"""Topics of RCV1 with at most this number of documents are dropped, as in the paper."""
 
 
 def load(name: str, data: Path, work: Path, least: int = 1) -> tuple[scipy.sparse.csr_array, np.ndarray]:
-    """(X n x d, rows of unit length; Y n x L) from a store in `work`, ingested there first where it is missing; where `least`
-    is above 1, only words that occur in so many documents, and topics of RCV1 with more than 50."""
+    """Load (X n x d, rows of unit length; Y n x L) from a store in `work`, which is ingested first if it is missing. If
+    `least` is above 1, keep only words that occur in `least` or more documents, and topics of RCV1 with more than 50
+    documents."""
     path = work / (f"{name}.zarr" if least == 1 else f"{name}-{least}.zarr")
 
     def make() -> None:
@@ -75,7 +77,7 @@ def load(name: str, data: Path, work: Path, least: int = 1) -> tuple[scipy.spars
 
     store = labeled_features(path, make)
     X, Y = rows(store.views["words"]), dense(store.labels)
-    if name == "rcv1":  # binary words: inverse document frequency, unit length
+    if name == "rcv1":  # The words are binary: weight them by inverse document frequency, with unit length.
         X = X.astype(np.float64)
         if least > 1:
             X, Y = X[:, np.flatnonzero(np.diff(X.tocsc().indptr) >= least)], Y[:, Y.sum(axis=0) > MOST_RARE]
@@ -94,7 +96,7 @@ def lsi(k: int) -> Learner:
 
 
 def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, float]:
-    """Mixing and ridge, by AUC in setting I on a split that no trial has."""
+    """Choose mixing and ridge by AUC in setting I, on a split that no trial uses."""
     split = Split.of(Y, UNSEEN, train)
     betas, gammas = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 1.0, 10.0))
 
@@ -106,24 +108,26 @@ def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, fl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; returns the exit code (see `dmo.workflows.program`)."""
+    """Run the experiments and return the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the stores, tables and figures")
     made.add_argument("--data", default=data_folder(), help="folder that has reuters21578 and rcv1")
-    made.add_argument("--sets", default=",".join(SETS), help=f"of {', '.join(SETS)}")
-    made.add_argument("--seeds", type=int, default=10, help="trials")
-    made.add_argument("--train", type=int, default=800, help="training documents of a trial")
+    made.add_argument("--sets", default=",".join(SETS), help=f"data sets: {', '.join(SETS)} (default: all)")
+    made.add_argument("--seeds", type=int, default=10, help="number of trials")
+    made.add_argument("--train", type=int, default=800, help="training documents per trial")
     made.add_argument(
         "--quick", action="store_true", help="300 documents, 16 categories, 2 trials, 2 dimensions, short curves"
     )
-    made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and machines")
+    made.add_argument(
+        "--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and classifiers"
+    )
     add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
-    """All sets, trials and curves."""
+    """Run all data sets, trials and curves."""
     out, sets = Path(options.out), options.sets.split(",")
     unknown = sorted(set(sets) - set(SETS))
     if unknown:
@@ -141,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_set(name: str, options: argparse.Namespace, out: Path) -> tuple[list[Row], list[Row], Row]:
-    """Table, claims and facts of one set; its figures are written."""
+    """Return table, claims and facts of one data set; write its figures."""
     X, Y = load(name, Path(options.data), out)
     dimensions, seeds, train, betas, gammas = list(DIMENSIONS), options.seeds, options.train, BETAS, GAMMAS
     if options.quick:
@@ -182,7 +186,7 @@ def run_set(name: str, options: argparse.Namespace, out: Path) -> tuple[list[Row
 
 
 def run_paper(name: str, options: argparse.Namespace, out: Path) -> tuple[list[Row], list[Row], Row]:
-    """Table, claims and facts of one set under the paper's protocol."""
+    """Return table, claims and facts of one data set under the protocol of the paper."""
     X, Y = load(name, Path(options.data), out, 5)
     dimensions, seeds = list(DIMENSIONS), options.seeds
     if options.quick:
@@ -195,9 +199,10 @@ def run_paper(name: str, options: argparse.Namespace, out: Path) -> tuple[list[R
                 found += run_paper_trial(X, Y, trial, learners, dimensions, 100.0)
                 advance(1)
     table = summarize(found, ("method", "setting", "dimension"))
-    claims = compare(table, "MLSI", "LSI", settings=["I"])  # of II the paper says nothing
+    claims = compare(table, "MLSI", "LSI", settings=["I"])  # The paper makes no claim about setting II.
     plain = [row for row in table if row["method"] == ORIGINAL]
-    words = [row | {"dimension": d} for d in dimensions for row in plain]  # compared with every dimension of MLSI
+    # The words are compared with MLSI at every dimension.
+    words = [row | {"dimension": d} for d in dimensions for row in plain]
     claims += compare([*table, *words], "MLSI", ORIGINAL, ("auc_macro", "f1_macro"), settings=["I"])
     facts = {"documents": X.shape[0], "words": X.shape[1], "categories": Y.shape[1], "seeds": f"0 to {seeds - 1}"}
     return table, claims, facts | {"protocol": "paper"}

@@ -1,10 +1,11 @@
-"""What the printed formulas of MOPE change beside the forms that dmo had in their place: macro F1 on Reuters-21578.
+"""Effect of the printed formulas of MOPE compared with the former formulas of dmo: macro F1 on Reuters-21578.
 
     python pipelines/mope_text.py OUT --protocol paper --experiments formulas [--landmarks 3328] [--components 1800]
 
-Every line differs in one formula. Psi is that of all pairs under Z'Z + ridge P'P = I; ridge, beta, number of components and
-the classifier's shrinkage are chosen on the validation third, for both forms alike, and the macro F1 is that of the test
-third. The former forms stand here alone. OUT gets mope_text_formulas (CSV, JSON).
+Each row of the table changes one formula. Psi contains all pairs, under the constraint Z'Z + ridge P'P = I. The ridge,
+beta, the number of components and the shrinkage of the classifier are chosen on the validation third for both forms,
+and the macro F1 is computed on the test third. The former formulas exist only in this file. The results are written to
+mope_text_formulas (CSV, JSON) in OUT.
 Source: Mu, Goulermas, Tsujii, Ananiadou 2012, equations 9, 35, 40, 42, 43 and sections 2.2.2 and 3.5.
 """
 
@@ -34,8 +35,8 @@ Pairs = Callable[["Split"], np.ndarray]
 
 @dataclass(frozen=True)
 class Form:
-    """`of`: (split, setting) -> symmetric A (n x n) of max tr(Z'AZ), for every one of `settings`; `of_ridge`: the ridge is
-    part of A, which has as many components as the labels have dimensions."""
+    """A formula: `of` returns the symmetric A (n x n) of max tr(Z'AZ) for each of `settings`. With `of_ridge`, the
+    ridge is part of A, and the number of components is limited by the rank of the labels."""
 
     of: Callable[[Split, Setting], np.ndarray]
     settings: Sequence[Setting]
@@ -43,7 +44,7 @@ class Form:
 
 
 class Split:
-    """What both forms of a split share: training features X, labels Y, words, distances, weights of all pairs."""
+    """Data of a split shared by both forms: training features X, labels Y, words, distances, weights of all pairs."""
 
     def __init__(self, data: Thirds, words: csr_array):
         self.X, self.Y = data.X[0], data.Y[0]
@@ -59,7 +60,7 @@ class Split:
         return np.asarray(proximity.on(self.graph, self.Y, self.words).toarray())
 
     def combined(self, G: np.ndarray, W: np.ndarray, **setting: float) -> np.ndarray:
-        """The priority (43), or its generalization."""
+        """Combine G and W by the priority (43) or its generalization."""
         pattern = self.graph.indices, self.graph.indptr
         off = ~np.eye(len(G), dtype=bool)
         g, w = (csr_array((M[off], *pattern), shape=M.shape) for M in (G, W))
@@ -67,7 +68,7 @@ class Split:
 
 
 def row_normalized(split: Split) -> np.ndarray:
-    """In the place of (9): 1 / d_ij over its row's sum, averaged with that over its column's sum."""
+    """Compute the former weights (9): the mean of 1 / d_ij normalized by row sums and by column sums."""
     d = split.weights("distance")
     np.fill_diagonal(d, np.inf)
     share = 1 / np.maximum(d, d[d > 0].min())
@@ -76,7 +77,7 @@ def row_normalized(split: Split) -> np.ndarray:
 
 
 def weighted_sizes(split: Split) -> np.ndarray:
-    """In the place of (35): labels count 1 / their samples in the denominator too."""
+    """Compute the former proximity (35): labels have weight 1 / (number of their samples) in the denominator too."""
     weighted = split.Y / np.maximum(split.Y.sum(axis=0), 1)
     size = weighted.sum(axis=1)
     both = size[:, None] + size
@@ -84,14 +85,14 @@ def weighted_sizes(split: Split) -> np.ndarray:
 
 
 def reciprocal_distance(split: Split) -> np.ndarray:
-    """In the place of (40): 1 / (1 + |z_i - z_j|)."""
+    """Compute the former proximity (40): 1 / (1 + |z_i - z_j|)."""
     Z = label_coordinates(split.Y)
     own = (Z * Z).sum(axis=1)
     return np.asarray(1 / (1 + np.sqrt(np.maximum(own[:, None] + own - 2 * Z @ Z.T, 0))))
 
 
 def tanimoto_of_means(split: Split) -> np.ndarray:
-    """In the place of (42) with sums: class means of the features, compared by Tanimoto's coefficient."""
+    """Compute the former proximity (42): Tanimoto's coefficient of the class means, instead of the printed sums."""
     size = split.Y.sum(axis=0)
     M = np.asarray((split.words.T @ split.Y).T) / np.maximum(size, 1)[:, None]
     common, own = M @ M.T, (M * M).sum(axis=1)
@@ -102,7 +103,7 @@ def tanimoto_of_means(split: Split) -> np.ndarray:
 
 
 def with_exponent(split: Split, setting: Setting) -> np.ndarray:
-    """In the place of the form after (43): g / (1 + beta (1 - w))^c."""
+    """Compute the former generalization of the priority (43): g / (1 + beta (1 - w))^c."""
     return np.asarray(split.sorensen / (1 + setting["beta"] * (1 - split.gaussian)) ** setting["exponent"])
 
 
@@ -114,12 +115,12 @@ PRIORITY: list[Setting] = [{"beta": beta} for beta in BETAS]
 
 
 def of_labels(proximities: Pairs) -> Form:
-    """(43) with Gaussian weights."""
+    """Create the priority (43) with the given label proximities and Gaussian weights."""
     return Form(lambda split, setting: split.combined(proximities(split), split.gaussian, **setting), PRIORITY)
 
 
 def of_weights(weights: Pairs) -> Form:
-    """(43) of the third scheme with Sorensen's coefficient."""
+    """Create the priority (43) with the given weights and Sorensen's coefficient in the third scheme."""
     return Form(lambda split, setting: split.combined(split.sorensen, weights(split), **setting), PRIORITY)
 
 
@@ -128,7 +129,7 @@ def printed(*proximity: Any, **options: Any) -> Form:
 
 
 def correlated(ridge_of_labels: bool) -> Form:
-    """Yc (Yc'Yc + c I)^-1 Yc', c the ridge where it stands on the labels too; Z = X P, so X is centered by the solver."""
+    """Create regularized CCA, Yc (Yc'Yc + c I)^-1 Yc', with c = ridge or 0; the solver centers X because Z = X P."""
 
     def form(split: Split, setting: Setting) -> np.ndarray:
         Y = split.Y - split.Y.mean(axis=0)
@@ -156,15 +157,15 @@ FORMULAS: dict[str, tuple[Form, Form]] = {
     ),
     "regularized CCA": (correlated(True), correlated(False)),
 }
-"""Formula -> former form, printed form."""
+"""Former and printed form of each formula."""
 RELATIONS = "3.5, relation features"
-"""Inner products with training stories, where distances to them are printed: Psi of the third scheme."""
+"""Former relation features are inner products with training stories; the printed ones are distances to them."""
 
 
 def projections(
     split: Split, data: Thirds, form: Form, components: int
 ) -> Iterator[tuple[Setting, list[np.ndarray], float]]:
-    """Settings with every ridge, their coordinates of the three thirds and the seconds that they took."""
+    """Iterate over settings with every ridge: the coordinates of the three thirds, and the seconds to compute them."""
     mean = data.X[0].mean(axis=0)
     centered = [X - mean for X in data.X]
     gram = centered[0].T @ centered[0]
@@ -183,7 +184,7 @@ def projections(
 
 
 def compare(seed: int, X: csr_array, Y: np.ndarray, landmarks: int, components: int) -> list[Row]:
-    """A row a formula: what both forms reach on a split."""
+    """Return one row per formula with the scores of both forms on a split."""
     data = Thirds.of(X, Y, seed, landmarks, distances=True)
     split = Split(data, X)
     products = Thirds.of(X, Y, seed, landmarks)
@@ -211,5 +212,5 @@ def compare(seed: int, X: csr_array, Y: np.ndarray, landmarks: int, components: 
 
 
 def report(out: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
-    """The table of the splits so far."""
+    """Write the table of the splits so far."""
     publish(out, "mope_text_formulas", summarize(rows, ("formula",), SCORES), [], dict(facts) | {"splits": list(rows)})

@@ -1,11 +1,12 @@
-"""What the experiments on proximity-based embeddings share: thirds, relation features, Fisher discriminants, validation.
+"""Protocol of the experiments on proximity-based embeddings: thirds, relation features, Fisher discriminants,
+validation.
 
-A split deals samples into training, validation and test thirds. Relation features are the inner products of a row with
-random training rows, or its Euclidean distances to them. Every setting of a method is fitted to the training third;
-setting, number of components (the first k of those fitted) and the classifier's shrinkage are those of the highest macro
-F1 on the validation third. Settings that differ in the ridge of MOPE's constraint share their proximities. What spreads
-labels gives scores of labels in place of coordinates: a label is given above the threshold that is best for it on the
-validation third.
+Samples are split into training, validation and test thirds. Relation features are the inner products of a row with
+random training rows, or its Euclidean distances to them. Every setting of a method is fitted to the training third. The
+setting, the number of components (the first k of the fitted ones) and the shrinkage of the classifier are chosen by
+macro F1 on the validation third. Settings that differ only in the ridge of MOPE's constraint share their proximities.
+Label propagation returns label scores instead of coordinates; a label is predicted above the threshold with the best F1
+on the validation third.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from dmo.metrics import f1_scores
 
 Setting = dict[str, Any]
 LADDER = (2, 5, 10, 20, 50, 100, 200, 400, 800, 1200, 1800)
-"""Numbers of components that are tried, with the largest there is."""
+"""Numbers of components to try, in addition to the maximum."""
 SHRINKAGES = (1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 
 
 @dataclass(frozen=True)
 class Method:
-    """`build`: (number of components, setting) -> an unfitted transformer; `family` says what it learns from:
-    "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are,
-    "propagation" the same, for scores of the labels.
-    `of_labels`: it has as many components as the labels have dimensions; `of_classes`: fewer than there are labels;
-    `ridges`: more of MOPE's constraint, after the one that `build` sets."""
+    """A method: `build` maps (number of components, setting) to an unfitted transformer. `family` is its training data:
+    "unsupervised" (all rows), "supervised" (labeled rows), "semi-supervised" (all rows with the known labels), or
+    "propagation" (the same, but it returns label scores). With `of_labels`, the rank of the labels limits the number of
+    components; with `of_classes`, the number of labels minus one. `ridges` are tried in MOPE's constraint after the one
+    that `build` sets."""
 
     name: str
     family: str
@@ -51,8 +52,9 @@ class Method:
 
 @dataclass(frozen=True)
 class Thirds:
-    """Relation features (n x p) and labels (n x L, 0/1) of the three parts; `known`: training rows whose labels count;
-    `spectrum`: eigenvalues of the centered training features' X'X, descending; `rows`: which samples the parts are."""
+    """Relation features (n x p) and labels (n x L, 0/1) of the thirds. `known` marks training rows with known labels,
+    `spectrum` has the eigenvalues of X'X of the centered training features, descending, and `rows` the sample
+    indices."""
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     Y: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -62,12 +64,12 @@ class Thirds:
 
     @property
     def rank(self) -> int:
-        """Of the centered training features."""
+        """Rank of the centered training features."""
         return int((self.spectrum > 10 * CUTOFF * self.spectrum[0]).sum())
 
     @classmethod
     def of(cls, X: Any, Y: np.ndarray, seed: int, n_landmarks: int, distances: bool = False) -> Thirds:
-        """At random. `distances`: relation features are Euclidean distances.
+        """Split at random; with `distances`, relation features are Euclidean distances.
 
         Features are scaled so that the mean eigenvalue of the centered X'X is 1, the unit of every ridge.
 
@@ -75,7 +77,7 @@ class Thirds:
         """
         n = len(Y)
         if n < 30:
-            raise UserError(f"{n} samples make no thirds to learn from; at least 30 are needed")
+            raise UserError(f"cannot split {n} samples into thirds, expected at least 30; pass more samples")
         rng = np.random.default_rng(seed)
         order = rng.permutation(n)
         parts = np.sort(order[::3]), np.sort(order[1::3]), np.sort(order[2::3])
@@ -90,7 +92,7 @@ class Thirds:
         return cls((a, b, c), labels, known, np.maximum(spectrum[::-1], 0.0) / scale**2, parts)
 
     def hide(self, share: float, seed: int) -> Thirds:
-        """The same with labels of a random share of the training rows."""
+        """Return a copy in which only a random fraction of the training rows has known labels."""
         known = np.zeros(len(self.known), bool)
         picked = np.random.default_rng((seed, round(100 * share))).permutation(len(known))
         known[picked[: round(share * len(known))]] = True
@@ -98,7 +100,7 @@ class Thirds:
 
 
 def _relations(X: Any, known: Any, distances: bool) -> np.ndarray:
-    """Inner products of rows with known ones, or distances to them."""
+    """Compute inner products of rows with known rows, or distances to them."""
     products = np.asarray((X @ known.T).toarray(), np.float64)
     if not distances:
         return products
@@ -109,9 +111,9 @@ def _relations(X: Any, known: Any, distances: bool) -> np.ndarray:
 class Discriminants:
     """Fisher's linear discriminant of every label against the rest, on the same rows.
 
-    The scores are those of scikit-learn's LinearDiscriminantAnalysis(solver="lsqr", shrinkage=a) fitted per label
-    (differences of its log posteriors), from one eigendecomposition: within-class scatter is total scatter less a matrix of
-    rank one. A label that all or none of the rows have is given to all or none.
+    The scores equal those of scikit-learn's LinearDiscriminantAnalysis(solver="lsqr", shrinkage=a) fitted per label
+    (differences of its log posteriors), but need only one eigendecomposition: within-class scatter is total scatter
+    minus a rank-one matrix. If all or none of the rows have a label, it is predicted for all or none.
     """
 
     def __init__(self, Z: np.ndarray, Y: np.ndarray):
@@ -126,7 +128,7 @@ class Discriminants:
         self._positive, self._delta = self._axes.T @ (sums / p), self._axes.T @ (sums / (p * (1 - p)))
 
     def scores(self, Z: np.ndarray, shrinkage: float) -> np.ndarray:
-        """m x L, above 0 where the label is given; `shrinkage` in (0, 1]."""
+        """Compute scores (m x L), positive for predicted labels; `shrinkage` is in (0, 1]."""
         p, delta = self._p, self._delta
         spread = p * (1 - p)
         within = np.maximum(self._spectrum, 0).sum() - spread * (delta**2).sum(axis=0)
@@ -139,10 +141,10 @@ class Discriminants:
 
 
 def run_method(method: Method, data: Thirds, components: int) -> Row:
-    """Scores on the test third of the setting that is best on the validation third.
+    """Score the setting with the best validation third on the test third.
 
-    Settings with as many neighbors as there are rows to learn from are left out. `seconds`: to fit the chosen setting and
-    project the three thirds; `slowest`: the longest of all settings.
+    Settings with at least as many neighbors as training rows are skipped. `seconds` is the time to fit the chosen
+    setting and project the three thirds; `slowest` is the longest time of all settings.
     """
     if method.family == "propagation":
         return _run_propagation(method, data)
@@ -151,7 +153,7 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
 
 
 def best_projection(projections: Iterator[tuple[Setting, list[np.ndarray], float]], data: Thirds) -> Row:
-    """Scores on the test third of the setting, number of components and shrinkage that are best on the validation third."""
+    """Score the setting, number of components and shrinkage with the best validation F1 on the test third."""
     best: Row = {"validation": -1.0}
     predicted, slowest = np.zeros_like(data.Y[2]), 0.0
     for setting, Z, seconds in projections:
@@ -175,7 +177,7 @@ def best_projection(projections: Iterator[tuple[Setting, list[np.ndarray], float
 
 
 def _run_propagation(method: Method, data: Thirds) -> Row:
-    """The same of what gives scores of labels; labels that no known row has are given to none."""
+    """Score label propagation in the same way; labels without a known row are never predicted."""
     best: Row = {"validation": -1.0}
     predicted, slowest = np.zeros_like(data.Y[2]), 0.0
     there = data.Y[0][data.known].any(axis=0)
@@ -197,7 +199,7 @@ def _run_propagation(method: Method, data: Thirds) -> Row:
 
 
 def _thresholds(scores: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """For every label the threshold of the highest F1 (infinite where no row has the label)."""
+    """Return the threshold with the highest F1 for every label (infinite for labels without rows)."""
     least = np.full(Y.shape[1], np.inf)
     for label in np.flatnonzero(Y.any(axis=0)):
         precision, recall, thresholds = precision_recall_curve(Y[:, label], scores[:, label])
@@ -207,7 +209,7 @@ def _thresholds(scores: np.ndarray, Y: np.ndarray) -> np.ndarray:
 
 
 def _projections(method: Method, data: Thirds, components: int) -> Iterator[tuple[Setting, list[np.ndarray], float]]:
-    """Every setting, its coordinates of the three thirds, and the seconds that they took."""
+    """Iterate over settings: the coordinates of the three thirds, and the seconds to compute them."""
     known = data.known
     size = int(known.sum()) if method.family == "supervised" else len(known)
     labels = data.Y[0][:, data.Y[0][known].any(axis=0)]
@@ -238,7 +240,7 @@ def _projections(method: Method, data: Thirds, components: int) -> Iterator[tupl
 
 
 def _judges(Z: np.ndarray, Y: np.ndarray) -> dict[int, Discriminants]:
-    """Classifiers of the first k columns of Z, for every k of the ladder."""
+    """Fit classifiers to the first k columns of Z, for every k of the ladder."""
     return {k: Discriminants(Z[:, :k], Y) for k in [k for k in LADDER if k < Z.shape[1]] + [Z.shape[1]]}
 
 

@@ -1,23 +1,28 @@
-"""MOPE and MESD on text: Reuters-21578 with its 10 largest, overlapping topics, against un-, semi- and supervised methods.
+"""MOPE and MESD on text (the 10 largest, overlapping topics of Reuters-21578), compared with other embeddings.
 
     python pipelines/mope_text.py OUT [--data FOLDER] [--splits 5] [--landmarks 2000] [--components 1800] [--quick]
                                   [--protocol paper] [--experiments 1,2]
 
-Experiment 1: unsupervised and supervised embeddings of all training labels, MOPE with its three label proximities and three
-combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods and those that spread the
-labels over a graph: ML-LGC, ML-GRF, SMSE1, SMSE2. `--experiments formulas`: what each printed formula changes, see
-`mope_formulas`. Documents are tf-idf rows,
-embedded by relation features; `mope_protocol` says how thirds, features and parameters are made. MOPE takes the pairs of
-largest proximity, under Z'Z + ridge P'P = I; ridges are chosen of the same values for all methods. The classifier is
-Fisher's linear discriminant per label (one against the rest) with shrinkage to the identity, as scikit-learn's
-LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...). The paper has 9980 documents, this selection of the collection 9400.
-`--protocol paper` takes its features and similarities: stems, Euclidean distances as relation features, scheme 1 with all four
-similarities, scheme 2 with the cosine of the principal coordinates, scheme 3 with Sorensen's coefficient of the classes. Its
-text prints no F1 scores (tables 3 and 4 are images), so that claims are compared: SSMOPE above ML-LGC, MOPE and OLPP,
-scheme 3 above the others, the priority above both other combinations.
-OUT gets mope_text_table3 and mope_text_table4 (CSV, JSON: means and deviations over splits, claims that hold or do not),
-written anew after every split, mope_text_bars.png, mope_text_labels.png and mope_text_combined.png. Splits that an earlier run
-finished are taken from OUT/splits.
+Experiment 1 uses all training labels: unsupervised and supervised embeddings, and MOPE with its three label proximities
+and three combinations. Experiment 2 uses 40 % and 80 % of the training labels, with semi-supervised methods and methods
+that propagate labels over a graph: ML-LGC, ML-GRF, SMSE1, SMSE2. `--experiments formulas` measures the effect of each
+printed formula; see `mope_formulas`.
+
+Documents are tf-idf rows, represented by relation features; `mope_protocol` describes the splits, the features and the
+choice of parameters. MOPE selects the pairs with the largest proximity, under Z'Z + ridge P'P = I; all methods choose
+from the same ridges. The classifier is Fisher's linear discriminant per label (one against the rest) with shrinkage to
+the identity, as scikit-learn's LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...). The paper uses 9980 documents;
+this selection of the collection has 9400.
+
+`--protocol paper` uses the features and similarities of the paper: stems, Euclidean distances as relation features,
+scheme 1 with all four similarities, scheme 2 with the cosine of the principal coordinates, scheme 3 with Sorensen's
+coefficient of the classes. The text of the paper prints no F1 scores (tables 3 and 4 are images), so its claims are
+compared: SSMOPE is better than ML-LGC, MOPE and OLPP; scheme 3 is better than the others; the priority is better than
+both other combinations.
+
+The script writes mope_text_table3 and mope_text_table4 (CSV, JSON: means and standard deviations over splits, claims
+that hold or do not) to OUT and updates them after every split, with mope_text_bars.png, mope_text_labels.png and
+mope_text_combined.png. Splits that an earlier run finished are loaded from OUT/splits.
 Source: Mu, Goulermas, Tsujii, Ananiadou 2012, section 4: experiments 1 and 2, tables 3 and 4, figures 2 to 4.
 """
 
@@ -56,9 +61,9 @@ from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBORS = 15
 REACHES: list[Setting] = [{"graph__n_neighbors": 60}, {"graph__n_neighbors": "all"}]
-"""MOPE's neighbors, those of largest proximity, or all pairs."""
+"""Numbers of neighbors with the largest proximity for MOPE, or all pairs."""
 RIDGES: list[Setting] = [{"ridge": c} for c in (0.001, 0.01, 0.1, 1.0)]
-"""Of every constraint that has one, rivals' and ours."""
+"""Ridges of every method with a regularized constraint."""
 REPULSIONS: list[Setting] = [{"options__repulsion": c} for c in (0.01, 0.1, 1.0)]
 WEIGHTED: list[Setting] = [{"weighted": False}, {"weighted": True}]
 PENALTIES: list[Setting] = [{"options__penalty": c} for c in (0.01, 0.1, 1.0)]
@@ -90,7 +95,8 @@ SCORES = ("f1_macro", "f1_micro", "validation", "components", "seconds", "slowes
 def load(
     data: Path, work: Path, stemmer: Literal["porter"] | None = None
 ) -> tuple[scipy.sparse.csr_array, np.ndarray, list[str]]:
-    """(X n x d, rows of unit length; Y n x 10; topics) from a store in `work`, ingested there first where it is missing."""
+    """Load (X n x d, rows of unit length; Y n x 10; topics) from a store in `work`, which is ingested first if it is
+    missing."""
     path = work / f"reuters-mope{'-stems' if stemmer else ''}.zarr"
     archive = data / "reuters21578" / "reuters21578.tar.xz"
     store = labeled_features(path, lambda: ingest_reuters(archive, path, selection="mope", stemmer=stemmer))
@@ -114,7 +120,7 @@ def mope(scheme: str, combination: str) -> Any:
 
 
 def unsupervised() -> list[Method]:
-    """LSI, PCA and OLPP; OLPP after PCA, without which it finds the directions in which the features hardly vary."""
+    """Return LSI, PCA and OLPP; OLPP follows PCA, otherwise it finds directions in which the features hardly vary."""
     olpp = trace("olpp", graph__n_neighbors=NEIGHBORS)
     weights: list[Setting] = [
         {"variance": share, "graph__weight": weight}
@@ -126,7 +132,7 @@ def unsupervised() -> list[Method]:
 
 
 def rivals() -> list[Method]:
-    """MDDM, CCA, the three HSL and MORP."""
+    """Return MDDM, CCA, the three variants of HSL, and MORP."""
     shrinkages: list[Setting] = [{"options__shrinkage": s} for s in (1.0, 0.9, 0.5)]
     shares: list[Setting] = [{"options__mixing": b} | c for b in (0.5, 0.9) for c in RIDGES]
     return [
@@ -138,7 +144,7 @@ def rivals() -> list[Method]:
 
 
 def duplicating() -> list[Method]:
-    """MESD of FDA, LFDA and OLPP-R, weighted or not."""
+    """Return MESD with FDA, LFDA and OLPP-R, weighted or not."""
     fda = [w | c for w in WEIGHTED for c in RIDGES]
     lfda = [{"graph__n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
     repelled = [{"options__n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in REPULSIONS[1:]]
@@ -152,7 +158,7 @@ def duplicating() -> list[Method]:
 def proximities(
     schemes: Sequence[str], combinations: Sequence[str], similarities: Mapping[str, Sequence[str]]
 ) -> list[Method]:
-    """MOPE of label proximities and their combinations with feature weights."""
+    """Return MOPE with several label proximities and combinations with feature weights."""
     return [
         Method(
             f"MOPE-{1 + list(SIMILARITIES).index(scheme)} {combination}",
@@ -174,7 +180,7 @@ def proximities(
 
 
 def mixtures() -> list[Method]:
-    """SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE with OLPP or PCA as the unsupervised part."""
+    """Return SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE mixed with OLPP or PCA."""
 
     def mix(first: str, second: str) -> Any:
         graph = {} if second == "pca" else {"graph__n_neighbors": NEIGHBORS}
@@ -206,7 +212,7 @@ def mixtures() -> list[Method]:
 
 
 def spreading() -> list[Method]:
-    """Label propagation on the graph of nearest features."""
+    """Return label propagation on the graph of nearest features."""
 
     def propagation(name: str) -> Any:
         return lambda k, setting: LabelPropagation(name).set_params(**setting)
@@ -225,7 +231,7 @@ def run_split(
     similarities: Mapping[str, Sequence[str]],
     experiments: Sequence[str],
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of experiments 1 and 2; `most`: settings of a method that are tried (None: all)."""
+    """Compute the rows of experiments 1 and 2; `most` is the number of settings tried per method (None: all)."""
     own = proximities(list(SIMILARITIES), list(COMBINATIONS), similarities)
     first = [*unsupervised(), *rivals(), *duplicating(), *own] if "1" in experiments else []
     some = [method for method in [*rivals(), *duplicating()] if method.name in ("CCA", "MORP", "MESD-FDA", "MESD-LFDA")]
@@ -246,7 +252,7 @@ def run_split(
 
 
 def above(table: Sequence[Row], winner: str, losers: Sequence[str], where: str = "") -> Row:
-    """The claim that `winner` has at least the mean macro F1 of all `losers`."""
+    """Check the claim that the mean macro F1 of `winner` is at least that of all `losers`."""
     reached = {row["method"]: row["f1_macro"] for row in table}
     higher = [name for name in losers if reached[name] > reached[winner]]
     claim = f"{winner} at or above {', '.join(losers)} in macro F1{where}"
@@ -254,7 +260,7 @@ def above(table: Sequence[Row], winner: str, losers: Sequence[str], where: str =
 
 
 def noted(table: list[Row], claims: Sequence[Row]) -> list[Row]:
-    """The table with a note on methods of which a claim does not hold."""
+    """Return the table with a note on methods for which a claim does not hold."""
     failed: dict[str, list[str]] = {}
     for claim in claims:
         failed.setdefault(claim["claim"].partition(" at or above ")[0], []).extend(claim["not_above_at"])
@@ -263,7 +269,7 @@ def noted(table: list[Row], claims: Sequence[Row]) -> list[Row]:
 
 
 def report(out: Path, first: list[Row], second: list[Row], facts: Row, spent: float) -> None:
-    """Tables 3 and 4 and the bar chart of the splits so far, of which the last took so many CPU seconds."""
+    """Write tables 3 and 4 and the bar chart of the splits so far; `spent` is the CPU seconds of the last split."""
     facts = facts | {"cpu_seconds_of_a_split": spent}
     if first:
         report_first(out, first, facts)
@@ -272,7 +278,7 @@ def report(out: Path, first: list[Row], second: list[Row], facts: Row, spent: fl
 
 
 def report_first(out: Path, first: list[Row], facts: Row) -> None:
-    """Experiment 1."""
+    """Write the table and the bar chart of experiment 1."""
     table = summarize(first, ("method", "family"), SCORES)
     claims = [above(table, winner, RIVALS) for winner in WINNERS]
     claims.append(above(table, BEST, ["MOPE-3 hadamard", "MOPE-3 sum"]))
@@ -282,7 +288,7 @@ def report_first(out: Path, first: list[Row], facts: Row) -> None:
 
 
 def report_second(out: Path, second: list[Row], facts: Row) -> None:
-    """Experiment 2."""
+    """Write the table of experiment 2."""
     means = summarize(second, ("labels", "method", "family"), SCORES)
     lines: list[Row] = []
     claims = []
@@ -294,7 +300,7 @@ def report_second(out: Path, second: list[Row], facts: Row) -> None:
 
 
 def bars(path: Path, table: Sequence[Row]) -> None:
-    """Macro F1 of every method, with its deviation over splits."""
+    """Plot the macro F1 of every method, with standard deviations over splits."""
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     colors = {"unsupervised": GRAY, "supervised": BLUE}
     for family, color in colors.items():
@@ -310,8 +316,8 @@ def bars(path: Path, table: Sequence[Row]) -> None:
 
 
 def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) -> None:
-    """Figures 2 and 3: label proximities of CCA, HSL and the schemes, and the third scheme combined with feature weights,
-    seriated alike."""
+    """Draw figures 2 and 3: label proximities of CCA, HSL and the schemes, and the third scheme combined with feature
+    weights, all with the same seriation."""
     picked = np.sort(np.random.default_rng(0).permutation(len(X))[:most])
     X, Y = X[picked], Y[picked]
     n = len(X)
@@ -339,19 +345,21 @@ def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; returns the exit code (see `dmo.workflows.program`)."""
+    """Run the experiments and return the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, tables and figures")
-    made.add_argument("--data", default=data_folder(), help="folder that has reuters21578")
-    made.add_argument("--splits", type=int, default=5, help="random splits into thirds")
+    made.add_argument("--data", default=data_folder(), help="folder that contains reuters21578")
+    made.add_argument("--splits", type=int, default=5, help="number of random splits into thirds")
     made.add_argument(
-        "--landmarks", type=int, default=2000, help="training documents that relation features compare with"
+        "--landmarks", type=int, default=2000, help="number of training documents used for relation features"
     )
-    made.add_argument("--components", type=int, default=1800, help="components of an embedding, at most")
+    made.add_argument("--components", type=int, default=1800, help="maximum number of components of an embedding")
     made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="features and similarities")
-    made.add_argument("--experiments", default="1,2", help="1, 2 or both; or formulas, see mope_formulas.py")
+    made.add_argument("--experiments", default="1,2", help="1, 2, 1,2 or formulas (see mope_formulas.py)")
     made.add_argument(
-        "--quick", action="store_true", help="240 documents, 1 split, 40 landmarks, 15 components, 2 settings a method"
+        "--quick",
+        action="store_true",
+        help="240 documents, 1 split, 40 landmarks, 15 components, 2 settings per method",
     )
     add_run_options(made)
     options = made.parse_args(arguments)
@@ -359,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> None:
-    """All splits, with tables after each."""
+    """Run all splits; write the tables after each."""
     out, splits, landmarks, components = Path(options.out), options.splits, options.landmarks, options.components
     paper = options.protocol == "paper"
     similarities = PAPER_SIMILARITIES if paper else SIMILARITIES
@@ -372,8 +380,8 @@ def run(options: argparse.Namespace) -> None:
         )
     if components >= landmarks:
         raise UserError(
-            f"{components} components of {landmarks} relation features: with as many, all orthogonal projections are one and "
-            f"the same but for a rotation; pass fewer --components, or more --landmarks"
+            f"{components} components of {landmarks} relation features: without dimension reduction, all orthogonal "
+            f"projections agree up to a rotation; pass fewer --components or more --landmarks"
         )
     facts = {
         "documents": X.shape[0],

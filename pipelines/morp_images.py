@@ -1,15 +1,17 @@
-"""MORP on Corel5k: how well a few projected features tell known and new categories apart.
+"""MORP on Corel5k: classification of known and new categories from a few projected features.
 
     python pipelines/morp_images.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper] [--methods "kernel CCA"]
 
-Images are the 491 numbers of the MORP paper's descriptor, each scaled to unit variance; categories are the keywords that
-at least `--min-images` images have. MORP, kernel PCA and kernel CCA see the same Gaussian kernel at the mean distance;
-MORP's mixing and ridge (in its direct form) and CCA's ridge are chosen on a split of their own, by the mean AUC of
-all dimensions in setting I. The protocol (settings I and II) is that of `projection_protocol`. OUT gets
-morp_images.csv, .json and .png.
-`--protocol paper`: 1021 images of the 35 most frequent keywords (the paper's images of 35 categories are not public), 25 of
-which the projections learn from 500 images; mixing .5, ridge .001, linear LIBSVM with C = 1, its default (the paper prints
-none). OUT gets morp_paper.csv, .json and .png.
+Each image has the 491 features of the MORP paper, scaled to unit variance. Categories are the keywords of at least
+`--min-images` images. MORP, kernel PCA and kernel CCA use the same Gaussian kernel at the mean distance. The mixing and
+ridge of MORP (in its direct form) and the ridge of CCA are chosen on a split that no trial uses, by the mean AUC over
+all dimensions in setting I. Settings I and II are described in `projection_protocol`. The results are written to
+morp_images.csv, .json and .png in OUT.
+
+`--protocol paper` uses 1021 images with the 35 most frequent keywords; the images of the paper, with 35 categories, are
+not public. The projections learn 25 of the keywords from 500 images. Mixing is 0.5 and the ridge 0.001. The classifier
+is linear LIBSVM with its default C = 1, because the paper prints no value. The results are in morp_paper.csv, .json and
+.png.
 Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", section 5.
 """
 
@@ -54,7 +56,7 @@ METHODS = ("MORP", "kernel PCA", "kernel CCA", ORIGINAL)
 
 
 def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray]:
-    """(X scaled, n x 491; Y n x L) from a store in `work`, ingested there first where it is missing."""
+    """Load (X scaled, n x 491; Y n x L) from a store in `work`, which is ingested first if it is missing."""
     path = work / "corel5k_morp491.zarr"
     store = labeled_features(path, lambda: ingest("corel5k", data, path, views=["morp491"]))
     X, Y = rows(store.views["morp491"]).astype(np.float64), dense(store.labels)
@@ -66,7 +68,7 @@ def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray
 
 
 def learners(k: int, settings: dict[str, dict[str, float]], only: Sequence[str] = METHODS) -> dict[str, Learner]:
-    """Method -> how it learns k components."""
+    """Return functions that fit k components, by method."""
     morp, cca = (settings.get(name, {}) for name in ("MORP", "kernel CCA"))
 
     def kernel_cca(X: Any, Y: np.ndarray) -> Any:
@@ -84,7 +86,7 @@ def learners(k: int, settings: dict[str, dict[str, float]], only: Sequence[str] 
 def tune(
     X: np.ndarray, Y: np.ndarray, dimensions: Sequence[int], quick: bool, methods: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """MORP's mixing and ridge, CCA's ridge, by mean AUC in setting I on a split that no trial has."""
+    """Choose mixing and ridge of MORP and the ridge of CCA, by mean AUC in setting I on a split that no trial uses."""
     split = Split.of(Y, UNSEEN)
     betas, ridges = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9, 0.99), (0.01, 0.1, 1.0, 10.0, 100.0))
     grids = {
@@ -104,22 +106,24 @@ def tune(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
+    """Run the experiment and return the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figure")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--seeds", type=int, default=10, help="trials")
-    made.add_argument("--min-images", type=int, default=50, help="images that a category must have")
-    made.add_argument("--methods", default=",".join(METHODS), help="of the tuned protocol, comma-separated")
+    made.add_argument("--seeds", type=int, default=10, help="number of trials")
+    made.add_argument("--min-images", type=int, default=50, help="minimum number of images per category")
+    made.add_argument("--methods", default=",".join(METHODS), help="methods of the tuned protocol, comma-separated")
     made.add_argument("--quick", action="store_true", help="400 images, 16 categories, 2 trials, 2 dimensions")
-    made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and machines")
+    made.add_argument(
+        "--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and classifiers"
+    )
     add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: (run if options.protocol == "tuned" else run_paper)(options))
 
 
 def run(options: argparse.Namespace) -> None:
-    """All trials, the table, the claims and the figure."""
+    """Run all trials; write the table, the claims and the figure."""
     out = Path(options.out)
     X, Y = load(options.data, out, options.min_images)
     dimensions, seeds = list(DIMENSIONS), options.seeds
@@ -150,7 +154,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_paper(options: argparse.Namespace) -> None:
-    """The paper's section 4.2."""
+    """Run section 4.2 of the paper."""
     out = Path(options.out)
     X, Y = load(options.data, out, 1)
     used = np.sort(np.argsort(-Y.sum(axis=0), kind="stable")[: 12 if options.quick else 35])

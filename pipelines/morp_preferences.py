@@ -1,17 +1,21 @@
-"""MORP on a rating matrix with gaps: which of the new items does each user like?
+"""MORP on a rating matrix with missing values: predict which new items each user likes.
 
     python pipelines/morp_preferences.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper]
 
-The paper's survey of users is not public, so ratings are drawn, from real features: every user likes the items (Corel5k
-images, the 491-d descriptor) where a function of the user, drawn from a Gaussian process over groups of tastes, is in its
-upper third. Each rating +1 / -1 of a training item is given with probability `--given`; all others are gaps, which count
-as 0, as in the paper. MORP, kernel PCA and kernel CCA project the items; a ridge regression per user on the ratings that
-were given ranks the new items. Compared by the share of liked items among the top N, and by the area under the ROC curve.
-OUT gets morp_preferences.csv, .json, .png and the ROC curves.
-`--protocol paper` has the survey's sizes (642 items, 190 users with 89 ratings on average), ten folds of users whose ratings
-are withdrawn but for 20, 20 dimensions, mixing .5 and ridge .001, support vector machines on the ratings that are left (linear
-on coordinates, Gaussian on the 491 numbers), and top-N accuracy and AUC on the withdrawn ones; --seeds withdrawals a fold. OUT
-gets morp_preferences_paper.csv and .json. The ratings are drawn here too.
+The user survey of the paper is not public, so ratings are simulated from real features. The items are Corel5k images
+with the 491 features of the MORP paper. The preference of a user is a random function of the features: a mixture of
+functions shared by all users and an individual one, all drawn from a Gaussian process. A user likes the items in the
+upper third. Each training item has a rating of +1 or -1 with probability `--given`; the other ratings are missing and
+count as 0, as in the paper. MORP, kernel PCA and kernel CCA project the items. One ridge regression per user, fitted to
+the known ratings, ranks the new items. Methods are compared by the fraction of liked items among the top N, and by the
+area under the ROC curve. The results are written to morp_preferences.csv, .json, .png and a figure of ROC curves in
+OUT.
+
+`--protocol paper` uses the sizes of the survey: 642 items, and 190 users with 89 ratings on average. In each of ten
+folds, all but 20 ratings of the users in the fold are withdrawn; --seeds is the number of withdrawals per fold. The
+projections have 20 dimensions, mixing 0.5 and ridge 0.001. Support vector machines are fitted to the remaining ratings
+(linear on coordinates, Gaussian on the 491 features). Top-N accuracy and AUC are computed on the withdrawn ratings. The
+ratings are simulated here too. The results are in morp_preferences_paper.csv and .json.
 Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", section 5 (preference prediction).
 """
 
@@ -49,12 +53,12 @@ DIMENSIONS = (5, 10, 20, 30, 40, 50)
 TUNED_AT = 20
 METRICS = ("top_n", "auc_macro")
 RIVALS = ("kernel CCA", "kernel PCA", ORIGINAL)
-RIDGE = 0.1  # of each user's regression, on coordinates scaled to a mean squared length of 1
+RIDGE = 0.1  # Ridge of each user's regression, on coordinates scaled to a mean squared length of 1.
 
 
 @dataclass(frozen=True)
 class Market:
-    """Items X (n x d), what users truly like (n x U, 0/1), ratings with gaps as NaN (training items x U)."""
+    """Items X (n x d), true preferences (n x U, 0/1), and ratings with NaN for missing ones (training items x U)."""
 
     train: np.ndarray
     test: np.ndarray
@@ -64,7 +68,7 @@ class Market:
 
     @classmethod
     def draw(cls, X: np.ndarray, seed: int, items: int, users: int, given: float, tastes: int = 8) -> Market:
-        """At random: users mix `tastes` functions of the features and one of their own."""
+        """Simulate preferences: each user mixes `tastes` shared functions of the features and an individual one."""
         rng = np.random.default_rng(seed)
         index = rng.permutation(len(X))[:items]
         X = X[index]
@@ -81,7 +85,7 @@ class Market:
 
 
 def rank(market: Market, Z: np.ndarray, Z_new: np.ndarray) -> np.ndarray:
-    """Scores of the new items (m x U): a ridge regression per user on the items that the user rated."""
+    """Score the new items (m x U) by ridge regressions, one per user on the items that this user rated."""
     length = np.sqrt((Z * Z).sum(axis=1).mean()) or 1.0
     Z, Z_new = np.column_stack([Z / length, np.ones(len(Z))]), np.column_stack([Z_new / length, np.ones(len(Z_new))])
     scores = np.empty((len(Z_new), market.ratings.shape[1]))
@@ -93,13 +97,13 @@ def rank(market: Market, Z: np.ndarray, Z_new: np.ndarray) -> np.ndarray:
 
 
 def judge(market: Market, scores: np.ndarray, top: int) -> Row:
-    """Top-N accuracy and AUC over users."""
+    """Compute top-N accuracy and AUC over users."""
     likes = market.likes[market.test]
     return {"top_n": top_n_accuracy(likes, scores, top).mean, "auc_macro": auc_macro(likes, scores)}
 
 
 def project(name: str, k: int, parameters: dict[str, float], market: Market) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of training and new items."""
+    """Compute coordinates of training and new items."""
     X, ratings = market.X[market.train], np.nan_to_num(market.ratings)
     model: Any
     if name == "MORP":
@@ -113,24 +117,26 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.workflows.program`)."""
+    """Run the experiment and return the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figures")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--seeds", type=int, default=10, help="trials")
-    made.add_argument("--items", type=int, default=1500, help="items, half of them for training")
+    made.add_argument("--seeds", type=int, default=10, help="trials; with --protocol paper: withdrawals per fold")
+    made.add_argument("--items", type=int, default=1500, help="number of items; half are used for training")
     made.add_argument("--users", type=int, default=150)
-    made.add_argument("--given", type=float, default=0.1, help="share of the training ratings that is given")
-    made.add_argument("--top", type=int, default=20, help="items recommended to a user")
+    made.add_argument("--given", type=float, default=0.1, help="fraction of the training ratings that is known")
+    made.add_argument("--top", type=int, default=20, help="number of items recommended to each user")
     made.add_argument("--quick", action="store_true", help="200 items, 30 users, 2 trials, 2 dimensions")
-    made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, folds and machines")
+    made.add_argument(
+        "--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, folds and classifiers"
+    )
     add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: (run if options.protocol == "tuned" else run_paper)(options))
 
 
 def run(options: argparse.Namespace) -> None:
-    """All trials, the table, the claims and the figures."""
+    """Run all trials; write the table, the claims and the figures."""
     out = Path(options.out)
     X, _ = load(options.data, out, 1)
     dimensions, seeds, items, users = list(DIMENSIONS), options.seeds, options.items, options.users
@@ -186,7 +192,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_paper(options: argparse.Namespace) -> None:
-    """The paper's section 4.1, on drawn ratings."""
+    """Run section 4.1 of the paper on simulated ratings."""
     out, sizes = Path(options.out), (642, 190, 20, 10)
     X, _ = load(options.data, out, 1)
     if options.quick:
@@ -216,7 +222,7 @@ def run_paper(options: argparse.Namespace) -> None:
 def withdrawn(
     X: np.ndarray, likes: np.ndarray, rated: np.ndarray, tested: np.ndarray, left: int, top: int, seed: tuple[int, int]
 ) -> list[Row]:
-    """Scores of every method on the ratings of the users `tested` that were withdrawn, means over these users."""
+    """Score every method on the withdrawn ratings of the users `tested`; return means over these users."""
     rng, seen = np.random.default_rng(seed), rated.copy()
     for user in tested:
         own = rng.permutation(np.flatnonzero(rated[:, user]))
@@ -228,7 +234,7 @@ def withdrawn(
         "kernel CCA": TraceEmbedding("cca", kernel="rbf", n_components=dimension, ridge=1e-3),
         "kernel PCA": TraceEmbedding("pca", kernel="rbf", n_components=dimension, solver=Solver(tol=1e-6)).fit(X),
     }
-    models["kernel CCA"].fit(X, np.nan_to_num(ratings))  # gaps are zeros, as in MORP
+    models["kernel CCA"].fit(X, np.nan_to_num(ratings))  # Missing ratings are zero, as in MORP.
     rows = []
     for name, model in [*models.items(), (ORIGINAL, None)]:
         Z = X if model is None else model.transform(X)
@@ -242,7 +248,7 @@ def withdrawn(
 def judge_user(
     Z: np.ndarray, likes: np.ndarray, seen: np.ndarray, rated: np.ndarray, top: int, machine: Machine
 ) -> Row:
-    """Known liked items among the top of the unseen ones, as a share of the N; AUC over the withdrawn ratings."""
+    """Compute the fraction of known liked items among the top unseen ones, and the AUC over withdrawn ratings."""
     Z = Z / (np.sqrt((Z * Z).sum(axis=1).mean()) or 1.0)
     scores = machine(Z[seen], 2 * likes[seen].astype(int) - 1, Z)
     best = np.flatnonzero(~seen)[np.argsort(-scores[~seen], kind="stable")[:top]]
@@ -253,15 +259,15 @@ def judge_user(
 
 
 def above(table: list[Row], winner: str, loser: str, metric: str) -> Row:
-    """The claim that one method is above another on average."""
+    """Check the claim that one method is better than another on average."""
     values = {row["method"]: row[metric] for row in table}
     holds = values[winner] > values[loser]
-    claim = f"{winner} above {loser} in {metric}, on drawn ratings"
+    claim = f"{winner} above {loser} in {metric}, on simulated ratings"
     return {"claim": claim, "holds": holds, "not_above_at": [] if holds else [values[loser]]}
 
 
 def draw_roc(path: Path, likes: np.ndarray, drawn: dict[str, np.ndarray]) -> None:
-    """ROC curves of the last trial, all users pooled."""
+    """Draw ROC curves of the last trial, with all users pooled."""
     figure, axes = plt.subplots(figsize=(4.5, 4), layout="constrained")
     clean(axes).set_prop_cycle(color=COLORS)
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle=":", label="chance")

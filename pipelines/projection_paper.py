@@ -1,9 +1,10 @@
 """The protocols of the MORP and MLSI papers: their parameters, splits and support vector machines.
 
-Both project with 70 % (or so) of the categories and classify them (setting I), then the other categories on samples that
-the projection has not seen (setting II), by LIBSVM with a linear kernel on the coordinates, one machine per category. A
-category that one side lacks is not counted there. The printed results are figures without numbers, so that claims are
-compared. Source: Yu, Yu, Tresp 2005, section 4; Yu, Yu, Tresp 2005 (SIGIR), section 4.
+The projection learns from about 70 % of the categories. Setting I classifies these categories; setting II classifies
+the other categories on samples that were not used for the projection. The classifiers are LIBSVM machines with a linear
+kernel on the coordinates, one per category. A category that is missing from the training or test samples, or that all
+of them have, is skipped. The papers print figures without numbers, so only their claims are compared.
+Source: Yu, Yu, Tresp 2005, section 4; Yu, Yu, Tresp 2005 (SIGIR), section 4.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from sklearn.svm import SVC
 from dmo.metrics import auc_scores, f1_scores
 
 Pair = tuple[np.ndarray, np.ndarray]
-"""Rows that a machine learns from, and those that it is judged on."""
+"""Training rows and test rows of a classifier."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`learn`: rows of the projection, with the categories `known`; pairs of both settings, whose scores are averaged."""
+    """Rows `learn` and categories `known` of a projection, and row pairs of both settings, whose scores are
+    averaged."""
 
     learn: np.ndarray
     known: np.ndarray
@@ -33,11 +35,11 @@ class Trial:
 
 
 Machine = Callable[[Any, np.ndarray, Any], np.ndarray]
-"""(rows, two classes, new rows) -> scores of the new rows."""
+"""Function of rows, a binary target and new rows that returns the scores of the new rows."""
 
 
 def svm(kernel: str, cost: float) -> Machine:
-    """A support vector machine; where all samples are of one class, scores are 0."""
+    """Create a support vector machine that returns zero scores if all samples have the same class."""
 
     def scores(Z: Any, y: np.ndarray, Z_new: Any) -> np.ndarray:
         if len(np.unique(y)) < 2:
@@ -48,7 +50,8 @@ def svm(kernel: str, cost: float) -> Machine:
 
 
 def images(Y: np.ndarray, seed: int, labeled: int, known: int) -> Trial:
-    """[MORP] 25 of 35 categories and 500 of 1021 images; setting II: five folds of the other images, one of them to learn."""
+    """[MORP] Draw 25 of 35 categories and 500 of 1021 images; setting II trains on each of five folds of the other
+    images."""
     rng = np.random.default_rng(seed)
     order, labels = rng.permutation(len(Y)), rng.permutation(Y.shape[1])
     learn, rest = order[:labeled], order[labeled:]
@@ -58,8 +61,8 @@ def images(Y: np.ndarray, seed: int, labeled: int, known: int) -> Trial:
 
 
 def documents(Y: np.ndarray, seed: int) -> Iterator[Trial]:
-    """[MLSI] 70 % of the categories; each fifth of the documents learns once, the others are judged; setting II: another
-    fifth, which the projection has not seen, learns the other categories, the rest are judged."""
+    """[MLSI] Draw 70 % of the categories; each fifth of the documents is the training set once. In setting II, another
+    fifth, unused by the projection, is the training set for the other categories. The rest are test documents."""
     rng = np.random.default_rng(seed)
     order, labels = rng.permutation(len(Y)), rng.permutation(Y.shape[1])
     folds, first = [np.sort(order[start::5]) for start in range(5)], round(0.7 * Y.shape[1])
@@ -72,7 +75,7 @@ def documents(Y: np.ndarray, seed: int) -> Iterator[Trial]:
 def run_trial(
     X: Any, Y: np.ndarray, trial: Trial, learners: Mapping[str, Learner], dimensions: Sequence[int], cost: float
 ) -> list[Row]:
-    """Scores of every projection, setting and dimension, and of the rows as they are."""
+    """Score every projection, setting and dimension, and the original rows."""
     found: list[Row] = []
     for name, learner in learners.items():
         model = learner(X[trial.learn], Y[np.ix_(trial.learn, trial.known)])
@@ -93,7 +96,7 @@ def _settings(name: str, dimension: int, Z: Any, Y: np.ndarray, trial: Trial, co
 
 
 def machines(Z: Any, Y: np.ndarray, pair: Pair, cost: float) -> Row:
-    """AUC and F1 of a linear machine per column of Y, on rows scaled to a mean squared length of 1."""
+    """Compute AUC and F1 of one linear SVM per column of Y, on rows scaled to a mean squared length of 1."""
     learn, judged = pair
     length = float(np.sqrt(np.mean(np.asarray((Z[learn] * Z[learn]).sum(axis=1))))) or 1.0
     Z_learn, Z_judged = Z[learn] / length, Z[judged] / length

@@ -1,8 +1,8 @@
-"""What the experiments on projections share: splits into settings I and II, linear SVMs, tables, curves, claims.
+"""Protocol of the projection experiments: splits into settings I and II, linear SVMs, tables, curves and claims.
 
-A trial splits samples into halves and categories into known (70 %) and new ones. The projection learns from the training
-half with the known categories. Setting I classifies the known categories, setting II the new ones: linear SVMs learn on
-the projected training half, one per category, and are judged on the other half.
+A trial splits samples into halves and categories into known (70 %) and new ones. The projection learns the known
+categories from the training half. Linear SVMs, one per category, are fitted to the projected training half and
+evaluated on the other half: setting I classifies the known categories, setting II the new ones.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ IN_WORDS = {
     "top_n": "top-N accuracy",
     "dimension": "dimensions",
 }
-"""Of the axes of figures."""
+"""Axis titles of the figures."""
 UNSEEN = 10_000
-"""Seed of the split that parameters are chosen on; no trial has it."""
+"""Seed of the split used to choose parameters; no trial uses it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Split:
 
     @classmethod
     def of(cls, Y: np.ndarray, seed: int, size: int | None = None) -> Split:
-        """At random; categories without 2 samples on either side are left out. `size`: training samples (None: half)."""
+        """Split at random into `size` training samples (None: half) and test samples. Categories with fewer than 2
+        samples in either part are dropped."""
         rng = np.random.default_rng(seed)
         order, labels = rng.permutation(len(Y)), rng.permutation(Y.shape[1])
         cut = len(Y) // 2 if size is None else size
@@ -64,18 +65,21 @@ class Split:
         usable = [c for c in labels if min(Y[train, c].sum(), Y[test, c].sum()) >= 2]
         first = max(1, round(0.7 * len(usable)))
         if first >= len(usable):
-            raise UserError(f"{len(usable)} categories have samples on both sides; at least 2 are needed")
+            raise UserError(
+                f"{len(usable)} categories have at least 2 samples in both halves, expected at least 2 such "
+                f"categories; pass more samples or more frequent categories"
+            )
         return cls(train, test, np.sort(usable[:first]), np.sort(usable[first:]))
 
 
 Learner = Callable[[Any, np.ndarray], Any]
-"""(training rows, known labels) -> a fitted transformer with as many components as the largest dimension."""
+"""Function of training rows and known labels that fits a transformer with the largest number of dimensions."""
 
 
 def run_trial(
     X: Any, Y: np.ndarray, split: Split, learners: Mapping[str, Learner], dimensions: Sequence[int]
 ) -> list[Row]:
-    """Scores of every learner, setting and dimension; and of the original rows (dimension: their own)."""
+    """Score every learner in both settings, with each number of dimensions."""
     found: list[Row] = []
     for name, learner in learners.items():
         model = learner(X[split.train], Y[np.ix_(split.train, split.known)])
@@ -90,13 +94,13 @@ def run_trial(
 
 
 def run_original(X: Any, Y: np.ndarray, split: Split) -> list[Row]:
-    """The same for the rows as they are."""
+    """Score the original rows in both settings."""
     scores = both_settings(X[split.train], X[split.test], Y, split)
     return [{"method": ORIGINAL, "setting": s, "dimension": X.shape[1], **values} for s, values in scores.items()]
 
 
 def both_settings(Z: Any, Z_new: Any, Y: np.ndarray, split: Split) -> dict[str, Row]:
-    """Setting -> scores."""
+    """Return the scores by setting."""
     return {
         setting: classify(Z, Y[np.ix_(split.train, part)], Z_new, Y[np.ix_(split.test, part)])
         for setting, part in (("I", split.known), ("II", split.new))
@@ -104,7 +108,7 @@ def both_settings(Z: Any, Z_new: Any, Y: np.ndarray, split: Split) -> dict[str, 
 
 
 def classify(Z: Any, Y: np.ndarray, Z_new: Any, Y_new: np.ndarray) -> Row:
-    """AUC and F1 of one linear SVM per column of Y, on rows scaled to a mean squared length of 1."""
+    """Compute AUC and F1 of one linear SVM per column of Y, on rows scaled to a mean squared length of 1."""
     length = float(np.sqrt((Z.multiply(Z) if scipy.sparse.issparse(Z) else Z * Z).sum() / Z.shape[0])) or 1.0
     Z, Z_new = Z / length, Z_new / length
     scores = np.empty(Y_new.shape)
@@ -116,7 +120,7 @@ def classify(Z: Any, Y: np.ndarray, Z_new: Any, Y_new: np.ndarray) -> Row:
 
 
 def choose(settings: Iterable[dict[str, float]], score: Callable[[dict[str, float]], float]) -> dict[str, float]:
-    """The setting of the highest score, the first of equal ones."""
+    """Return the candidate with the highest score, the first one if several are equal."""
     settings = list(settings)
     with stage("choose parameters", len(settings)) as advance:
         scores = []
@@ -127,7 +131,7 @@ def choose(settings: Iterable[dict[str, float]], score: Callable[[dict[str, floa
 
 
 def summarize(rows: Sequence[Row], keys: Sequence[str], metrics: Sequence[str] = METRICS) -> list[Row]:
-    """Mean and standard deviation over trials of rows that agree in `keys`, in order of first appearance."""
+    """Compute mean and standard deviation over trials, grouped by `keys` in order of first appearance."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -149,7 +153,8 @@ def compare(
     along: str = "dimension",
     settings: Sequence[str] = ("I", "II"),
 ) -> list[Row]:
-    """Where `winner` is above `loser` on average: per setting and metric, the values of `along` where it is not."""
+    """Check per setting and metric whether `winner` is above `loser` on average; list the values of `along` where it is
+    not."""
     found = []
     for setting in settings:
         lines = {(row["method"], row[along]): row for row in table if row["setting"] == setting}
@@ -164,14 +169,14 @@ def compare(
 
 
 def beside(row: Row, ours: float, paper: float | None, deviation: float | None = None) -> Row:
-    """A row with our mean and its deviation over trials, what a paper printed, and the difference (None: nothing)."""
+    """Add our mean, its standard deviation over trials, the printed value, and the difference (None if not printed)."""
     spread = {} if deviation is None else {"ours_std": float(deviation)}
     gap = None if paper is None else float(ours) - paper
     return row | {"paper": paper, "ours": float(ours), **spread, "ours - paper": gap}
 
 
 def publish(folder: Path, name: str, table: Sequence[Row], claims: Sequence[Row], facts: Mapping[str, Any]) -> None:
-    """Print a table; write it, the claims and the facts of the run as NAME.csv and NAME.json."""
+    """Print a table and write it, with the claims and facts of the run, as NAME.csv and NAME.json."""
     columns = [key for key in table[0] if not key.endswith("_std")]
     shown = Table(title=name)
     for column in columns:
@@ -200,7 +205,7 @@ def curves(
     metrics: Sequence[str] = METRICS,
     settings: Sequence[str] = ("I", "II"),
 ) -> None:
-    """One panel per setting and metric: means with deviations against `along`, a line per method."""
+    """Plot means with standard deviations against `along`: one panel per setting and metric, one line per method."""
     figure, axes = plt.subplots(
         len(settings), len(metrics), figsize=(4 * len(metrics), 3 * len(settings)), squeeze=False, layout="constrained"
     )

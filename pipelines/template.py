@@ -1,11 +1,11 @@
-"""A pipeline to copy: embeddings in; a model, coordinates and labels of the samples out, on any cluster.
+"""A pipeline to copy: fit a model to embeddings, then compute coordinates and labels of the samples, on any cluster.
 
     python template.py --view clip clip.npy --labels labels.npy --work results --scheduler local
 
-`--scheduler` is in-process, local, an address such as tcp://HOST:PORT, slurm, or another one that `--help` lists. Standard
-error shows the progress of each step. After an interruption, run the same command again: it resumes with what is missing and
-gives the same results. Exit codes: 0 done, 1 error in this program, 2 wrong input, 3 the cluster or the disk failed, 130
-stopped by Ctrl-C, 143 by SIGTERM.
+`--scheduler` is in-process, local, an address such as tcp://HOST:PORT, slurm, or another value listed by `--help`. The
+progress of each step is shown on standard error. After an interruption, run the same command again: it resumes with the
+missing parts and returns the same results. Exit codes: 0 success, 1 error in this program, 2 invalid input, 3 failure
+of the cluster or the disk, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--view", nargs=2, action="append", required=True, metavar=("NAME", "FILE"), help="features")
     parser.add_argument("--labels", required=True, metavar="FILE", help="labels of the same samples, in the same order")
-    parser.add_argument("--work", required=True, metavar="FOLDER", help="folder or URL that all workers see")
+    parser.add_argument("--work", required=True, metavar="FOLDER", help="folder or URL that all workers can access")
     parser.add_argument("--rank", type=int, default=500, help="landmarks of the kernel (default: 500)")
     add_run_options(parser)  # --scheduler, --workers, --memory-limit, --checkpoint, --log, --quiet ...
     options = parser.parse_args(arguments)
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def steps(run: Session, options: argparse.Namespace) -> None:
-    """Read, fit, transform and annotate; what is complete already is kept."""
+    """Read, fit, transform and annotate; skip the steps that are already complete."""
     features, model = f"{options.work}/features.zarr", f"{options.work}/model.zarr"
 
     # Read the files into a store, in blocks, and hold out a quarter of the samples.
@@ -50,13 +50,13 @@ def steps(run: Session, options: argparse.Namespace) -> None:
         estimator = dmo.KGHA("rbf", approximation=dmo.Nystrom(rank=options.rank), random_state=0)
         fit(run, estimator, open_training(open_features(features)), model)
 
-    # Transform all samples: samples x components, in the array `embedding`.
+    # Transform all samples into the array `embedding` (samples x components).
     write = partial(write_rows, run, parents=[model, features])
     samples = open_applied(model, features, None, "all", transforms=True)
     columns = int(samples.model.n_components_)
     write(samples, samples.model.transform, f"{options.work}/embedding.zarr", columns, "embedding")
 
-    # Annotate the held-out samples: the numbers of their labels, best first and then -1, in the array `labels`.
+    # Annotate the held-out samples: the array `labels` has the indices of their labels, best first, padded with -1.
     test = open_applied(model, features, None, "test")
     most, names = test.model.most_labels(None), {"label_names": test.label_names()}
 

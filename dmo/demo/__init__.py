@@ -1,1 +1,1 @@
-"""Data that dmo ships itself: digits."""
+"""Data included in dmo: handwritten digits."""

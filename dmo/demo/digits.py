@@ -1,4 +1,4 @@
-"""The embedded demo data: handwritten digits that ship inside scikit-learn, as four views and fourteen labels."""
+"""Demo data: the handwritten digits included in scikit-learn, as four views and fourteen labels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LABEL_NAMES = (
     *("even", "below five", "has a loop", "straight strokes"),
 )
 _ATTRIBUTES = ((0, 2, 4, 6, 8), (0, 1, 2, 3, 4), (0, 6, 8, 9), (1, 4, 7))
-"""The digits that carry each of the last four labels; "straight strokes": drawn without a curve."""
+"""Digits that have each of the last four labels; "straight strokes" are digits drawn without a curve."""
 N_TRAIN = 1200
 DIGITS = "digits"
-"""What the attributes of a store of them call the data set."""
+"""Name of the data set in the attributes of its store."""
 
 
 class Digits(NamedTuple):
-    """Handwritten digits: four views, labels, and the 8 x 8 images to show."""
+    """Handwritten digits: four views, labels, and the 8 x 8 images for display."""
 
     views: dict[str, np.ndarray]
     Y: np.ndarray
@@ -32,26 +32,26 @@ class Digits(NamedTuple):
 
 @cache
 def _loaded() -> Any:
-    from sklearn.datasets import load_digits  # half a second to import
+    from sklearn.datasets import load_digits  # Import it lazily because the import needs half a second.
 
     return load_digits()
 
 
 def digit_image(name: str) -> np.ndarray:
-    """The 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_samples`, by its id."""
+    """Return the 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_samples` by its id."""
     return (255 * (1 - _loaded().images[int(name.rpartition(" ")[2])] / 16)).astype(np.uint8)
 
 
 def digits() -> Digits:
-    """Load the handwritten digits inside scikit-learn, without network or files; the same arrays at every call."""
+    """Load the handwritten digits of scikit-learn, without network or files; every call returns the same arrays."""
     # Views: "pixels" (64 gray values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
-    # "fourier" (34: magnitudes of the two-dimensional Fourier transform, each conjugate pair once; blind to shifts
-    # that wrap around), "projections" (46: sums over rows, columns and the diagonals of both directions). The first
-    # 1200 rows are for training, the last 597 for testing. The file keeps writers together, so this is harder than a
-    # random split, and nearer to what new writers would meet (nearest neighbor on pixels: 96.5 % right against 98.7
-    # %).
+    # "fourier" (34: magnitudes of the two-dimensional Fourier transform, one per conjugate pair; invariant to cyclic
+    # shifts), "projections" (46: sums over rows, columns and the diagonals of both directions). The first 1200 rows are
+    # for training and the last 597 for testing. The file is sorted by writer, so this split is harder than a random
+    # split, and more similar to data of new writers (accuracy of the nearest neighbor on pixels: 96.5 % instead of
+    # 98.7 %).
     #
-    # Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
+    # Source: test set of Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI).
     data = _loaded()
     ink = (data.images / 16.0).astype(np.float32)
     digit = data.target
@@ -68,7 +68,7 @@ def digits() -> Digits:
 
 
 def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2) -> np.ndarray:
-    """Histograms of gradient orientation per square cell, weighted by gradient length (Dalal, Triggs 2005; signed).
+    """Compute histograms of gradient orientation per cell, weighted by gradient length (Dalal, Triggs 2005; signed).
 
     images (n, h, w) -> (n, h/cell * w/cell * orientations)
     """
@@ -87,14 +87,14 @@ def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2)
 
 
 def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
-    """Magnitudes of the two-dimensional Fourier transform, one of each conjugate pair, divided by the pixel count.
+    """Compute magnitudes of the 2-D Fourier transform, one per conjugate pair, divided by the number of pixels.
 
     images (n, h, w) -> (n, d)
     """
     height, width = images.shape[1:]
     spectrum = np.abs(np.fft.rfft2(images)) / (height * width)
     keep = np.ones(spectrum.shape[1:], dtype=bool)
-    # Columns that are their own mirror image (frequency 0, and w/2 when w is even) hold every pair twice.
+    # Columns that mirror themselves (frequency 0, and w/2 if w is even) contain every pair twice.
     keep[height // 2 + 1 :, 0] = False
     if width % 2 == 0:
         keep[height // 2 + 1 :, -1] = False
@@ -102,7 +102,7 @@ def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
 
 
 def projections(images: np.ndarray) -> np.ndarray:
-    """Sums over the rows, columns, diagonals and anti-diagonals of each image.
+    """Compute the sums over the rows, columns, diagonals and anti-diagonals of each image.
 
     images (n, h, w)
     """
@@ -116,7 +116,7 @@ def projections(images: np.ndarray) -> np.ndarray:
 
 
 def digits_samples(n_train: int = N_TRAIN) -> Samples:
-    """The first training digits and all test digits, ready for a feature store."""
+    """Return the first training digits and all test digits, ready for a feature store."""
     data = digits()
     rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
     attributes = {"dataset": DIGITS, "title": "Handwritten digits that ship inside scikit-learn"}

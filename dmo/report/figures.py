@@ -1,7 +1,7 @@
-"""Images of data, scores and fits as matplotlib Figure objects, with no global matplotlib state.
+"""Images of data, scores and fits as matplotlib Figure objects, without global matplotlib state.
 
-All are 5 inches wide with 10-point text, so that a phone shows them well; colors are Okabe and Ito's, which
-color-blind people tell apart, and shapes, signs or numbers repeat what the colors say.
+All images are 5 inches wide with 10-point text, so that they are legible on a phone. The colors are those of Okabe and
+Ito, which color-blind people can distinguish; shapes, signs or numbers repeat the information.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 
 def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most: int = 15) -> Figure:
-    """Precision-recall curves, one small panel a label, best average precision (AP) first.
+    """Plot precision-recall curves in one small panel per label, sorted by average precision (AP).
 
-    The dashed line is chance, the label's share of samples.
+    The dashed line is chance level, the fraction of samples with the label.
 
     Parameters
     ----------
     Y : array-like or sparse of shape (n, L)
-        Labels, 0/1, read into memory.
+        Labels, 0/1; they are read into memory.
     S : row source of shape (n, L), or mapping of str to row source
-        Scores; of several models by their names, on the same axes, with the AP of the first.
+        Scores, or the scores of several models by name. Models share the panels; the AP is that of the first model.
     label_names : sequence of str
-        L names.
+        Names of the L labels.
     most : int, default=15
-        The labels with most positives are shown.
+        Number of labels to show, those with the most positives.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     Raises
     ------
     UserError
-        As `dmo.metrics`, where names do not fit, and where no label has a positive.
+        If the names do not match the labels, if no label has a positive, or for errors raised by `dmo.metrics`.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
 
 
 def _thin_curves(Y: np.ndarray, S: Any, labels: Sequence[int]) -> list[PrecisionRecall]:
-    """Precision-recall curves, one label at a time, each with at most `_CORNERS` points, evenly chosen."""
+    """Compute precision-recall curves label by label, each thinned to at most `_CORNERS` evenly chosen points."""
     found = []
     for label in labels:
         for curve in precision_recall_curves(Y, S, [label]):
@@ -112,7 +112,8 @@ def _thin_curves(Y: np.ndarray, S: Any, labels: Sequence[int]) -> list[Precision
 
 
 def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of a curve: of the precisions at one recall, which only fall, the first and the last."""
+    """Return the corners of a curve: the first and last precision at each recall, because precision falls in
+    between."""
     recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
     moves = np.diff(recall) > 0
     corners = np.r_[True, moves] | np.r_[moves, True]
@@ -120,7 +121,7 @@ def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) -> None:
-    """The curve of one label with its average precision, and the line of chance."""
+    """Draw the curve of one label with its average precision, and the chance level."""
     if filled:
         ax.fill_between(*_steps(curve), step="pre", color=BLUE, alpha=0.15, linewidth=0)
     ax.step(*_steps(curve), where="pre", color=BLUE, linewidth=1.6)
@@ -129,35 +130,35 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
     ax.set_xticklabels(["0", ".5", "1"])
     ax.set_yticklabels(["0", ".5", "1"])
     words = f"AP {curve.average_precision:.2f}"
-    if curve.average_precision < 0.6:  # the upper right corner is empty
+    if curve.average_precision < 0.6:  # The upper right corner is empty.
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
-    else:  # the curve is high: below it, clear of the line of chance
+    else:  # The curve is high, so write below it and away from the chance level.
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
 
 
 def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int = 10) -> Figure:
-    """The first two components with the columns that correlate most with them, as arrows.
+    """Plot the first two components, with arrows for the columns most correlated with them.
 
     Parameters
     ----------
     Z : ndarray of shape (n, k)
         Components, k >= 2.
     loadings : ndarray of shape (d, k)
-        Correlations of columns with the components, as `dmo.space.describe_space` gives them.
+        Correlations of columns with the components, as returned by `dmo.space.describe_space`.
     names : sequence of str
-        d names of columns.
+        Names of the d columns.
     most : int, default=10
-        Arrows, the longest.
+        Number of arrows, the longest ones.
 
     Returns
     -------
     matplotlib.figure.Figure
-        The figure, 5 inches wide; arrows of length 1 would reach the farthest sample.
+        The figure, 5 inches wide. An arrow of length 1 would reach the farthest sample.
 
     Raises
     ------
     UserError
-        Where shapes or names do not fit.
+        If shapes or names do not match.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int 
     """
     Z, loadings = two_columns("biplot", Z), _loadings("biplot", loadings, names)
     if loadings.shape[1] < 2:
-        raise UserError(f"biplot: loadings have shape {loadings.shape}; pass those of two components")
+        raise UserError(f"biplot: loadings have shape {loadings.shape}, expected at least two columns (components)")
     arrows = loadings[:, :2] * np.abs(Z[:, :2]).max(axis=0)
     picked = np.argsort(-(loadings[:, :2] ** 2).sum(axis=1), kind="stable")[:most]
     figure, ax = new_plot(5.0)
@@ -184,18 +185,18 @@ def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int 
 
 
 def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0, most: int = 15) -> Figure:
-    """The columns that correlate most with a component, as bars.
+    """Plot the correlations of a component with the most correlated columns, as bars.
 
     Parameters
     ----------
     loadings : ndarray of shape (d, k)
-        Correlations of columns with the components, as `dmo.space.describe_space` gives them.
+        Correlations of columns with the components, as returned by `dmo.space.describe_space`.
     names : sequence of str
-        d names of columns.
+        Names of the d columns.
     component : int, default=0
-        Which component.
+        Index of the component.
     most : int, default=15
-        Bars, the longest.
+        Number of bars, the longest ones.
 
     Returns
     -------
@@ -205,7 +206,7 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
     Raises
     ------
     UserError
-        Where shapes or names do not fit.
+        If shapes or names do not match, or the component does not exist.
 
     Examples
     --------
@@ -217,7 +218,9 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
     """
     loadings = _loadings("loading_plot", loadings, names)
     if not 0 <= component < loadings.shape[1]:
-        raise UserError(f"loading_plot: component = {component}, but loadings are of {loadings.shape[1]}")
+        raise UserError(
+            f"loading_plot: component = {component}, but loadings have {loadings.shape[1]} components, counted from 0"
+        )
     values = loadings[:, component]
     picked = np.argsort(-np.abs(values), kind="stable")[:most]
     figure, ax = _bars(values[picked], [names[j] for j in picked], 0.26)
@@ -226,7 +229,7 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
 
 
 def _bars(values: np.ndarray, names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """Bars of so many inches, one below the other: blue to the right of 0, vermilion to the left."""
+    """Draw horizontal bars, `height` inches each: blue to the right of 0, vermilion to the left."""
     figure, ax = new_plot(height * len(values) + 0.7)
     ax.barh(np.arange(len(values)), values, color=[BLUE if value >= 0 else VERMILION for value in values])
     ax.set_yticks(np.arange(len(values)), [shorten(figure, name, 1.6, 10) for name in names])
@@ -238,7 +241,7 @@ def _bars(values: np.ndarray, names: Sequence[str], height: float) -> tuple[Figu
 def _loadings(function: str, loadings: np.ndarray, names: Sequence[str]) -> np.ndarray:
     found = np.asarray(loadings, np.float64)
     if found.ndim != 2 or len(found) != len(names):
-        raise UserError(f"{function}: loadings have shape {found.shape}, and there are {len(names)} names of columns")
+        raise UserError(f"{function}: loadings have shape {found.shape}, expected {len(names)} rows, one per name")
     return found
 
 
@@ -249,9 +252,9 @@ def embedding_per_label(
     most: int = 15,
     axes: tuple[str, str] = ("component 1", "component 2"),
 ) -> Figure:
-    """The first two components, one panel a label: its samples in blue over all the others in gray.
+    """Plot the first two components in one panel per label, its samples in blue above the others in gray.
 
-    Of more than 50 000 samples as many are drawn, evenly chosen.
+    With more than 50 000 samples, 50 000 evenly chosen ones are drawn.
 
     Parameters
     ----------
@@ -260,11 +263,11 @@ def embedding_per_label(
     Y : array-like or sparse of shape (n, L)
         Labels, 0/1.
     label_names : sequence of str
-        L names.
+        Names of the L labels.
     most : int, default=15
-        The labels with most positives are shown.
+        Number of labels to show, those with the most positives.
     axes : tuple of str, default=("component 1", "component 2")
-        What the components are.
+        Titles of the two axes.
 
     Returns
     -------
@@ -274,7 +277,7 @@ def embedding_per_label(
     Raises
     ------
     UserError
-        Where shapes or names do not fit.
+        If shapes or names do not match.
 
     Examples
     --------
@@ -297,7 +300,8 @@ def embedding_per_label(
         Z, Y = Z[some], Y[some]
     size = float(np.clip(1200 / len(Z), 3, 14))
     for ax, l in zip(panels, picked):
-        has = Y[:, l] == 1  # pixels where there are many dots: gray ones that are seen on dark paper too, yet not first
+        # Rasterize the dots because there are many. The gray must be visible on dark paper without dominating.
+        has = Y[:, l] == 1
         ax.scatter(Z[~has, 0], Z[~has, 1], s=size, color=GRAY, alpha=0.35, linewidths=0, rasterized=True)
         ax.scatter(Z[has, 0], Z[has, 1], s=1.5 * size, color="#2A8FD0", linewidths=0, rasterized=True)
         ax.set(xticks=[], yticks=[])
@@ -313,16 +317,16 @@ def heat_map(
     value_title: str = "",
     mark: bool = True,
 ) -> Figure:
-    """A table of numbers as colors, with the numbers in the cells and a frame around the largest.
+    """Draw a matrix as colors, with its numbers in the cells and a frame around the largest.
 
     Parameters
     ----------
     values : array-like of shape (r, c)
-        NaN where nothing was measured. Cells of more than 10 columns carry no numbers.
+        Values; NaN if not measured. With more than 10 columns, the numbers are not written.
     row_names, column_names : sequence
-        r and c names.
+        Names of the r rows and c columns.
     row_title, column_title, value_title : str, default=""
-        What rows, columns and values are.
+        Titles of rows, columns and values.
     mark : bool, default=True
         Draw the frame.
 
@@ -334,7 +338,7 @@ def heat_map(
     Raises
     ------
     UserError
-        Where names do not fit, or no value is finite.
+        If the names do not match the values, or no value is finite.
 
     Examples
     --------
@@ -347,8 +351,8 @@ def heat_map(
     wanted = (len(row_names), len(column_names))
     if values.shape != wanted or np.isinf(values).any() or np.isnan(values).all():
         raise UserError(
-            f"heat_map: values have shape {values.shape}, need {wanted[0]} rows and {wanted[1]} columns like names, "
-            "with finite numbers, or NaN where nothing was measured"
+            f"heat_map: values have shape {values.shape}, expected {wanted[0]} rows and {wanted[1]} columns as in the "
+            "names; pass finite numbers, or NaN for missing values, with at least one number"
         )
     figure = new_figure(0.9 + 0.34 * len(row_names))
     across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
@@ -373,7 +377,7 @@ def _color_table(
     size: int,
     **scale: Any,
 ) -> Axes:
-    """A table of numbers as colors with names of columns and rows, and the bar of these colors; gray where it is NaN."""
+    """Draw a matrix as colors with row and column names and a color bar; NaN is gray."""
     ax = figure.add_subplot(facecolor="#F3F4F6")
     image = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto", **scale)
     ax.set_xticks(range(len(across)), across, size=size, rotation=90 if len("".join(across)) > 40 else 0)
@@ -387,16 +391,16 @@ def _color_table(
 
 
 def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Figure:
-    """How often a label comes with another: the share of the samples of the row's label that carry the column's.
+    """Draw label co-occurrence: the fraction of the samples with the row's label that also have the column's.
 
     Parameters
     ----------
     Y : array-like or sparse of shape (n, L)
         Labels, 0/1.
     label_names : sequence of str
-        L names.
+        Names of the L labels.
     most : int, default=20
-        The labels with most positives are shown, those that come together next to each other.
+        Number of labels to show, those with the most positives. Labels that co-occur are placed next to each other.
 
     Returns
     -------
@@ -406,7 +410,7 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     Raises
     ------
     UserError
-        Where names do not fit, or no label occurs.
+        If the names do not match the labels, or no label occurs.
 
     Examples
     --------
@@ -428,12 +432,12 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     np.fill_diagonal(shares, np.nan)
     figure = new_figure(1.9 + 0.2 * len(picked))
     names = [shorten(figure, label_names[label], 1.2, 9) for label in picked]
-    _color_table(figure, shares, names, names, "share of the row's samples", 9, vmin=0, vmax=1)
+    _color_table(figure, shares, names, names, "fraction of the row's samples", 9, vmin=0, vmax=1)
     return figure
 
 
 def together(Y: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Count the samples with label a in Y and label b in P; a label that is not known counts as absent.
+    """Count the samples with label a in Y and label b in P; an unknown label counts as absent.
 
     Y, P (n, L) -> (L, L)
     """
@@ -444,7 +448,7 @@ def together(Y: np.ndarray, P: np.ndarray) -> np.ndarray:
 
 
 def cooccurrence(counts: np.ndarray) -> np.ndarray:
-    """Entry (a, b): of the samples with label a, the share that has b too; 0 where none has a.
+    """Compute the fraction of the samples with label a that also have label b, as entry (a, b); 0 without samples.
 
     counts (L, L)
     """
@@ -452,7 +456,7 @@ def cooccurrence(counts: np.ndarray) -> np.ndarray:
 
 
 def _seriate(shares: np.ndarray) -> np.ndarray:
-    """An order of the labels that puts those that come together side by side: leaves of average linkage."""
+    """Order labels so that co-occurring ones are adjacent, by the leaves of average linkage."""
     from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
 
@@ -471,18 +475,18 @@ def score_curve(
     score: str = "",
     mark: bool = True,
 ) -> Figure:
-    """Scores over the values of one parameter, with a bar of a standard deviation on both sides and a ring at the best.
+    """Plot scores against the values of a parameter, with standard deviations as bars and a ring at the best.
 
     Parameters
     ----------
     values : sequence
-        Numbers, drawn in even steps, or names.
+        Numbers, drawn at even distances, or names.
     mean, std : array-like of shape (v,)
-        Of the score at every value; NaN where nothing was measured.
+        Mean and standard deviation of the score at every value; NaN if not measured.
     value_title, score : str, default=""
-        What values and scores are.
+        Titles of the values and the scores.
     mark : bool, default=True
-        Put a ring around the best.
+        Draw a ring around the best value.
 
     Returns
     -------
@@ -492,7 +496,7 @@ def score_curve(
     Raises
     ------
     UserError
-        Where lengths differ, or no score is a number.
+        If lengths differ, or no mean is a number.
 
     Examples
     --------
@@ -504,7 +508,8 @@ def score_curve(
     means, deviations = np.asarray(mean, np.float64), np.asarray(std, np.float64)
     if not len(values) == len(means) == len(deviations) or np.isnan(means).all():
         raise UserError(
-            f"score_curve: {len(values)} values, {len(means)} means, {len(deviations)} deviations; pass one each"
+            f"score_curve: got {len(values)} values, {len(means)} means and {len(deviations)} standard deviations; "
+            f"pass one mean and one standard deviation per value, and at least one mean that is not NaN"
         )
     figure, ax = new_plot(2.8)
     ax.errorbar(range(len(means)), means, deviations, color=BLUE, marker="o", markersize=4, linewidth=1.6, elinewidth=1)
@@ -523,42 +528,45 @@ def _write_cells(ax: Axes, values: np.ndarray) -> None:
     decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
-        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # not the page's own colors
+        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # The page does not replace these colors.
         ax.text(column, row, words, ha="center", va="center", size=9, color=color)
 
 
 def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
-    """Labels as an array, n x L; ValueError where names do not fit."""
+    """Return labels as an array (n x L); raise UserError if the names do not match."""
     Y = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
     if Y.ndim != 2 or Y.shape[1] != len(names):
-        raise UserError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass a name a column")
+        raise UserError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass one name per column")
     return Y
 
 
 def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
-    """The first two columns of Z; ValueError where there are fewer or they are not finite."""
+    """Return the first two columns of Z; raise UserError if they are missing or not finite."""
     Z = np.asarray(Z)
     if Z.ndim != 2 or Z.shape[0] < 1 or Z.shape[1] < 2:
-        raise UserError(f"{function}: Z has shape {Z.shape}, need samples x components with at least two components")
+        raise UserError(
+            f"{function}: Z has shape {Z.shape}, expected (samples, components) with at least two components"
+        )
     if not np.isfinite(Z[:, :2]).all():
-        raise UserError(f"{function}: Z holds NaN or infinite values; check the model that made them")
+        raise UserError(f"{function}: Z contains NaN or infinite values; check the model that computed them")
     return Z[:, :2]
 
 
 _STEPS = 300
 _BINS = 10
 _POINTS, _CORNERS = 50_000, 2000
-"""Samples of a scatter plot, and points of a precision-recall curve."""
+"""Maximum number of samples in a scatter plot, and of points in a precision-recall curve."""
 _SORTED = 1 << 22
-"""Pairs of a sample and a label up to which every score may be a threshold; of more, thresholds are found among as many."""
+"""Number of sample-label pairs up to which every score can be a threshold; otherwise this number of scores is used."""
 
 
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """How often labels of some probability are there, all labels pooled in ten bins of equal width.
+    """Compute how often labels of a given probability occur, pooling all labels in ten bins of equal width.
 
     Y, P (n, L) -> expected, observed (b,)
     """
-    # Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning", section 2.
+    # Source: Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning",
+    # section 2.
     sums = np.zeros((3, _BINS))
     for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
@@ -571,14 +579,14 @@ def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, f
 
 
 def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
-    """Share of labels that are there against their probability, all labels pooled; the dashed line is perfect.
+    """Plot the observed frequency of labels against their predicted probability, pooling all labels.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is one that is not known.
+        Labels, 0/1; NaN is unknown.
     P : mapping of str to ndarray of shape (n, L)
-        Probabilities, by the name of the model.
+        Probabilities by model name.
 
     Returns
     -------
@@ -588,7 +596,7 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     Raises
     ------
     UserError
-        For what is no probability.
+        For values that are not probabilities.
 
     Examples
     --------
@@ -600,33 +608,34 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     """
     for name, p in P.items():
         if not (p.min() >= 0 and p.max() <= 1):
-            raise UserError(f"calibration_curves: {name} gives values outside 0..1; pass what predict_proba returns")
+            raise UserError(f"calibration_curves: {name} has values outside 0..1; pass the output of predict_proba")
     figure, ax = new_plot(3.4)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
     for name, color, dashes in styles(list(P)):
         expected, observed, error = reliability(Y, P[name])
         words = f"{shorten(figure, name, 3.4, 10)}, error {error:.3f}"
         ax.plot(expected, observed, marker="o", markersize=4, color=color, linestyle=dashes, label=words)
-    ax.set(xlabel="probability", ylabel="share of labels that are there", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    ax.set(xlabel="probability", ylabel="observed frequency of labels", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     figure.legend(frameon=False, fontsize=10, loc="outside upper left")
     return figure
 
 
 def threshold_curves(Y: np.ndarray, S: Mapping[str, np.ndarray], top: int, score: str = "score") -> Figure:
-    """Precision, recall and F1 of the labels above a threshold, and of a number of labels a sample; of several models F1.
+    """Plot precision, recall and F1 against the score threshold and the number of labels per sample.
 
-    On the left all pairs of a sample and a label are pooled, on the right samples are averaged.
+    Only F1 is plotted for several models. The left panel pools all sample-label pairs, the right one averages over
+    samples.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is one that is not known.
+        Labels, 0/1; NaN is unknown.
     S : mapping of str to ndarray of shape (n, L)
-        Scores, by the name of the model.
+        Scores by model name.
     top : int
-        Labels that a sample is given, marked.
+        Number of labels per sample to mark.
     score : str, default="score"
-        What the scores are.
+        Name of the scores.
 
     Returns
     -------
@@ -636,7 +645,7 @@ def threshold_curves(Y: np.ndarray, S: Mapping[str, np.ndarray], top: int, score
     Raises
     ------
     UserError
-        Where no label occurs in Y.
+        If no label occurs in Y.
 
     Examples
     --------
@@ -672,7 +681,7 @@ _MEASURES = {"precision": (BLUE, "-"), "recall": (VERMILION, (0, (5, 2))), "F1":
 
 
 def pooled_measures(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Precision, recall and F1 of the labels with a score of a threshold or more, at up to 300 thresholds.
+    """Compute precision, recall and F1 of the labels whose score reaches a threshold, for up to 300 thresholds.
 
     Y, S (n, L) -> thresholds, measures (t,)
     """
@@ -694,13 +703,13 @@ def _with_f1(p: np.ndarray, r: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """`pooled_measures` of many pairs: thresholds are quantiles of the scores of evenly chosen samples, counts are exact."""
+    """Compute `pooled_measures` of many pairs: thresholds are quantiles of some scores, but counts are exact."""
     some = np.linspace(0, len(Y) - 1, min(len(Y), max(1, _SORTED // Y.shape[1]))).astype(int)
     scores = np.unique(np.asarray(S[some])[~np.isnan(np.asarray(Y[some], np.float64))])
     thresholds = scores[np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _STEPS)).astype(int))]
     counts = np.zeros(
         (2, len(thresholds) + 1)
-    )  # pairs, and positive pairs, by the number of thresholds that they reach
+    )  # Number of pairs, and of positive pairs, by the number of thresholds that their score reaches.
     for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
         reached = np.searchsorted(thresholds, np.asarray(S[where])[known], "right")
@@ -713,12 +722,12 @@ def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np
 
 
 def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
-    """How many samples have so many labels, side by side for the true labels and those of models.
+    """Plot a histogram of the number of labels per sample, for true labels and models next to each other.
 
     Parameters
     ----------
     counts : mapping of str to ndarray of int of shape (n,)
-        Labels of every sample, by what gave them. More than 15 are drawn as 15.
+        Number of labels of every sample, by name of the source. Numbers above 15 are drawn as 15.
 
     Returns
     -------
@@ -748,18 +757,18 @@ def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
 
 
 def label_differences(differences: np.ndarray, names: Sequence[str], measure: str, most: int = 10) -> Figure:
-    """Labels that gain most and lose most by the second of two models, as bars.
+    """Plot bars for the labels with the largest gains and losses of the second of two models.
 
     Parameters
     ----------
     differences : ndarray of shape (L,)
-        Of the second model's measure less the first one's; NaN where a label does not occur.
+        Measure of the second model minus that of the first, per label; NaN if a label does not occur.
     names : sequence of str
-        L names.
+        Names of the L labels.
     measure : str
-        What it is, with its unit.
+        Name of the measure, with its unit.
     most : int, default=10
-        Bars on each side.
+        Number of bars on each side.
 
     Returns
     -------
@@ -769,7 +778,7 @@ def label_differences(differences: np.ndarray, names: Sequence[str], measure: st
     Raises
     ------
     UserError
-        Where names do not fit, or all are NaN.
+        If the names do not match the differences, or all differences are NaN.
 
     Examples
     --------
@@ -781,14 +790,16 @@ def label_differences(differences: np.ndarray, names: Sequence[str], measure: st
     """
     if len(names) != len(differences) or np.isnan(differences).all():
         raise UserError(
-            f"label_differences: {len(names)} names for {len(differences)} differences, or none is a number"
+            f"label_differences: got {len(names)} names and {len(differences)} differences; pass one name per "
+            f"difference, and at least one difference that is not NaN"
         )
     order = np.argsort(-differences, kind="stable")[: np.isfinite(differences).sum()]
     if len(order) > 2 * most:
         order = np.r_[order[:most], order[-most:]]
     figure, ax = _bars(differences[order], [names[j] for j in order], 0.25)
     if len(differences) > 2 * most == len(order):
-        ax.axhline(most - 0.5, color=PALE, linewidth=1)  # those between are left out
+        # Separate gains from losses; the labels in between are omitted.
+        ax.axhline(most - 0.5, color=PALE, linewidth=1)
     ax.set_xlabel(plain(f"difference of {measure}"))
     return figure
 
@@ -797,18 +808,18 @@ _DOTS = 2000
 
 
 def predicted_against_true(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15) -> Figure:
-    """Predictions against true values, one small panel a target, best R2 first; the dashed line is a perfect prediction.
+    """Plot predicted against true values in one small panel per target, sorted by R2.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Targets; NaN is one that is not known.
+        Targets; NaN is unknown.
     P : ndarray of shape (n, L)
         Predictions.
     names : sequence of str
-        L names.
+        Names of the L targets.
     most : int, default=15
-        The targets that are predicted best are shown, up to 2000 samples of each.
+        Number of targets to show, those with the best R2, with up to 2000 samples each.
 
     Returns
     -------
@@ -818,7 +829,7 @@ def predicted_against_true(Y: np.ndarray, P: np.ndarray, names: Sequence[str], m
     Raises
     ------
     UserError
-        Where names do not fit, and as `dmo.metrics.regression_scores`.
+        If the names do not match the targets, or for errors raised by `dmo.metrics.regression_scores`.
 
     Examples
     --------
@@ -838,18 +849,18 @@ def predicted_against_true(Y: np.ndarray, P: np.ndarray, names: Sequence[str], m
 
 
 def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15) -> Figure:
-    """True less predicted values against predictions, one small panel a target, best R2 first.
+    """Plot residuals (true minus predicted values) against predictions in one panel per target, sorted by R2.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Targets; NaN is one that is not known.
+        Targets; NaN is unknown.
     P : ndarray of shape (n, L)
         Predictions.
     names : sequence of str
-        L names.
+        Names of the L targets.
     most : int, default=15
-        The targets that are predicted best are shown, up to 2000 samples of each.
+        Number of targets to show, those with the best R2, with up to 2000 samples each.
 
     Returns
     -------
@@ -859,7 +870,7 @@ def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15
     Raises
     ------
     UserError
-        Where names do not fit, and as `dmo.metrics.regression_scores`.
+        If the names do not match the targets, or for errors raised by `dmo.metrics.regression_scores`.
 
     Examples
     --------
@@ -869,7 +880,7 @@ def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15
     >>> figure.axes[0].collections[0].get_offsets()[:, 1].round(1).tolist()
     [-0.1, 0.2]
     """
-    figure, panels = _panels("residuals", Y, P, names, most, ("predicted", "true less predicted"))
+    figure, panels = _panels("residuals", Y, P, names, most, ("predicted", "true minus predicted"))
     for ax, y, p, _ in panels:
         ax.axhline(0, color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
         ax.scatter(p, y - p, s=6, color=BLUE, alpha=0.4, linewidths=0)
@@ -879,11 +890,11 @@ def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15
 def _panels(
     function: str, Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int, axes: tuple[str, str]
 ) -> tuple[Figure, list[tuple[Axes, np.ndarray, np.ndarray, float]]]:
-    """A figure, and of every target drawn its axes, true and predicted values of some samples, and its R2."""
+    """Create a figure; for each target, return its axes, some true and predicted values, and R2."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     if len(names) != Y.shape[1]:
-        raise UserError(f"{function}: {len(names)} names for {Y.shape[1]} targets; pass one each")
+        raise UserError(f"{function}: {len(names)} names for {Y.shape[1]} targets; pass one name per target")
     r2 = regression_scores(Y, P).per_target[2]
     shown = np.argsort(-r2, kind="stable")[:most].tolist()
     figure, panels = panel_grid([names[j] for j in shown], *axes, share=False)
@@ -891,5 +902,5 @@ def _panels(
     for ax in panels:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(2))
-            axis.set_major_formatter(EngFormatter(sep=""))  # 200k: six digits would run into each other
+            axis.set_major_formatter(EngFormatter(sep=""))  # Abbreviate (200k), because long numbers would overlap.
     return figure, [(ax, Y[some, j], P[some, j], float(r2[j])) for ax, j in zip(panels, shown)]

@@ -1,7 +1,7 @@
-"""The HTML report: one page, no network, charts inside the page as SVG and beside it as PNG.
+"""HTML report: one page that needs no network, with charts as SVG in the page and as PNG files next to it.
 
-Jinja2 fills the template and escapes every text. A page has scripts only where a table is to be sorted or samples are to
-be searched; the page's policy allows those, by their hashes, and no other.
+Jinja2 fills the template and escapes every text. A page contains scripts only to sort a table or to search samples; its
+content security policy allows these scripts by their hashes and no others.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _THEME = {
     "#222222": "var(--ink)",
     "#ffffff": "var(--card)",
 }
-"""What the page's color scheme decides; other colors stand out on light and dark paper alike."""
+"""Colors replaced by the color scheme of the page; other colors are visible on light and dark paper."""
 
 
 def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
-    """A figure as an element of a page."""
+    """Convert a figure to an SVG element of a page."""
     import matplotlib
 
     buffer = io.BytesIO()
@@ -65,7 +65,7 @@ def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
 
 
 def _drop(root: ElementTree.Element, tags: set[str]) -> None:
-    """Remove elements: a style would be that of the whole page."""
+    """Remove elements, because a style element would apply to the whole page."""
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in tags:
@@ -73,7 +73,7 @@ def _drop(root: ElementTree.Element, tags: set[str]) -> None:
 
 
 def _attributes(given: dict[str, str], name: str) -> dict[str, str]:
-    """Attributes with ids of this figure, the page's font and its colors."""
+    """Replace ids by ids that are unique to this figure, and use the fonts and colors of the page."""
     found = {}
     for key, value in given.items():
         if key == "id":
@@ -88,47 +88,49 @@ def _attributes(given: dict[str, str], name: str) -> dict[str, str]:
 
 
 MOST_SAMPLES, MOST_SCORES, MOST_LABELS = 20_000, 2**21, 1000
-"""Samples, scores and labels of a page at most: 4 MiB of scores, and a map that a phone draws in a tenth of a second."""
+"""Maximum samples, scores (4 MiB) and labels of a page, so that a phone draws the map in a tenth of a second."""
 IMAGE_BYTES, IMAGE_SIDE = 6 * 2**20, 256
-"""Bytes that the images of a page take at most, and the longer side of one in pixels."""
+"""Maximum total bytes of the images of a page, and the length of their longer side in pixels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples of a page, with the labels they have and those that models give them.
+    """Samples to search and view on a page, with their true labels and the labels that models predict.
 
-    Of more than 20 000 samples or 2 million scores some are shown, evenly chosen; of more than 1000 labels those with most
-    positives can be searched for; images are taken in, in the order of `order` from both ends, up to 6 MiB. The page says so.
+    A page shows at most 20 000 samples and 2 million scores; otherwise, evenly chosen samples are shown. At most 1000
+    labels can be searched, those with the most positives. Images are included up to 6 MiB, alternating between both
+    ends of `order`. The page notes what it omits.
 
     Parameters
     ----------
     ids : sequence of str
-        n names.
+        Names of the n samples.
     names : sequence of str
-        L names of labels.
+        Names of the L labels.
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is one that is not known.
+        Labels, 0/1; NaN is unknown.
     scores : ndarray of shape (n, L)
-        What samples are ranked by; of a label comparable among samples.
+        Scores that rank the samples; the scores of a label must be comparable between samples.
     given : mapping of str to ndarray of int of shape (n, k)
-        The labels that a model gives, best first, by the name of the model; -1 after the last.
+        Labels that each model predicts, by model name: label indices, best first, padded with -1.
     order : ndarray of int of shape (n,)
-        All samples, those that the first model annotates best first.
+        Indices of all samples, sorted by how well the first model annotates them, best first.
     plane : ndarray of shape (n, 2) or None, default=None
-        Places on the map; None: no map.
+        Positions on the map; None: no map.
     axes : tuple of str, default=("component 1", "component 2")
-        What the places are.
+        Titles of the axes of the map.
     score : str, default="score"
-        What a score is called.
+        Name of the scores.
     image : callable or None, default=None
-        Takes the number of a sample, returns its image (h x w, dark is small, or h x w x 3) or None.
+        Function that returns the image of a sample index, or None. Images are h x w (small values are dark) or h x w x
+        3.
     caption : str, default="Samples"
-        Stands above it.
+        Heading.
 
     Raises
     ------
     UserError
-        Where shapes do not fit, no model gives labels, and for scores that are no numbers.
+        If shapes do not match, `given` is empty, or scores are not finite.
 
     Examples
     --------
@@ -160,19 +162,24 @@ class Samples:
         wanted = {"scores": (n, L), "plane": (n, 2)}
         for name, shape in shapes.items():
             if shape != wanted.get(name, (n,)):
-                raise UserError(f"Samples: {name} has shape {shape}, need {wanted.get(name, (n,))} like the labels")
+                raise UserError(
+                    f"Samples: {name} has shape {shape}, expected {wanted.get(name, (n,))} as in the labels"
+                )
         if not self.given:
-            raise UserError("Samples: no model gives labels; pass those of one at least")
+            raise UserError("Samples: `given` is empty; pass the predicted labels of at least one model")
         if len(self.names) != L or not np.isfinite([self.scores.min(), self.scores.max()]).all():
-            raise UserError(f"Samples: {len(self.names)} names for {L} labels, or scores that are not finite")
+            raise UserError(
+                f"Samples: {len(self.names)} names for {L} labels, or scores that are not finite; pass one name per "
+                f"label and finite scores"
+            )
 
     def payload(self) -> dict[str, Any]:
-        """Make what the template and the script of the page take.
+        """Prepare the values that the template and the script of the page read.
 
         Returns
         -------
         dict
-            "caption", "notes" (what was left out, in words) and "data", which is JSON.
+            "caption", "notes" (text about omitted parts) and "data", which can be written as JSON.
         """
         shown, searched = self._shown(), self._searched()
         images, named = self._images(shown)
@@ -221,18 +228,19 @@ class Samples:
         return np.linspace(0, n - 1, most).astype(int)
 
     def _searched(self) -> np.ndarray:
-        """The labels with scores, in the order of the store."""
+        """Return the labels that can be searched, in the order of the store."""
         counts = np.nansum(self.Y, axis=0).astype(np.int64)
         return np.sort(np.argsort(-counts, kind="stable")[:MOST_LABELS])
 
     def _scaled(self, shown: np.ndarray) -> np.ndarray:
-        """Places within -1..1 in both directions, by one factor: distances stay as they are."""
+        """Scale positions to -1..1 by the same factor in both directions, to preserve the ratios of distances."""
         assert self.plane is not None
         places = self.plane[shown] - (self.plane[shown].max(axis=0) + self.plane[shown].min(axis=0)) / 2
         return places / (np.abs(places).max() or 1.0)
 
     def _images(self, shown: np.ndarray) -> tuple[dict[int, str], list[str]]:
-        """Images of the samples shown as data URIs, best and worst annotated first, and what is said of them."""
+        """Return the images of the shown samples as data URIs, best and worst annotated first, and a note about
+        omissions."""
         if self.image is None:
             return {}, []
         where = {int(i): place for place, i in enumerate(shown)}
@@ -249,23 +257,23 @@ class Samples:
             found[where[int(i)]] = uri
         if not found or len(found) == len(shown):
             return found, []
-        said = f"{len(found):,} of {len(shown):,} samples with their images ({amount(IMAGE_BYTES)} at most)."
+        said = f"{len(found):,} of {len(shown):,} samples are shown with their images (at most {amount(IMAGE_BYTES)})."
         return found, [said]
 
     def _cuts(self, shown: np.ndarray, searched: np.ndarray) -> list[str]:
-        """What was left out, in words."""
+        """Describe the omitted samples and labels."""
         said = []
         if len(shown) < len(self.ids):
             said.append(f"{len(shown):,} of {len(self.ids):,} samples, evenly chosen.")
         if len(searched) < len(self.names):
             said.append(
-                f"{len(searched):,} of {len(self.names):,} labels can be searched for, those with most samples."
+                f"{len(searched):,} of {len(self.names):,} labels can be searched for, those with the most samples."
             )
         return said
 
 
 def _from_both_ends(order: np.ndarray) -> np.ndarray:
-    """First, last, second, last but one ..."""
+    """Alternate between both ends: first, last, second, last but one, ..."""
     half = -(-len(order) // 2)
     mixed = np.empty(len(order), order.dtype)
     mixed[::2], mixed[1::2] = order[:half], order[half:][::-1]
@@ -273,7 +281,7 @@ def _from_both_ends(order: np.ndarray) -> np.ndarray:
 
 
 def _data_uri(image: np.ndarray) -> str:
-    """An image as the page holds it: WebP, and PNG where it is so small that every pixel counts."""
+    """Encode an image for the page: WebP, or PNG for small images to preserve every pixel."""
     from PIL import Image
 
     pixels = np.asarray(image)
@@ -294,19 +302,19 @@ class Table:
     Parameters
     ----------
     caption : str
-        Stands above it.
+        Heading.
     columns : sequence of str
-        Heads of the columns.
+        Column titles.
     rows : sequence of sequence
-        One cell per column: text or numbers; None is shown as a dash.
+        One cell per column: text, a number, or None, which is shown as a dash.
     best : sequence of str, default=()
-        Columns whose largest number is set in bold.
+        Columns whose largest number is printed in bold.
     note : str, default=""
-        Stands below it.
+        Text below the table.
     interactive : bool, default=False
-        It sorts by a column when its head is pressed, and shows the rows that hold the text typed above it.
+        If True, clicking on a column title sorts the table, and text typed above the table filters its rows.
     folded : bool, default=False
-        Only its caption is seen until that is pressed.
+        If True, only the caption is visible until it is clicked.
 
     Examples
     --------
@@ -331,13 +339,13 @@ class PageFigure:
     Parameters
     ----------
     name : str
-        Names its PNG: letters, digits, - and _.
+        Name of the PNG file: letters, digits, - and _.
     figure : matplotlib.figure.Figure
         The figure.
     caption : str
-        Stands below it.
+        Text below the figure.
     alt : str, default=""
-        Says what is seen in it to those who do not see it; "": the caption.
+        Description for readers who cannot see the figure; "": the caption.
 
     Examples
     --------
@@ -353,7 +361,7 @@ class PageFigure:
 
 
 Part: TypeAlias = Table | PageFigure | Samples
-"""What a page is made of."""
+"""Parts of a page."""
 
 
 def write_report(
@@ -363,35 +371,35 @@ def write_report(
     facts: Mapping[str, object] | None = None,
     lead: str = "",
 ) -> list[Path]:
-    """Write one HTML file that needs nothing else, and every figure as NAME.png in the same folder.
+    """Write a self-contained HTML file, and every figure as NAME.png in the same folder.
 
-    All text is escaped. Files are replaced whole.
+    All text is escaped. Files are replaced atomically.
 
     Parameters
     ----------
     path : path-like
-        The HTML file; its folder is made.
+        The HTML file; its folder is created.
     title : str
         Heading of the page.
     parts : sequence of Table, PageFigure and Samples, default=()
-        In order; figures that follow each other stand side by side where there is room. Samples at most once.
+        Parts in order. Consecutive figures are placed side by side if there is space. At most one part can be Samples.
     facts : mapping of str to object, default=None
-        Name -> value, shown as a strip above the parts.
+        Values by name, shown as a strip above the parts.
     lead : str, default=""
         A sentence below the title.
 
     Returns
     -------
     list of Path
-        What was written, the HTML file first.
+        Written files, the HTML file first.
 
     Raises
     ------
     UserError
-        For a row that does not fit its columns, a `best` column that does not exist, and figure names that repeat or are no
-        file names.
+        For a row that does not match the columns, a `best` column that does not exist, and figure names that are
+        repeated or are not valid file names.
     StoreError
-        For a URL, and a path where no file can be written.
+        For a URL, or a path that cannot be written.
 
     Examples
     --------
@@ -421,7 +429,7 @@ def write_report(
 
 
 def _scripts(parts: Sequence[Part]) -> list[Markup]:
-    """The scripts that the parts need: D3 (see NOTICE) only where there are samples to map."""
+    """Return the scripts that the parts need; D3 (see NOTICE) is only included for samples."""
     names = ["tables.js"] if any(isinstance(part, Table) and part.interactive for part in parts) else []
     if any(isinstance(part, Samples) for part in parts):
         names += ["d3.min.js", "explorer.js"]
@@ -452,7 +460,7 @@ def _check_names(names: Sequence[str]) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise UserError(f"figure name {name!r} is not a file name; use letters, digits, - and _")
         if names.count(name) > 1:
-            raise UserError(f"two figures are called {name!r}; give each its own name")
+            raise UserError(f"two figures are called {name!r}; pass unique names")
 
 
 def _png(figure: Figure) -> bytes:
@@ -467,14 +475,16 @@ def _figure(entry: PageFigure) -> dict[str, object]:
 
 
 def _table(table: Table) -> dict[str, object]:
-    """The table as the template takes it: column by column, cells as text."""
+    """Prepare a table for the template, column by column with cells as text."""
     names = list(table.columns)
     for i, row in enumerate(table.rows):
         if len(row) != len(names):
-            raise UserError(f"table {table.caption!r}: row {i} has {len(row)} cells, need {len(names)}, one a column")
+            raise UserError(
+                f"table {table.caption!r}: row {i} has {len(row)} cells, expected {len(names)}, one per column"
+            )
     for name in table.best:
         if name not in names:
-            raise UserError(f"table {table.caption!r}: no column {name!r} to mark the best of; it has {names}")
+            raise UserError(f"table {table.caption!r}: column {name!r} of `best` does not exist; choose from {names}")
     columns = [_column(name, [row[c] for row in table.rows], name in table.best) for c, name in enumerate(names)]
     return {
         "caption": table.caption,
@@ -487,20 +497,20 @@ def _table(table: Table) -> dict[str, object]:
 
 
 def _wide(numbers: np.ndarray) -> bool:
-    """Whether some are a thousand times others, which are no whole numbers."""
+    """Check if magnitudes differ by a factor of 1000 and not all numbers are whole."""
     sizes = np.abs(numbers[numbers != 0])
     return bool(sizes.size) and sizes.min() < sizes.max() / 1000 and (numbers != np.round(numbers)).any()
 
 
 def _column(name: str, values: Sequence[object], mark: bool) -> dict[str, object]:
-    """Numbers stand to the right, all of a column with the same decimals, unless these would leave nothing of some; `best`
-    holds the rows to set in bold."""
+    """Format a column. Numbers are right-aligned with the same number of decimals, unless that would hide small ones;
+    `best` holds the rows to print in bold."""
     numbers = np.array([float(value) if is_number(value) else np.nan for value in values])
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return {"name": name, "numeric": False, "cells": [shown(value) for value in values], "best": ()}
     form = ".2e" if 0 < np.abs(finite).max() < 1e-3 else f",.{decimals_of(finite)}f"
-    wide = _wide(finite)  # errors of areas and of prices, say
+    wide = _wide(finite)  # For example, errors of areas and of prices in one column.
     cells = [
         shown(v) if not np.isfinite(number) else format(number, f",.{decimals_of(numbers[[i]])}f" if wide else form)
         for i, (v, number) in enumerate(zip(values, numbers))

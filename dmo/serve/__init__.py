@@ -1,1 +1,1 @@
-"""A local page on which a model is tried: see `dmo serve` (extra `serve`)."""
+"""Local web page for trying a model: see `dmo serve` (extra `serve`)."""

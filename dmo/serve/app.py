@@ -1,4 +1,4 @@
-"""The page of `dmo serve`: its routes, what it is answered, and the limits of what is sent to it."""
+"""Web application of `dmo serve`: routes, responses, and limits on requests."""
 
 from __future__ import annotations
 
@@ -37,34 +37,35 @@ from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv, readers
 _PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js", "/openapi.json": "openapi.json"}
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
 _MANY, _LONG = 10_000, 300
-"""Samples of a table of corrections, and letters of a name."""
+"""Maximum number of samples in a table of corrections, and maximum length of a name."""
 
 
 class Corrected(BaseModel):
-    """A sample with the labels that someone gave it."""
+    """A sample with its corrected labels."""
 
     id: str = Field(min_length=1, max_length=_LONG)
     labels: list[str] = Field(max_length=_MANY)
 
 
 class Corrections(BaseModel):
-    """What the page sends for a table of corrections."""
+    """Request body for a table of corrections."""
 
     samples: list[Corrected] = Field(max_length=_MANY)
 
 
 def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None, host: str = "127.0.0.1") -> Guard:
-    """Make the ASGI application of a page."""
+    """Create the ASGI application of a page."""
     limits = limits or Limits()
-    readers()  # before anybody waits for them
-    turn = threading.Lock()  # one computation at a time has all cores
+    readers()  # Load the readers before the first request needs them.
+    turn = threading.Lock()  # Run one computation at a time, so that it can use all cores.
 
     async def answered(work: Callable[[], Any]) -> Any:
         def in_turn() -> Any:
             with turn:
                 return work()
 
-        return await to_thread.run_sync(in_turn, abandon_on_cancel=True)  # a request that is late is answered so
+        # Do not wait for the thread after a timeout, so that the client gets its error in time.
+        return await to_thread.run_sync(in_turn, abandon_on_cancel=True)
 
     async def about(request: Request) -> Response:
         known = trial.known
@@ -87,7 +88,7 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
         async with request.form(max_files=limits.files, max_fields=0) as form:
             given = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
             if not given:
-                raise UserError("no file was sent; choose images or files of rows")
+                raise UserError("the request contains no file; send images or tables of rows")
 
             def work() -> dict[str, Any]:
                 with tempfile.TemporaryDirectory(prefix="dmo-serve-") as folder:
@@ -102,7 +103,9 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
     async def thumbnail(request: Request) -> Response:
         found = await answered(lambda: trial.thumbnail(request.path_params["row"]))
         if found is None:
-            raise HTTPException(404, "this sample has no image that is still there")
+            raise HTTPException(
+                404, "the image of this sample is not available; choose a sample whose file still exists"
+            )
         return Response(found, media_type="image/jpeg")
 
     async def corrections(request: Request) -> Response:
@@ -126,13 +129,13 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
 
 
 def _file(name: str) -> Callable[[Request], Response]:
-    """What answers with a file of the page."""
+    """Return a handler that responds with a file of the page."""
     content, kind = files("dmo.serve").joinpath("page", name).read_bytes(), _TYPES[suffix(name)]
     return lambda request: Response(content, media_type=kind)
 
 
 def _kept(part: UploadFile, folder: Path, number: int) -> Upload:
-    """A file that was sent, on the disk under a name of our own: what it is called by others is no path here."""
+    """Save an uploaded file under a generated name, because the client's name must not be used as a path."""
     name = (part.filename or "file")[-_LONG:]
     path = folder / f"{number}{suffix(name) if suffix(name) in ENDINGS else ''}"
     with open(path, "xb") as file:
@@ -141,7 +144,7 @@ def _kept(part: UploadFile, folder: Path, number: int) -> Upload:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    """A mistake in one sentence."""
+    """Respond to an error with one sentence."""
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
     return JSONResponse({"error": visible(str(error))}, 422)
@@ -155,11 +158,11 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Nothing but the page's own files, and pictures of what was dropped: a label or a name of a file is never code."""
+"""Allow only the page's own files and pictures of uploaded files, so that labels and file names never run as code."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",  # the address holds the token
+    "referrer-policy": "no-referrer",  # The address contains the token.
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -170,32 +173,32 @@ HEADERS = {
 class Limits:
     """Limits on requests."""
 
-    megabytes: float = 64  # of the body of a request, 2^20 bytes each
-    files: int = 32  # in a request
-    rows: int = 500  # of a file
-    at_once: int = 16  # requests in work; a browser has six for a page
-    a_minute: int = 600  # requests
-    seconds: float = 60  # for a request
+    megabytes: float = 64  # maximum size of a request body, in units of 2^20 bytes
+    files: int = 32  # per request
+    rows: int = 500  # per file
+    at_once: int = 16  # requests processed at a time; a browser opens six connections for a page
+    a_minute: int = 600  # requests per minute
+    seconds: float = 60  # per request
 
     @property
     def bytes(self) -> int:
-        """Of the body of a request."""
+        """Maximum size of a request body in bytes."""
         return int(self.megabytes * 2**20)
 
 
 @dataclass(eq=False)
 class Guard:
-    """An ASGI application behind a token in its address, within limits."""
+    """ASGI application that requires a token in the path and enforces limits."""
 
-    # In this order: the name in the address must be an IP address, localhost or `host`, so that a page elsewhere
-    # whose own name was made to point here (DNS rebinding) gets nothing; the first part of the path must be the
-    # token, compared in constant time; a request that a page of another origin sends is refused; then the limits. All
-    # answers carry `HEADERS`.
+    # Check requests in this order. The host name must be an IP address, localhost or `host`; this prevents DNS
+    # rebinding, where the name of a foreign page points to this server. The first part of the path must be the token,
+    # compared in constant time. Requests sent by pages of other origins are rejected. Then the limits apply. All
+    # responses have `HEADERS`.
 
-    app: Any  # sees paths without the token
-    token: str  # the secret
-    limits: Limits  # on requests
-    host: str  # name that the page is reached by
+    app: Any  # receives paths without the token
+    token: str  # secret
+    limits: Limits  # limits on requests
+    host: str  # host name of the page
     _begun: deque[float] = field(default_factory=deque)
     _working: int = 0
 
@@ -228,15 +231,17 @@ class Guard:
                 await self.app(self._inside(scope), self._measured(receive), answer)
         except TimeoutError:
             if not started:
-                reason = f"no answer after {self.limits.seconds:g} seconds; send less at once, or raise --seconds"
+                reason = (
+                    f"no answer after {self.limits.seconds:g} seconds; send fewer or smaller files, or raise --seconds"
+                )
                 await JSONResponse({"error": reason}, 503, {"connection": "close"})(scope, receive, answer)
-        except ClientDisconnect:  # who sent half a body hears no answer, and nobody else need hear of it
+        except ClientDisconnect:  # A client that disconnects during its request cannot receive a response.
             pass
         finally:
             self._working -= 1
 
     def knows(self, host: str) -> bool:
-        """Whether a page is meant by the name in an address."""
+        """Check if the host name of a request is a valid name of this page."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -244,22 +249,22 @@ class Guard:
         return address_of(name) is not None or name in ("localhost", self.host.lower())
 
     def _refusal(self, scope: Message) -> tuple[int, str] | None:
-        """(status, reason) of a request that is not worked on."""
+        """Return (status, reason) if the request is rejected, else None."""
         headers, now = Headers(scope=scope), time.monotonic()
         if not self.knows(headers.get("host", "")):
-            return 421, "this page has another address; open the one that dmo serve printed"
+            return 421, "unknown host name in the address; open the address that dmo serve printed"
         given, _, _ = scope["path"].removeprefix("/").partition("/")
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
-            return 404, "nothing is here; open the address that dmo serve printed, with its token"
+            return 404, "nothing found without the token; open the complete address that dmo serve printed"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != headers.get("host"):
-            return 403, "another page asks for this one"
+            return 403, "requests from other web pages are not allowed; open the address that dmo serve printed"
         while self._begun and now - self._begun[0] > MINUTE:
             self._begun.popleft()
         if len(self._begun) >= self.limits.a_minute:
-            return 429, f"more than {self.limits.a_minute} requests in a minute; wait a while"
+            return 429, f"more than {self.limits.a_minute} requests per minute; wait a minute and try again"
         if self._working >= self.limits.at_once:
-            return 503, f"{self.limits.at_once} requests are in work; wait until one is answered"
+            return 503, f"{self.limits.at_once} requests are already being processed; wait until one has finished"
         self._begun.append(now)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.bytes:
@@ -268,14 +273,14 @@ class Guard:
 
     @property
     def _too_large(self) -> str:
-        return f"more than {self.limits.megabytes:g} MiB in a request; send fewer files at once, or smaller ones"
+        return f"more than {self.limits.megabytes:g} MiB in one request; send fewer or smaller files at once"
 
     def _inside(self, scope: Message) -> Message:
-        """The request as the application sees it, below the token."""
+        """Return the request for the application, with the token as part of the root path."""
         return {**scope, "root_path": scope.get("root_path", "") + "/" + self.token}
 
     def _measured(self, receive: Receive) -> Receive:
-        """The body, to the limit: a length need not be told in advance, or truly."""
+        """Enforce the size limit on the body, because its declared length can be missing or wrong."""
         seen = 0
 
         async def measured() -> Message:
@@ -290,9 +295,9 @@ class Guard:
 
 
 class _Connection(H11Protocol):
-    """A connection that ends where the head of a request takes too long, and makes room for others while it says nothing.
+    """Connection that closes if the header of a request is late, or if it is silent when others need its place.
 
-    uvicorn itself waits for ever for the first byte, and then turns away whoever comes after `limit_concurrency` of such.
+    uvicorn waits indefinitely for the first byte, and rejects new connections beyond `limit_concurrency` silent ones.
     """
 
     def connection_made(self, transport: Any) -> None:
@@ -318,7 +323,7 @@ class _Connection(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether the head of a request is not there yet."""
+        """True if the header of a request has not arrived yet."""
         return self.conn.their_state is h11.IDLE
 
     def _wait(self) -> None:
@@ -334,7 +339,7 @@ class _Connection(H11Protocol):
 
 
 def address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that is meant; None for any other name."""
+    """Parse an IP address; return None for other names."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:

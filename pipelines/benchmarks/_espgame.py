@@ -1,4 +1,5 @@
-"""A feature store of ESP Game's shape, and KGHA on it: what `kgha_scale.py`, `kills.py` and `overhead.py` share."""
+"""A generated feature store of ESP Game's shape and a KGHA fit on it, for `kgha_scale.py`, `kills.py`,
+`overhead.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 def make_store(
     path: Path, scale: float, views: Sequence[str] | None = None, like: str = "espgame"
 ) -> stores.FeatureStore:
-    """`scale` times the rows of a set, of all its views or some; drawn once, to its end, then opened."""
+    """Open a store with `scale` times the rows of a data set, and all or some of its views; generate it if
+    necessary."""
     try:
         return stores.open_features(path)
     except (FileNotFoundError, stores.StoreError):
@@ -28,17 +30,17 @@ def make_store(
 
 
 def kernels(store: stores.FeatureStore) -> dict[str, str]:
-    """The command's default: Hellinger on histograms."""
+    """Return the default kernels of the command, with Hellinger kernels on histograms."""
     return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in store.views}
 
 
 def fit(store: stores.FeatureStore, rank: int) -> KGHA:
-    """KGHA on the training samples, where the innermost `connect` says."""
+    """Fit KGHA to the training samples, on the cluster of the innermost `connect`."""
     views, Y, _ = store.select("train")
     return KGHA(kernels(store), approximation=Nystrom(rank=rank), n_components=20, random_state=0).fit(views, Y)
 
 
 def arrays(model: KGHA) -> dict[str, np.ndarray]:
-    """All that the fit found, and scores of some training samples."""
+    """Return all fitted arrays, and the scores of some training samples."""
     found, _ = model._arrays()
     return {name: np.asarray(value) for name, value in found.items() if not name.startswith("rows")}

@@ -1,4 +1,4 @@
-"""What every reader that `fuzz.py` tries has in common: valid inputs, what counts as a refusal, words to be put in."""
+"""Common parts of the readers tested by `fuzz.py`: valid inputs, the definition of a rejection, and words to insert."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dmo.blocks import iterate
 from dmo.errors import UserError
 
 Files = dict[str, bytes]
-"""Name -> content of the files of one input; the name "" of a reader of single files is the file itself."""
+"""Contents of the files of one input by name; for readers of single files, the name is ""."""
 Pack = Callable[[Files], Files]
 
 
 @dataclass(frozen=True)
 class Seed:
-    """A valid input: `files`; `entry`, what the reader is given, relative to the folder they are written to; `pack`: what
-    makes changed parts whole again (compresses, archives, signs), so that damage gets past the outer checks."""
+    """A valid input: its `files`, and the `entry` passed to the reader, relative to their folder. `pack` repairs
+    changed parts (compression, archives, checksums), so that damage passes the outer checks."""
 
     files: Files
     entry: str
@@ -32,8 +32,8 @@ class Seed:
 
 @dataclass(frozen=True)
 class Reader:
-    """`seeds`: makes the valid inputs; `read`: reads one to its end; `words` of the format, to be put in anywhere;
-    `longest`: bytes of a changed file."""
+    """A reader: `seeds` creates the valid inputs, `read` reads one completely, `words` are terms of the format to
+    insert anywhere, and `longest` is the maximum size of a changed file in bytes."""
 
     seeds: Callable[[], list[Seed]]
     read: Callable[[Path], Any]
@@ -46,7 +46,7 @@ def single(name: str, content: bytes, pack: Pack | None = None) -> Seed:
 
 
 def compressed(name: str, content: bytes) -> list[Seed]:
-    """A file plain and in every compression."""
+    """Create a file without compression and with every compression."""
     ways: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
     def packer(squeeze: Callable[[bytes], bytes]) -> Pack:
@@ -59,7 +59,7 @@ def compressed(name: str, content: bytes) -> list[Seed]:
 
 
 def read_rows(source: Any) -> None:
-    """All rows; of very many or very long ones, which a few bytes can claim, the first and the last."""
+    """Read all rows, or only the first and last one if a file declares very many or very long rows."""
     n = source.shape[0]
     if n > 10_000 or source.shape[1] > 100_000:
         for where in (slice(0, 1), slice(n - 1, n)):
@@ -79,11 +79,11 @@ def tree(folder: Path) -> Files:
 
 
 class Foreign(UserError):
-    """A file that another library refuses before dmo sees it."""
+    """Error for a file that another library rejects before dmo reads it."""
 
 
 def ours(error: BaseException) -> bool:
-    """Whether an error is a refusal: ours, raised by dmo or a pipeline's reader, in one line; or that there is no file."""
+    """Check if an error is a rejection: a one-line error raised by dmo or a reader in pipelines, or a missing file."""
     if isinstance(error, Foreign) or (type(error) is FileNotFoundError and error.filename):
         return True
     if not isinstance(error, UserError | FileNotFoundError) or "\n" in str(error) or not str(error):
@@ -95,7 +95,7 @@ def ours(error: BaseException) -> bool:
 
 
 def roots(seed: Seed) -> Mapping[str, bytes]:
-    """The files of a seed that are worth changing more often than chunks: those that say what the others are."""
+    """Return the files of a seed that describe the other files; they are changed more often than chunks."""
     return {name: data for name, data in seed.files.items() if name.endswith(("json", ".zarray", ".zgroup"))}
 
 

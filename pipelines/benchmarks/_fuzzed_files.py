@@ -1,4 +1,4 @@
-"""Files of other programs for `fuzz.py`: text, arrays, archives."""
+"""Files written by other programs, for `fuzz.py`: text, arrays and archives."""
 
 from __future__ import annotations
 
@@ -174,14 +174,14 @@ def _read_listing(path: Path) -> None:
     list_images(folder, path)
 
 
-# ---------------------------------------------------------------- images, and what pyarrow and onnxruntime read
+# ---------------------------------------------------------------- images, and formats read by pyarrow and onnxruntime
 
 
 def _pictures() -> list[Seed]:
     gray, alpha = np.random.default_rng(0).integers(0, 255, (2, 40, 36), np.uint8)
     color = Image.merge("RGB", [Image.fromarray(part) for part in (gray, alpha, gray.T[:36, :36].repeat(2, 0)[:40])])
     clear, exif = Image.merge("LA", [Image.fromarray(gray), Image.fromarray(alpha)]), Image.Exif()
-    exif[0x0112] = 6  # turned
+    exif[0x0112] = 6  # The image is rotated.
     pictures: list[tuple[Image.Image, str, dict[str, Any]]] = [
         *((color, name, {}) for name in ("BMP", "GIF", "PNG", "PPM", "TIFF", "WEBP")),
         *((color, "JPEG", given) for given in ({"exif": exif}, {"progressive": True})),
@@ -217,7 +217,7 @@ def _read_parquet(path: Path) -> None:
 
 
 def _onnx() -> list[Seed]:
-    import_module("onnxruntime")  # not counted as memory of the first file
+    import_module("onnxruntime")  # Import it now, so that its memory is not attributed to the first file.
     mean = "08083a580a190a01781201792211476c6f62616c41766572616765506f6f6c1201675a1b0a017812160a14080112100a02"
     mean += "08010a0208030a0208100a020810621b0a017912160a14080112100a0208010a0208030a0208010a02080142040a00100d"
     return [single("a.onnx", bytes.fromhex(mean))]

@@ -1,4 +1,4 @@
-"""Stores, models and settings of dmo for `fuzz.py`."""
+"""Stores, models and settings of dmo, for `fuzz.py`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dmo.stores._schema import _checksum
 
 
 def _signed(files: Files) -> Files:
-    """Roots with a checksum that fits, and numeric chunks with theirs: as somebody who means harm would write them."""
+    """Recompute the checksums of root files and numeric chunks, as an attacker would."""
     changed = dict(files)
     for name, data in files.items():
         if name.endswith("zarr.json"):
@@ -117,7 +117,7 @@ def _estimators() -> list[Seed]:
 
 
 def _recipes() -> list[Seed]:
-    """A model of images: recipe and vocabularies attached to it."""
+    """Create an image model with its recipe and vocabularies attached."""
     recipe = Recipe.of("gist,dense_sift_v3h1", words={"dense_sift": 2})
     centers = np.arange(256, dtype=np.float32).reshape(2, 128)
     extractor = Extractor(recipe, {"dense_sift": Vocabulary(centers)})
@@ -131,7 +131,7 @@ def _recipes() -> list[Seed]:
 
 
 def _use(path: Path) -> None:
-    """Load a model and apply it, as those who were given it do."""
+    """Load a model and apply it, as its recipients would."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         load(str(path)).decision_function(X)
@@ -156,7 +156,7 @@ def _read_row_store(path: Path) -> None:
 
 
 def _audit(read: Callable[[Path], Any]) -> Callable[[Path], None]:
-    """Verify and describe the store, then read it: none of the three may crash, whatever the others say."""
+    """Verify, describe and then read the store; none of the three may crash, whatever the others report."""
 
     def audited(path: Path) -> None:
         refused: Exception | None = None
@@ -187,8 +187,8 @@ def _settings() -> list[Seed]:
 def _read_settings(path: Path) -> None:
     try:
         config = dask.config.merge(dask.config.config, *dask.config.collect_yaml([str(path)]))
-    except Exception as error:  # Dask's own reader, when Dask is imported
-        raise Foreign("Dask refuses it") from error
+    except Exception as error:  # Dask itself reads the settings when it is imported.
+        raise Foreign("Dask rejects the settings") from error
     with dask.config.set({"dmo": config.get("dmo")}):
         for where in (default_backend(), "local", "slurm"):
             Backend(where).patience()

@@ -1,7 +1,7 @@
-"""Feature stores of any size with the shapes, sparsity and label statistics of image annotation sets.
+"""Generated feature stores of any size, with the shapes, sparsity and label statistics of image annotation sets.
 
-For benchmarks where the real features are not public. Labels follow the sets' frequencies and co-occur by topics; every
-view's rows depend on the labels, so that annotation works on them, and differ enough that it is not trivial.
+They replace data sets whose real features are not public. Labels have the frequencies of the set and co-occur by topic.
+The rows of every view depend on the labels, so that annotation is possible, with enough noise that it is not trivial.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dmo.blocks import row_blocks
 from dmo.datasets import Samples
 from dmo.errors import UserError
 
-_BLOCK = 1024  # rows drawn together: part of what a seed means
+_BLOCK = 1024  # Rows are generated in blocks of this size; changing it changes the data of a seed.
 _TOPICS = 24
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Training and test samples, labels, mean labels per sample; views as in Table 2 of [KGHA]."""
+    """Training and test samples, labels, mean number of labels per sample; views as in Table 2 of [KGHA]."""
 
     train: int
     test: int
@@ -34,7 +34,7 @@ SHAPES = {
     "iaprtc12": Shape(17_665, 1_962, 291, 5.72),
     "corel5k": Shape(4_500, 499, 260, 3.40),
 }
-_VIEWS = {  # dimension, share of non-zero entries (None: dense real numbers), mean row sum of the counts
+_VIEWS = {  # dimension, fraction of non-zero entries (None: dense real numbers), mean row sum of the counts
     "rgb": (5184, 0.07, 24_576),
     "lab": (5184, 0.04, 24_576),
     "hsv": (5184, 0.15, 24_576),
@@ -47,13 +47,13 @@ _VIEWS = {  # dimension, share of non-zero entries (None: dense real numbers), m
 
 
 HISTOGRAMS = {view for view, (_, density, _) in _VIEWS.items() if density is not None}
-"""The views of counts."""
+"""Views that contain counts."""
 
 
 def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Samples:
-    """A source of rows with the shape, sparsity and label statistics of a public set; nothing is drawn before it is read.
+    """Create a lazy source of rows with the shape, sparsity and label statistics of a public data set.
 
-    `scale`: its rows times this. Row i is the same at every block size and for every scale that has it.
+    `scale` multiplies the number of rows. Row i does not depend on the block size or the scale.
     """
     if like not in SHAPES:
         raise UserError(f"generated data like {like!r}: unknown set; known: {', '.join(SHAPES)}")
@@ -61,7 +61,7 @@ def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Sampl
     counts = {"train": round(shape.train * scale), "test": max(1, round(shape.test * scale))}
     n = sum(counts.values())
     if counts["train"] < 1 or n < 2:
-        raise UserError(f"generated data: scale {scale:g} leaves {n} samples; raise it")
+        raise UserError(f"generated data: scale {scale:g} leaves {n} samples; pass a larger scale")
     labels = LabelRows(n, shape.labels, shape.per_sample, seed)
     views: dict[str, Any] = {}
     for number, (view, (dimension, density, total)) in enumerate(_VIEWS.items()):
@@ -81,7 +81,7 @@ def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Sampl
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A row source whose rows are drawn in fixed blocks, each from its own seed."""
+    """A row source that generates its rows in fixed blocks, each from its own seed."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,7 +93,7 @@ class _Drawn:
     def __getitem__(self, where: slice) -> np.ndarray:
         start, stop, step = where.indices(self.shape[0])
         if step != 1:
-            raise UserError(f"generated rows are read in order, got a step of {step}")
+            raise UserError(f"generated rows must be read in order, got a step of {step}; pass a slice with step 1")
         parts = [self._draw(0, 0)]
         for block in row_blocks(self.shape[0], _BLOCK)[start // _BLOCK : max(start, stop - 1) // _BLOCK + 1]:
             drawn = self._draw(block.start // _BLOCK, _BLOCK)
@@ -103,7 +103,7 @@ class _Drawn:
 
 @dataclass(frozen=True)
 class LabelRows(_Drawn):
-    """n x L uint8: frequencies fall as (rank + 2)^-0.75, as ESP Game's do; a topic raises some labels together."""
+    """Labels (n x L uint8) with frequencies (rank + 2)^-0.75, as in ESP Game; a topic raises some labels together."""
 
     n: int
     n_labels: int
@@ -137,7 +137,7 @@ class LabelRows(_Drawn):
 
 @dataclass(frozen=True)
 class CountRows(_Drawn):
-    """n x d uint16 counts: every event picks one of the sample's labels (or the background) and a bin of its profile."""
+    """Counts (n x d uint16): every event picks a label of the sample (or the background) and a bin of its profile."""
 
     labels: LabelRows
     dimension: int
@@ -157,7 +157,7 @@ class CountRows(_Drawn):
         rng = np.random.default_rng(self.key)
         d, n_labels = self.dimension, self.labels.n_labels
         common = rng.permutation((np.arange(d) + 3.0) ** -0.7)
-        # a label's profile: the background, with a few hundredths of the bins raised
+        # The profile of a label is the background with 4 % of the bins raised.
         raised = np.where(rng.random((n_labels + 1, d)) < 0.04, rng.gamma(0.5, 40.0, (n_labels + 1, d)), 0.3)
         raised[-1] = 1.0
         profiles = np.cumsum(common * raised, axis=1)
@@ -177,7 +177,7 @@ class CountRows(_Drawn):
 
 @dataclass(frozen=True)
 class RealRows(_Drawn):
-    """n x d float32, positive, without zeros: mixtures of one pattern per label, and noise."""
+    """Positive dense features (n x d float32): mixtures of one pattern per label, and noise."""
 
     labels: LabelRows
     dimension: int
@@ -193,7 +193,8 @@ class RealRows(_Drawn):
 
     def _draw(self, number: int, n: int) -> np.ndarray:
         rng = np.random.default_rng(self.key)
-        basis = rng.standard_normal((40, self.dimension))  # patterns share 40 directions, as filter responses do
+        # Patterns share 40 directions, similar to filter responses.
+        basis = rng.standard_normal((40, self.dimension))
         patterns = rng.standard_normal((self.labels.n_labels, 40)) @ basis / 40**0.5
         rng = np.random.default_rng((*self.key, number))
         Y = self.labels._draw(number, n).astype(np.float64)

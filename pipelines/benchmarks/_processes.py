@@ -1,4 +1,4 @@
-"""CPU seconds and peak memory of a process and of the workers of a cluster: what benchmarks of clusters share. Linux."""
+"""CPU seconds and peak memory of a process and of the workers of a cluster, for cluster benchmarks (Linux)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import cloudpickle
 import psutil
 
-# with its code: workers on other hosts do not have this folder
+# Pickle this module by value because workers on other hosts do not have this folder.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def spent() -> tuple[float, float]:
-    """CPU seconds of this process, and its peak memory in MiB (ru_maxrss would count that of the process it came from)."""
+    """Return CPU seconds and peak memory in MiB of this process (ru_maxrss would include its parent's peak)."""
     times = psutil.Process().cpu_times()
     status = Path("/proc/self/status").read_text(encoding="ascii")
     peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
@@ -25,11 +25,11 @@ def spent() -> tuple[float, float]:
 
 
 def spent_everywhere(client: Any) -> list[tuple[float, float]]:
-    """The same of this process, then of the workers of a client, where there is one."""
+    """Return CPU seconds and peak memory of this process and of the workers of a client, if any."""
     return [spent(), *([] if client is None else client.run(spent).values())]
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function in a process of its own."""
+    """Run a function in a separate process and return its result."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

@@ -1,21 +1,22 @@
-"""`dmo.tune` without options beside scikit-learn's estimators, each tuned on the training rows by the same metric.
+"""`dmo.tune` with default options compared with scikit-learn's estimators, tuned by the same metric on the same rows.
 
     python -m pipelines.benchmarks.against_sklearn --data FOLDER --rows rows.json --sets emotions,scene,yeast --seeds 5
     python -m pipelines.benchmarks.against_sklearn --rows rows.json --table table.md
 
-Sets of labels, of classes and of real targets. The first seed takes the split that a set comes with; every other seed, and
-every seed where there is none, draws a quarter of the rows as the test. Figures are means over seeds, with their deviation
-after +-. Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500:
-150 labels). drawn-labels and drawn-targets are scikit-learn's generators with columns in units from 1e-4 to 1e4. A rival
-gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than a factor of 100),
-a grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself. Its label sets come from thresholds that
-are best for its cross-validated scores: one for micro F1, one a label for macro F1. Ours are what `predict` says, and for
-macro F1 what it says after a second fit of the same settings with decoder="f1-macro". Trees' scores of labels are
-probabilities. Logistic regression has at most 200 labels: of rare ones it learned nothing here. Views stand side by side but
-for "stacking" (a logistic regression of the held-out probabilities of one support vector machine a view) and "MCCA +
-logistic" (cca-zoo, after 100 principal components a view). Test rows are scored once, by the final settings. CPU seconds are
-of tuning, final fit and scores of one seed, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is
-not done again.
+The data sets have label sets, classes or regression targets. Seed 0 uses the split of the data set; other seeds, and
+data sets without a split, hold out a random quarter of the rows. Scores are means over seeds, with standard deviations
+after +-. At most 2000 training and 2000 test rows are used; 1000 with more than 60 labels or 1500 columns, and 500 with
+more than 150 labels. drawn-labels and drawn-targets come from scikit-learn's generators, with columns in units from
+1e-4 to 1e4. Each scikit-learn estimator is tuned over a grid of powers of ten in 3 folds, by the metric that `dmo.tune`
+chooses by default. Its columns are tried unscaled and standardized, or only standardized if their standard deviations
+differ by more than a factor of 100. Its label sets come from the best thresholds on cross-validated scores: one
+threshold for micro F1, and one per label for macro F1. Label sets of dmo are the output of `predict`; for macro F1, the
+same parameters are fitted again with decoder="f1-macro". Label scores of trees are probabilities. Logistic regression
+is limited to 200 labels because it did not learn rare labels here. Views are concatenated, except for "stacking" (a
+logistic regression on out-of-fold outputs of one support vector machine per view) and "MCCA + logistic" (cca-zoo, after
+100 principal components per view). Test rows are scored once, with the final parameters. CPU seconds are for tuning,
+the final fit and scoring with one seed, over all threads; set OPENBLAS_NUM_THREADS=1. Results in the file of rows are
+not computed again.
 """
 
 from __future__ import annotations
@@ -86,15 +87,15 @@ MATLAB = {
     ),
 }
 FIGURES = {"labels": ("LRAP", "micro F1", "macro AUC", "macro F1"), "real": ("RMSE", "aRRMSE", "R2")}
-"""Of labels and classes (whose micro F1 is the accuracy), and of real targets."""
+"""Scores of label sets and classes (where micro F1 equals accuracy), and of regression targets."""
 TREES = (RandomForestRegressor, ExtraTreesRegressor, HistGradientBoostingRegressor, HistGradientBoostingClassifier)
 Found = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Scores of test rows, and their label sets for micro and for macro F1."""
+"""Scores of test rows, and their label sets for micro and macro F1."""
 
 
 @dataclass
 class Problem:
-    """Training rows and test rows by view, their labels, and whether these are "labels", "classes" or "real"."""
+    """Training rows and test rows by view, their labels, and the kind of labels: "labels", "classes" or "real"."""
 
     views: dict[str, Any]
     Y: np.ndarray
@@ -104,7 +105,7 @@ class Problem:
     of: int
 
     def stacked(self) -> tuple[Any, Any]:
-        """Training and test rows in one array each, without gaps."""
+        """Return training and test rows as one array each, with missing values imputed."""
         sparse = any(scipy.sparse.issparse(block) for block in self.views.values())
         if sparse:
             return tuple(_narrow(scipy.sparse.hstack(list(part.values()), "csr")) for part in (self.views, self.new))
@@ -114,7 +115,7 @@ class Problem:
 
 
 def read(name: str, data: Path, seed: int) -> Problem:
-    """A set, of at most so many rows; every seed but 0 draws a split."""
+    """Read a data set with a limited number of rows; seeds other than 0 draw a random split."""
     split, kind = None, "labels"
     if name in CLASSES:
         X, y = CLASSES[name](return_X_y=True)
@@ -152,7 +153,7 @@ def read(name: str, data: Path, seed: int) -> Problem:
 
 
 def drawn(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A set of scikit-learn's generators, its columns (and targets) in units from 1e-4 to 1e4."""
+    """Generate a data set with scikit-learn; its columns (and targets) have units from 1e-4 to 1e4."""
     units = 10.0 ** np.random.default_rng(0).uniform(-4, 4, 30)
     if name == "drawn-labels":
         X, Y = datasets.make_multilabel_classification(800, 30, n_classes=12, random_state=0)
@@ -162,7 +163,7 @@ def drawn(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray | None]:
-    """Views, labels and split of a set that has a card."""
+    """Return views, labels and split of a data set with a card."""
     with TemporaryDirectory() as folder:
         path = f"{folder}/{name}.zarr"
         if name == "reuters":
@@ -178,7 +179,7 @@ def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.nda
 
 
 def _narrow(X: Any) -> Any:
-    """With 32-bit indices: liblinear takes no others."""
+    """Convert to 32-bit indices because liblinear supports no others."""
     X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return X
 
@@ -188,7 +189,7 @@ def _part(block: Any, index: np.ndarray) -> Any:
 
 
 class Views(BaseEstimator):
-    """An estimator of views that stand side by side: a machine a view under a logistic regression, or MCCA before one."""
+    """Estimator on concatenated views: stacking of one SVM per view, or MCCA followed by logistic regression."""
 
     def __init__(self, widths: tuple[int, ...] = (), C: float = 1.0, components: int = 0) -> None:
         self.widths, self.C, self.components = widths, C, components
@@ -217,7 +218,7 @@ class Views(BaseEstimator):
 
 
 def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """Estimator and grid by name; widths of kernels for columns of deviation 1, or as they come."""
+    """Return estimators and grids by name; kernel widths are relative to the scale of the rows."""
     real, many = problem.kind == "real", problem.Y.shape[1] > 20
     sizes = {"n_estimators": 50 if many else 100, "random_state": 0}
     features = {"max_features": ("sqrt",) if many else ("sqrt", 0.3)}
@@ -242,7 +243,7 @@ def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]
         if not many and X.shape[1] <= 500 and not scipy.sparse.issparse(X):
             one = HistGradientBoostingClassifier(max_iter=50, random_state=0)
             found["boosting"] = OneVsRestClassifier(one), {"estimator__max_leaf_nodes": (7, 31)}
-    if real and X.shape[0] <= 1000 and X.shape[1] <= 100:  # its widths follow from the likelihood
+    if real and X.shape[0] <= 1000 and X.shape[1] <= 100:  # The bandwidth is chosen by maximum likelihood.
         kernel = ConstantKernel() * RBF(np.sqrt(X.shape[1])) + WhiteKernel()
         found["Gaussian process"] = GaussianProcessRegressor(kernel, random_state=0), {}
     if problem.kind == "classes" and len(problem.views) > 1:
@@ -253,7 +254,7 @@ def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]
 
 
 def scales(X: Any) -> list[Any]:
-    """What rows go through: nothing, and division by deviations; the latter alone where these differ widely."""
+    """Return the scalings to try: standardization, and no scaling unless standard deviations differ widely."""
     if scipy.sparse.issparse(X):
         return [StandardScaler(with_mean=False), "passthrough"]
     deviation = X.std(axis=0)
@@ -262,7 +263,7 @@ def scales(X: Any) -> list[Any]:
 
 
 def fitted(model: Any, setting: Mapping[str, Any], scale: Any, X: Any, Y: np.ndarray) -> Any:
-    """A pipeline; widths are in units of the mean squared distance of the rows, targets of a kernel are centered."""
+    """Fit a pipeline; kernel widths are in units of the mean squared distance of the rows to their mean."""
     scale = clone(scale) if scale != "passthrough" else scale
     rest = dict(setting)
     for name in ("gamma", "estimator__gamma"):
@@ -275,20 +276,20 @@ def fitted(model: Any, setting: Mapping[str, Any], scale: Any, X: Any, Y: np.nda
 
 
 def scored(model: Any, X: Any) -> np.ndarray:
-    """Probabilities of labels, or predictions: decision functions are 0 for labels without a training sample."""
+    """Return probabilities or predictions; decision functions would be 0 for labels without a training sample."""
     found = np.asarray(model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X))
-    return found.reshape(X.shape[0], -1)  # one target: some give a vector
+    return found.reshape(X.shape[0], -1)  # With a single target, some estimators return a vector.
 
 
 def judge(kind: str) -> Callable[[np.ndarray, np.ndarray], float]:
-    """What settings are chosen by."""
+    """Return the metric used to choose hyperparameters."""
     if kind == "real":
         return lambda Y, S: regression_scores(Y, S).r2
     return metric_of("accuracy" if kind == "classes" else "ranking")
 
 
 def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str) -> tuple[Any, np.ndarray]:
-    """The best setting fitted on all rows, and the cross-validated scores."""
+    """Fit the best candidate to all rows; return it with its cross-validated scores."""
     fold, rate = stratified_folds(Y, FOLDS), judge(kind)
     best: tuple[float, Any, dict[str, Any], np.ndarray] = (-np.inf, None, {}, np.zeros(Y.shape))
     trees = isinstance(getattr(model, "estimator", model), TREES)
@@ -305,15 +306,16 @@ def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str)
 
 
 def best_threshold(scores: np.ndarray, Y: np.ndarray) -> float:
-    """The score from which on labels are set for the best F1; scores (m,), Y (m,)."""
+    """Return the threshold on scores (m,) with the best F1 for labels Y (m,)."""
     precision, recall, at = precision_recall_curve(Y, scores)
     return float(at[np.argmax((precision * recall / np.maximum(precision + recall, 1e-12))[:-1])])
 
 
 def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> Found:
-    """Scores, or predictions, and label sets of the test rows by a rival."""
+    """Compute scores or predictions, and label sets, of the test rows with a scikit-learn estimator."""
     X, new = problem.stacked()
-    if isinstance(model, (Ridge, Views, *TREES)) and scipy.sparse.issparse(X):  # slow of sparse rows, or takes none
+    # These estimators are slow on sparse rows or do not support them.
+    if isinstance(model, (Ridge, Views, *TREES)) and scipy.sparse.issparse(X):
         X, new = X.toarray(), new.toarray()
     if problem.kind == "real":
         mean, deviation = problem.Y.mean(axis=0), problem.Y.std(axis=0)
@@ -333,7 +335,7 @@ def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> Found:
 
 
 def ours(estimator: Any, problem: Problem) -> Found:
-    """The same by `dmo.tune`."""
+    """Compute scores or predictions, and label sets, of the test rows with `dmo.tune`."""
     X, new = problem.views, problem.new
     if problem.kind == "real":
         return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)).reshape(problem.truth.shape), None, None
@@ -348,7 +350,7 @@ def ours(estimator: Any, problem: Problem) -> Found:
 def figures(
     problem: Problem, scores: np.ndarray, sets: np.ndarray | None, each: np.ndarray | None
 ) -> tuple[float, ...]:
-    """Those of FIGURES; AUC and macro F1 of labels with both classes."""
+    """Compute the scores listed in FIGURES; AUC and macro F1 use labels with both classes."""
     if sets is None or each is None:
         found = regression_scores(problem.truth, scores, problem.Y.mean(axis=0))
         return found.rmse, found.arrmse, found.r2
@@ -360,7 +362,7 @@ def figures(
 
 
 def compare(name: str, seed: int, problem: Problem, done: list[dict[str, Any]], kept: Path, only: str) -> None:
-    """A row per method, written as soon as it is there."""
+    """Append one row per method, and write it as soon as it is complete."""
     known = {(row["set"], row["method"], row["seed"]) for row in done}
     names = ("ridge", "lltsvr") if problem.kind == "real" else ("ridge",)
     empty = any(not scipy.sparse.issparse(block) and np.isnan(block).any() for block in problem.views.values())
@@ -387,7 +389,7 @@ def compare(name: str, seed: int, problem: Problem, done: list[dict[str, Any]], 
 
 
 def table(done: list[dict[str, Any]]) -> str:
-    """A Markdown page: what is compared, and a table per kind of figures, ours first."""
+    """Format a Markdown page: a description, and a table per kind of scores with dmo first."""
     assert __doc__ is not None
     title, _, legend = __doc__.strip().split("\n\n")
     lines = [f"# {title.rstrip('.')}", "", legend, ""]
@@ -417,19 +419,19 @@ def table(done: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Read the sets and compare."""
+    """Read the data sets and compare the methods."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument(
         "--data",
         type=Path,
         help="folder with corel5k, espgame, labels, mulan, multi_target, multi_view, rcv1, reuters21578",
     )
-    parser.add_argument("--seeds", type=int, default=1, help="how many splits")
-    parser.add_argument("--sets", default="", help="names, comma-separated")
+    parser.add_argument("--seeds", type=int, default=1, help="number of splits")
+    parser.add_argument("--sets", default="", help="names of data sets, comma-separated")
     parser.add_argument(
-        "--methods", default="", help="methods to run, comma-separated (dmo: all of ours); default: all"
+        "--methods", default="", help="methods to run, comma-separated (dmo: all methods of dmo); default: all"
     )
-    parser.add_argument("--rows", type=Path, required=True, help="JSON file of the rows that are done")
+    parser.add_argument("--rows", type=Path, required=True, help="JSON file of finished results; new ones are added")
     parser.add_argument("--table", type=Path, help="Markdown file to write")
     options = parser.parse_args()
     done = json.loads(options.rows.read_text()) if options.rows.exists() else []

@@ -2,9 +2,10 @@
 
     python pipelines/benchmarks/codecs.py [--block 1024] [--json FILE]
 
-Histograms and embeddings of Corel5k (under DMO_DATA), in the types that users store, in chunks of whole rows: by zarr's own
-writer and reader, and by dmo's, which checks every chunk. Files lie in the page cache, so that times are of the codecs; over
-a link of B bytes a second a reading takes size / B besides. A shard holds 16 chunks. The table stands in codecs.md.
+The views are histograms and embeddings of Corel5k (under DMO_DATA), in the types that users store, in chunks of whole
+rows. They are written and read by zarr and by dmo, which checks every chunk. Files are in the page cache, so the times
+are those of the codecs; over a link of B bytes per second, reading takes an additional size / B. A shard contains 16
+chunks. The table is in codecs.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dmo import stores
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
-LEAST, SHARD, ROWS = 0.1, 16, 4096  # CPU seconds that a timing adds up, at least; chunks of a shard; rows
+LEAST, SHARD, ROWS = 0.1, 16, 4096  # minimum CPU seconds of a measurement; chunks per shard; rows
 CODECS: dict[str, list[Any]] = {
     "none": [],
     "crc32c": [Crc32cCodec()],
@@ -42,7 +43,7 @@ CODECS: dict[str, list[Any]] = {
 
 
 def views() -> dict[str, np.ndarray]:
-    """Views by name and type."""
+    """Return views by name and type."""
     folder, found = DATA / "corel5k" / "features", {}
     for name, file, types in (
         ("HSV histogram, 16 % not zero", "HsvV3H1", ("uint16", "float32")),
@@ -106,8 +107,8 @@ def measured(folder: Path, X: np.ndarray, write: Callable[[], Any], read: Callab
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--block", type=int, default=1024, help="rows of a chunk")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--block", type=int, default=1024, help="rows per chunk")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
     asked = parser.parse_args()
     console, figures = Console(width=110), {}
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1})
@@ -120,7 +121,7 @@ def main() -> None:
             for codec, chain in CODECS.items():
                 figures[name][codec] = by_zarr(path, X, asked.block, chain, None)
             for codec in ("none", "lz4, bitshuffle"):
-                # smaller chunks, as many rows in a file: what sharding is for
+                # Shards have smaller chunks with the same number of rows per file.
                 figures[name][f"{codec}, sharded"] = by_zarr(path, X, asked.block // SHARD, CODECS[codec], SHARD)
             for own in (None, "lz4", "zstd"):
                 label = "dmo" if own is None else f"dmo, {own}"

@@ -1,8 +1,10 @@
-"""Very many labels: ridge regression on sparse labels against Omikuji's trees and one-vs-rest linear support vector machines.
+"""Very many labels: sparse ridge regression compared with Omikuji's trees and one-vs-rest linear support vector
+machines.
 
-Sets: "bibtex" and "delicious" (Mulan, from the folder in DMO_DATA), and drawn ones: every label stands for some words, a
-sample has the words of its labels and others. One method a process, so that its processor seconds and peak memory are its
-own; one BLAS thread. Omikuji is compared where it is installed. Run it with OPENBLAS_NUM_THREADS=1.
+The data sets are "bibtex" and "delicious" (Mulan, from the folder in DMO_DATA), and generated ones in which every label
+has typical words, and a sample contains words of its labels and random words. Each method runs in a separate process,
+so that CPU seconds and peak memory are attributed to it, with one BLAS thread. Omikuji is compared if it is installed.
+Run the script with OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ DATA = Path(os.environ.get("DMO_DATA", "."))
 
 Set = tuple[scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array]
 DRAWN = {"eurlex-like": (15_000, 5000, 4000), "large": (200_000, 1000, 100_000)}
-"""Name -> samples, words, labels."""
+"""Numbers of samples, words and labels by name."""
 MULAN = {"bibtex": 159, "delicious": 983}
-"""Name -> labels."""
+"""Number of labels by name."""
 TOP = (1, 3, 5)
 
 
 def drawn(n: int, d: int, L: int, seed: int = 0) -> Set:
-    """A set with as many test samples as a tenth of the training samples, 2000 at most."""
+    """Generate a data set whose number of test samples is a tenth of the training samples, at most 2000."""
     rng = np.random.default_rng(seed)
     m = n + min(2000, n // 10)
     popularity = 1 / (np.arange(L) + 10.0)
@@ -52,7 +54,7 @@ def drawn(n: int, d: int, L: int, seed: int = 0) -> Set:
     Y = scipy.sparse.csr_array((np.ones(len(labels)), (samples, labels)), shape=(m, L))
     Y.data[:] = 1.0
     words = rng.integers(0, d, (L, 12))
-    told = rng.random((len(labels), 12)) < 0.5  # half of the words of a label occur in its samples
+    told = rng.random((len(labels), 12)) < 0.5  # Half of the words of a label occur in its samples.
     X = scipy.sparse.csr_array(
         (np.ones(told.sum()), (np.repeat(samples, told.sum(axis=1)), words[labels][told])), shape=(m, d)
     )
@@ -64,7 +66,7 @@ def drawn(n: int, d: int, L: int, seed: int = 0) -> Set:
 
 
 def load(name: str) -> Set:
-    """Training and test features and labels, with the 32-bit indices that the others need."""
+    """Load training and test features and labels, with 32-bit indices, which the other libraries require."""
     found = _load(name)
     for part in found:
         part.indices, part.indptr = part.indices.astype(np.int32), part.indptr.astype(np.int32)
@@ -83,7 +85,7 @@ def _load(name: str) -> Set:
 def ridge(
     X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.csr_array, **rule: float
 ) -> np.ndarray:
-    """The five best labels of every new sample, by ridge regression with a rule of its scores."""
+    """Predict the five best labels of every new sample by ridge regression with a score rule."""
     model = MultiViewRidge(
         "linear", ridge=1.0, intercept=True, decoder=Scores(label_sets=False), random_state=0, **rule
     )
@@ -93,7 +95,7 @@ def ridge(
 
 
 def svm(X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.csr_array) -> np.ndarray:
-    """By one linear support vector machine a label."""
+    """Predict by one linear support vector machine per label."""
     model = OneVsRestClassifier(LinearSVC(), n_jobs=1)
     some = np.flatnonzero(Y.sum(axis=0))
     scores = model.fit(X, Y[:, some]).decision_function(new)
@@ -103,8 +105,8 @@ def svm(X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.
 def omikuji(
     X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.csr_array, trees: str
 ) -> np.ndarray:
-    """By Omikuji: Parabel, or Bonsai's shallow trees."""
-    import omikuji  # not a dependency of dmo
+    """Predict with Omikuji: Parabel, or the shallow trees of Bonsai."""
+    import omikuji  # Import it here because it is not a dependency of dmo.
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.txt"
@@ -137,7 +139,7 @@ METHODS: dict[str, Callable[..., np.ndarray]] = {
 
 
 def measure(name: str, method: str) -> dict[str, float]:
-    """Figures of one method in this process."""
+    """Measure one method in this process."""
     X, Y, new, truth = load(name)
     before = resource.getrusage(resource.RUSAGE_SELF)
     best = METHODS[method](X, Y, new)

@@ -1,10 +1,10 @@
-"""Every reader of dmo on many damaged files: which are read, which refused, and none may crash, hang or fill the memory.
+"""Fuzzing of every reader of dmo: damaged files must be read or rejected without a crash, a hang or excessive memory.
 
     python pipelines/benchmarks/fuzz.py [--files 10000] [--seed 0] [--only ARFF npz] [--out fuzzed]
 
-Valid small files of each format are changed (bits, spans, words of the format, numbers; a third of them inside their
-compression, archive or checksums) and read in forked processes. "refused": with one sentence of dmo's own. A file that
-does anything else is kept below --out, with the error. The exit code is 1 where there is one. Linux.
+Valid small files of each format are changed (bits, spans, words of the format, numbers; a third of them below their
+compression, archive or checksums) and read in forked processes. A file is "refused" if dmo raises its own error of one
+sentence. Files with any other outcome are kept below --out with their error, and the exit code is 1. Linux only.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from rich.console import Console
 from rich.table import Table
 
 READERS: dict[str, Reader] = FILES | STORES
-LIMIT = 10  # seconds for one file
-BOUND = 64 << 20  # bytes that reading one file may add to a process; the files have some kilobytes
-ADDRESSES = 4 << 30  # bytes of address space that a process may add, of which pyarrow reserves some
+LIMIT = 10  # seconds per file
+BOUND = 64 << 20  # Bytes that reading one file may add to a process; the files have a few kilobytes.
+ADDRESSES = 4 << 30  # Bytes of address space that a process may add; pyarrow reserves a part of it.
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -73,8 +73,8 @@ OUTCOMES = ("read", "refused", "crash", "hang", "memory")
 
 @dataclass
 class Found:
-    """What became of the files of one reader: outcome -> number, the most memory that one took (bytes), the seconds of
-    the slowest, and of each distinct fault its first error."""
+    """Results of one reader: number of files by outcome, maximum memory of a file (bytes), maximum time of a file
+    (seconds), and the first error of each distinct fault."""
 
     counts: Counter[str] = field(default_factory=Counter)
     peak: int = 0
@@ -86,7 +86,7 @@ class Found:
 
 
 def change(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
-    """`data` with one thing wrong."""
+    """Return `data` with one random change."""
     n = len(data)
     at = chance.randrange(n + 1)
     end = min(n, at + chance.choice((1, 2, 4, 8, 40, 200)))
@@ -122,7 +122,7 @@ def change(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
 
 
 def restructured(data: bytes, chance: random.Random) -> bytes | None:
-    """A JSON document with another value, or none, in one place; None where `data` is no such document."""
+    """Change or remove one value of a JSON document; return None if `data` is not such a document."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -139,14 +139,14 @@ def restructured(data: bytes, chance: random.Random) -> bytes | None:
 
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) of a JSON document."""
+    """Iterate over every (container, key) of a JSON document."""
     for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
         yield node, key
         yield from _places(node[key])
 
 
 def mutated(reader: Reader, seeds: Sequence[Seed], chance: random.Random) -> tuple[Files, str]:
-    """A changed input: its files, and which of them the reader is given."""
+    """Create a changed input: its files, and the entry to pass to the reader."""
     seed = chance.choice(seeds)
     files, inside = dict(seed.files), seed.pack is not None and chance.random() < 0.6
     if seed.pack is not None and not inside:
@@ -159,7 +159,7 @@ def mutated(reader: Reader, seeds: Sequence[Seed], chance: random.Random) -> tup
             marked = [other for other in marked if other != name]
             continue
         files[name] = change(files[name], reader.words, chance)[: reader.longest]
-    if chance.random() < 0.05 and len(seeds) > 1:  # the head of one file and the tail of another
+    if chance.random() < 0.05 and len(seeds) > 1:  # Join the head of one file and the tail of another.
         name, tail = next(iter(files)), next(iter(chance.choice(seeds).files.values()))
         files[name] = files[name][: len(files[name]) // 2] + tail[chance.randrange(len(tail)) :]
     return (seed.pack(files) if inside and seed.pack is not None else files), seed.entry
@@ -185,7 +185,7 @@ def _reset_peak() -> None:
 
 
 def attempt(reader: Reader, path: Path) -> tuple[str, int, str]:
-    """Outcome of reading one file, bytes added at the peak, and the trace of a fault."""
+    """Read one file; return the outcome, the bytes added at the peak, and the traceback of a fault."""
     _reset_peak()
     before, outcome, trace = _resident("VmRSS"), "read", ""
     signal.alarm(LIMIT)
@@ -206,9 +206,9 @@ def attempt(reader: Reader, path: Path) -> tuple[str, int, str]:
 
 
 def _work(name: str, reader: Reader, first: int, last: int, seed: int, folder: str, pipe: Any) -> None:
-    """Read the files first..last; says which it begins, so that its death has a cause."""
+    """Read the files first..last; report each file before reading it, so that a crash can be attributed."""
     warnings.simplefilter("ignore")
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # zarr's tasks say what it raised as well
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # Tasks of zarr log the errors that it also raises.
     used = _address_space()
     resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESSES, used + ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -234,7 +234,7 @@ def _address_space() -> int:
 
 
 def fuzz(name: str, reader: Reader, files: int, seed: int = 0, out: Path | None = None) -> Found:
-    """Read `files` changed inputs; `out`: where to keep the first of every distinct fault."""
+    """Read `files` changed inputs; keep the first input of every distinct fault in `out`."""
     found, next_file, again = Found(), 0, set[int]()
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
@@ -251,7 +251,7 @@ def fuzz(name: str, reader: Reader, files: int, seed: int = 0, out: Path | None 
                 continue
             shutil.rmtree(Path(folder, str(number)), ignore_errors=True)
             kind = "hang" if child.exitcode == -signal.SIGALRM else "crash"
-            if kind == "hang" and number not in again:  # the machine may have slept
+            if kind == "hang" and number not in again:  # Retry once because the machine may have been suspended.
                 again.add(number)
                 next_file = number
                 continue
@@ -262,7 +262,7 @@ def fuzz(name: str, reader: Reader, files: int, seed: int = 0, out: Path | None 
 
 
 def _follow(found: Found, pipe: Any, name: str, reader: Reader, seed: int, out: Path | None) -> int | None:
-    """Count what a process reports; the number of the file that it died of, None where it came to its end."""
+    """Count the results reported by a process; return the file that killed it, or None if it finished."""
     number = 0
     while True:
         try:
@@ -283,7 +283,7 @@ def _follow(found: Found, pipe: Any, name: str, reader: Reader, seed: int, out: 
 
 
 def _signature(outcome: str, trace: str) -> str:
-    """Where in dmo a fault came from, and of which type it was."""
+    """Return the location of a fault in dmo and its type."""
     lines = trace.strip().splitlines()
     own = [line.strip().split(", in")[0] for line in lines if "/dmo/" in line and line.strip().startswith("File")]
     return f"{outcome} {lines[-1].split(':')[0] if lines else ''} {own[-1] if own else ''}"
@@ -316,8 +316,8 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=10_000, help="changed files per reader")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", choices=list(READERS), metavar="READER", help=", ".join(READERS))
-    parser.add_argument("--out", type=Path, help="folder for the files that did harm")
-    parser.add_argument("--json", action="store_true", help="the counts and faults as JSON")
+    parser.add_argument("--out", type=Path, help="folder for the files that caused faults")
+    parser.add_argument("--json", action="store_true", help="print counts and faults as JSON")
     asked = parser.parse_args()
     results: dict[str, Found] = {}
     for name in asked.only or READERS:
@@ -333,8 +333,8 @@ def main() -> int:
 
 
 def show(results: dict[str, Found]) -> None:
-    """The table of all readers."""
-    table = Table("reader", *OUTCOMES, "distinct faults", "most memory, MiB", "slowest, CPU s")
+    """Print the table of all readers."""
+    table = Table("reader", *OUTCOMES, "distinct faults", "peak memory, MiB", "slowest, CPU s")
     for name, found in results.items():
         table.add_row(
             name,
@@ -344,7 +344,7 @@ def show(results: dict[str, Found]) -> None:
             f"{found.slowest:.2f}",
         )
     Console(width=140).print(table)
-    Console().print(f"bounds: {LIMIT} s a file, {BOUND >> 20} MiB above what the process held before it")
+    Console().print(f"limits: {LIMIT} s per file, {BOUND >> 20} MiB in addition to the memory held before")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How CPU seconds grow with the number of samples: the exponent of n of every command and of every estimator.
+"""Growth of CPU seconds with the number of samples: the exponent of n of every command and every estimator.
 
     OPENBLAS_NUM_THREADS=1 python pipelines/benchmarks/growth.py [NAME ...] [--limit SECONDS] [--json FILE] [--markdown FILE]
 
-Tables, stores and images are drawn. Every step runs at a small size first, which is taken as its start-up and subtracted;
-then at sizes that double, until the next run would probably pass the step's limit. The exponent is the slope between the two
-largest sizes in log-log, of the less of two runs where they are short. A step is meant to be linear unless its estimator
-chose an exact kernel, or `MEANT` says why not; what is more than .1 above what it is meant to be is marked, and the exit
-code is 1, as where a step failed. Predictions are of n new rows by a model of `FITTED` samples. NAME picks steps that contain
-it. The table stands in growth.md.
+Tables, stores and images are generated. Every step first runs at a small size, whose time is subtracted as start-up
+time. The size then doubles until the next run would probably exceed the limit of the step. The exponent is the slope
+between the two largest sizes on a log-log scale; short runs are repeated, and the faster one counts. The expected
+exponent is 1, unless the estimator chose an exact kernel or `MEANT` gives another reason. Steps that exceed it by more
+than 0.1 are marked. The exit code is 1 if there are such steps or failed ones. Predictions are for n new rows with a
+model of `FITTED` samples. NAME selects the steps whose name contains it. The table is in growth.md.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ import dmo
 from dmo.datasets import Samples
 
 SMALL, FITTED, SIZES = 200, 1000, (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
-"""Samples of the start-up, of the models that predict, and that are measured."""
+"""Numbers of samples for the start-up time, for the models that predict, and for the measurements."""
 LIMIT, SHORT, LEAST = 2.0, 0.5, 0.1
-"""CPU seconds of a step, of a run that is measured twice, and of one that tells an exponent."""
+"""CPU seconds: limit of a step, runs below are measured twice, and minimum for an exponent."""
 KERNEL = 3.0, "an exact kernel of n samples"
 GRAPH = 2.0, "all pairs of samples are compared"
 MEANT: dict[str, tuple[float, str]] = {
     **dict.fromkeys(("fit TagProp", "fit TwoPassKNN", "fit LabelPropagation"), GRAPH),
-    "dmo suggest": (2.0, "samples without labels are compared with all that have some"),
+    "dmo suggest": (2.0, "unlabeled samples are compared with all labeled ones"),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="*", help="parts of names of steps (default: all)")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    parser.add_argument("--markdown", type=Path, help="file for the table")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds of a step (default: %(default)g)")
+    parser.add_argument("name", nargs="*", help="parts of the names of steps (default: all steps)")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
+    parser.add_argument("--markdown", type=Path, help="Markdown file for the table")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds per step (default: %(default)g)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found = []
@@ -64,17 +64,17 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
     if options.markdown:
-        head = "| step | n | CPU s | exponent | meant |\n|---|---|---|---|---|\n"
+        head = "| step | n | CPU s | exponent | expected |\n|---|---|---|---|---|\n"
         options.markdown.write_text(head + "\n".join(map(line, found)) + "\n")
-    table = Table("step", "exponent", "meant", title="steeper than meant")
+    table = Table("step", "exponent", "expected", title="steps with a larger exponent than expected")
     for row in filter(steep, found):
         table.add_row(row["step"], row["wrong"] or f"{row['exponent']:.2f}", f"{row['meant']:g}")
-    Console().print(table if table.rows else "nothing grows faster than it is meant to")
+    Console().print(table if table.rows else "no step grows faster than expected")
     return 1 if table.rows else 0
 
 
 def grown(name: str, make: Callable[[int], Callable[[], Any]], limit: float) -> dict[str, Any]:
-    """Sizes and seconds of a step, the exponent of the last two (None: too short to tell), and what it is meant to be."""
+    """Measure a step: sizes, seconds, expected exponent, and the exponent of the last two sizes (None: too short)."""
     sizes: list[int] = []
     spent: list[float] = []
     start, left, wrong, engine = 0.0, limit, "", None
@@ -94,7 +94,7 @@ def grown(name: str, make: Callable[[int], Callable[[], Any]], limit: float) -> 
             rate = max(2.0, taken / spent[-2]) if len(spent) > 1 else 2.0
             if rate * taken > left:
                 break
-    except (Exception, SystemExit) as error:  # a step that fails is a result
+    except (Exception, SystemExit) as error:  # Report a failing step as a result.
         wrong = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
     before, last = (max(time_ - start, 1e-9) for time_ in spent[-2:]) if len(spent) > 1 else (0.0, 0.0)
     exponent = math.log2(last / before) if before >= LEAST else None
@@ -112,7 +112,7 @@ def grown(name: str, make: Callable[[int], Callable[[], Any]], limit: float) -> 
 
 
 def seconds(run: Callable[[], Any]) -> tuple[float, bool]:
-    """CPU seconds of a run, and whether it was asked for, or said that it chose, an exact kernel."""
+    """Return the CPU seconds of a run, and whether an exact kernel was requested or chosen."""
     said = Said()
     logger = logging.getLogger("dmo")
     logger.setLevel(logging.INFO)
@@ -125,12 +125,12 @@ def seconds(run: Callable[[], Any]) -> tuple[float, bool]:
 
 
 class Said(logging.Handler):
-    """Listens whether an exact engine is chosen."""
+    """Handler that detects the log message of an exact engine."""
 
     exact = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at a message."""
+        """Check a message."""
         self.exact = self.exact or record.getMessage().startswith("engine: exact")
 
 
@@ -139,7 +139,7 @@ def steep(row: dict[str, Any]) -> bool:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Format a row of the table."""
     few = "one size within the limit" if len(row["n"]) < 2 else f"below {LEAST} s"
     exponent = few if row["exponent"] is None else f"{row['exponent']:.2f}"
     last = " / ".join(f"{value:.2f}" for value in row["seconds"][-2:])
@@ -149,7 +149,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
-    """What is measured: name -> from n to what is run."""
+    """Return the steps to measure by name: functions from n to a callable."""
     stored = Stores(folder)
     found: dict[str, Callable[[int], Callable[[], Any]]] = dict(of_ingest(folder))
     found["dmo extract"] = lambda n: command("extract", images(folder, n // 8), folder / "i.zarr", "--set", "rgb_v3h1")
@@ -189,14 +189,14 @@ def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
 
 
 def command(*arguments: Any) -> Callable[[], None]:
-    """What runs `dmo ARGUMENTS`."""
+    """Return a callable that runs `dmo ARGUMENTS`."""
     writes = arguments[0] in ("fit", "tune", "annotate", "suggest", "update", "extract", "transform", "ingest")
     given = (*arguments, "--overwrite") if writes else arguments
     return functools.partial(shell, *given)
 
 
 class Stores:
-    """Feature stores of n samples with ids and labels, half of which are not known, and models of a small one."""
+    """Feature stores of n samples with ids, of which half have known labels, and models fitted to a small store."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -219,7 +219,7 @@ class Stores:
 
 
 def drawn(n: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Two views of n samples, 30 and 20 columns, and 10 labels that depend on them."""
+    """Generate two views of n samples with 30 and 20 columns, and 10 labels that depend on them."""
     rng = np.random.default_rng(seed)
     Z = rng.normal(size=(n, 10))
     views = {name: Z @ rng.normal(size=(10, d)) + rng.normal(size=(n, d)) for name, d in (("a", 30), ("b", 20))}
@@ -227,7 +227,8 @@ def drawn(n: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def of_ingest(folder: Path) -> Iterator[tuple[str, Callable[[int], Callable[[], None]]]]:
-    """`dmo ingest files` of tables: with ids, joined, with gaps, a test share, words, documents."""
+    """Yield steps of `dmo ingest files`: with ids, joined, with missing values, a test fraction, words, and
+    documents."""
 
     def made(n: int) -> Path:
         place = folder / f"tables{n}"
@@ -273,7 +274,7 @@ def of_ingest(folder: Path) -> Iterator[tuple[str, Callable[[int], Callable[[], 
 
 
 def images(folder: Path, n: int) -> Path:
-    """A folder of n drawn images."""
+    """Create a folder of n generated images."""
     place, rng = folder / f"images{n}", np.random.default_rng(0)
     if not place.exists():
         place.mkdir()
@@ -283,7 +284,7 @@ def images(folder: Path, n: int) -> Path:
 
 
 def answers(folder: Path, n: int) -> Path:
-    """A table of answers for a quarter of n samples."""
+    """Write a table of answers for a quarter of n samples."""
     place = folder / f"answers{n}.csv"
     with open(place, "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -293,7 +294,7 @@ def answers(folder: Path, n: int) -> Path:
 
 
 def given_to(kind: type, n: int, seed: int = 0) -> tuple[Any, Any]:
-    """Rows and labels that an estimator takes."""
+    """Return rows and labels for an estimator."""
     views, Y = drawn(n, seed)
     if kind.__name__ == "HomogeneityAnalysis":
         return np.digitize(views["a"][:, :5], [-2, 0, 2]), None

@@ -1,7 +1,7 @@
-"""How fast kernels are formed, against a matrix product of the same shape and against scikit-learn, in one process.
+"""Speed of kernel matrices compared with a matrix product of the same shape and with scikit-learn, in one process.
 
-Takes Corel5k's views from the folder in DMO_DATA; where there is none, random histograms and
-features of the same shapes. Times are the best of several interleaved runs.
+The rows are Corel5k's views from the folder in DMO_DATA, or random histograms and features of the same shapes if there
+is no such folder. Times are the best of several interleaved runs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dmo.threads import thread_count
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
 VIEWS = {"Gist": (512, 1.0), "RgbV3H1": (5184, 0.06), "HsvV3H1": (5184, 0.16)}
-"""View -> number of features, share of entries that are not zero."""
+"""Number of features and fraction of non-zero entries by view."""
 
 
 def view(name: str, rows: int) -> tuple[np.ndarray, str]:
-    """`rows` rows of a view in float32 (histograms with sum 1), and where they come from."""
+    """Return `rows` rows of a view in float32 (histograms with sum 1), and their source."""
     path = DATA / "corel5k" / "features" / f"corel5k_{name}.npz"
     d, density = VIEWS[name]
     if path.exists():
@@ -46,7 +46,7 @@ Clock = Callable[[], float]
 
 
 def best(calls: dict[str, Callable[[], object]], repeats: int, clock: Clock) -> dict[str, float]:
-    """Least seconds of each call over interleaved runs, after one that is not counted."""
+    """Return the minimum seconds of each call over interleaved runs, after a warm-up run."""
     seconds = dict.fromkeys(calls, np.inf)
     for run in range(repeats + 1):
         for name, call in calls.items():
@@ -58,7 +58,7 @@ def best(calls: dict[str, Callable[[], object]], repeats: int, clock: Clock) -> 
 
 
 def gaussian(name: str, rows: int, repeats: int, clock: Clock) -> Table:
-    """RBF formation of one view against the matrix product and scikit-learn."""
+    """Compare RBF kernels of one view with a matrix product and scikit-learn."""
     X, origin = view(name, rows)
     n, d = X.shape
     Y, fitted = X.copy(), RBF().fit(X)
@@ -86,7 +86,7 @@ def gaussian(name: str, rows: int, repeats: int, clock: Clock) -> Table:
 
 
 def histogram(name: str, rows: int, repeats: int, clock: Clock) -> Table:
-    """Chi-square, L1 and intersection kernels of one view against scikit-learn."""
+    """Compare chi-square, L1 and intersection kernels of one view with scikit-learn."""
     X, origin = view(name, rows)
     n, d = X.shape
     table = Table(title=f"{origin} {name}, {n} x {n} from {d} features, {(X != 0).mean():.0%} not zero, float32")
@@ -115,11 +115,11 @@ def histogram(name: str, rows: int, repeats: int, clock: Clock) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=4500, help="rows for the rbf kernel (default 4500)")
-    parser.add_argument("--histogram-rows", type=int, default=1500, help="rows for chi2 and L1 (default 1500)")
-    parser.add_argument("--repeats", type=int, default=5, help="counted runs of each call (default 5)")
-    parser.add_argument("--threads", type=int, default=None, help="threads (default: as many as BLAS may use)")
-    parser.add_argument("--cpu", action="store_true", help="CPU seconds, for a busy machine; with --threads 1")
+    parser.add_argument("--rows", type=int, default=4500, help="rows for the RBF kernel (default: 4500)")
+    parser.add_argument("--histogram-rows", type=int, default=1500, help="rows for chi2 and L1 (default: 1500)")
+    parser.add_argument("--repeats", type=int, default=5, help="measured runs of each call (default: 5)")
+    parser.add_argument("--threads", type=int, default=None, help="number of threads (default: those of BLAS)")
+    parser.add_argument("--cpu", action="store_true", help="measure CPU seconds, for a busy machine; use --threads 1")
     parser.add_argument("--quick", action="store_true", help="1500 rows, 300 for chi2 and L1, two runs")
     arguments = parser.parse_args()
     rows, few, repeats = arguments.rows, arguments.histogram_rows, arguments.repeats
@@ -128,7 +128,7 @@ def main() -> None:
     clock = time.process_time if arguments.cpu else time.perf_counter
     console = Console(width=110)
     with threadpool_limits(arguments.threads):
-        console.print(f"{thread_count()} thread(s); scikit-learn's chi2 and L1 use one")
+        console.print(f"{thread_count()} thread(s); chi2 and L1 of scikit-learn use one")
         for name in VIEWS:
             console.print(gaussian(name, rows, repeats, clock))
         for name in [key for key, (_, density) in VIEWS.items() if density < 1]:

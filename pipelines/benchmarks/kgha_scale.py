@@ -1,8 +1,9 @@
-"""KGHA from raw features to annotated test samples, at growing numbers of rows: seconds and peak memory.
+"""KGHA from raw features to annotated test samples, with increasing numbers of rows: seconds and peak memory.
 
-Every size runs in a process of its own, so that its peak memory is its own. `--like` and `--scales` choose generated feature
-stores; scikit-learn's Nystroem + Ridge on the same rows, views, rank and labels is what one would use instead (its
-landmarks are uniform, as those of ridge-uniform). CPU seconds say more than seconds where other work runs.
+Every size runs in a separate process to measure its peak memory. `--like` and `--scales` select generated feature
+stores. The alternative is scikit-learn's Nystroem + Ridge on the same rows, views, rank and labels; its landmarks are
+uniform, like those of the method ridge-uniform. CPU seconds are more reliable than elapsed seconds if other work runs
+on the machine.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "ridge-uniform", "sklea
 
 
 def scikit_learn(old: Any, Y: np.ndarray, new: Any, histograms: dict[str, bool], rank: int) -> np.ndarray:
-    """One Nystroem map per view, stacked, and one ridge: everything in memory, float64 as it does."""
+    """Fit one Nystroem map per view and one ridge on the concatenated maps, in memory and in float64 as in
+    scikit-learn."""
     parts_old, parts_new = [], []
     for view, X in old.items():
         A, B = X[:].astype(np.float64), new[view][:].astype(np.float64)
@@ -51,7 +53,7 @@ def scikit_learn(old: Any, Y: np.ndarray, new: Any, histograms: dict[str, bool],
 
 
 def run(path: Path, method: str, rank: int, clusters: int) -> dict[str, Any]:
-    """One method on one store, in this (fresh) process: its figures."""
+    """Run one method on one store in this (fresh) process, and measure it."""
     store = stores.open_features(path)
     old, Y, _ = store.select("train")
     new, Y2, _ = store.select("test")
@@ -93,7 +95,7 @@ def run(path: Path, method: str, rank: int, clusters: int) -> dict[str, Any]:
 
 
 def plot(figures: list[dict[str, Any]], path: str) -> None:
-    """CPU seconds and peak memory against rows, a line per method."""
+    """Plot CPU seconds and peak memory against the number of rows, with one line per method."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -114,20 +116,20 @@ def plot(figures: list[dict[str, Any]], path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--like", default="espgame")
-    parser.add_argument("--scales", default="0.05,0.2", help="comma-separated multiples of the set's rows")
-    parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated, of " + ", ".join(METHODS))
+    parser.add_argument("--scales", default="0.05,0.2", help="factors on the rows of the set, comma-separated")
+    parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated: " + ", ".join(METHODS))
     parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--work", help="folder for the stores, kept and used again (default: a temporary one)")
-    parser.add_argument("--json", help="file for the figures")
-    parser.add_argument("--plot", help="PNG file for an image of them")
+    parser.add_argument("--work", help="folder of the stores, reused by later runs (default: a temporary folder)")
+    parser.add_argument("--json", help="JSON file for the results")
+    parser.add_argument("--plot", help="PNG file for a plot of the results")
     arguments = parser.parse_args()
     table = Table(
         "rows",
         "method",
         "seconds",
         "CPU s",
-        "of them eigenpairs",
+        "eigenpairs",
         "CPU us per row",
         "peak GiB",
         "F1 %",

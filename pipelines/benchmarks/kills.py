@@ -1,14 +1,17 @@
-"""KGHA at ESP Game's shape while workers and drivers are killed: does the result change, and what does a death cost?
+"""KGHA at ESP Game's shape while workers and drivers are killed: unchanged results, and the time lost per death.
 
     python pipelines/benchmarks/kills.py [--worker-kills 200] [--driver-kills 100] [--command-kills 40] [--scale 1]
 
-Workers: fits on a LocalCluster of two workers of one thread, of which a random one gets SIGKILL at random moments; first
-`--timed` fits with one death each (for the time lost, beside as many undisturbed ones in turn), then `--deaths` in each
-until the number is reached. Every fitted array is compared with the undisturbed fit. Drivers: `dmo fit` and
-`dmo transform` with a checkpoint folder get SIGKILL at a random moment after their start-up, and run again, until they are
-done; the stores are compared byte by byte. Commands: `dmo tune`, `fit` on
-stored kernels, `search` and `serve` get `--command-kills` each, at any moment, on a small store, and run again: what they
-say and leave is compared. The exit code is 1 where something differs. Linux.
+Workers: fits run on a LocalCluster of two single-threaded workers, of which a random one receives SIGKILL at random
+times. First there are `--timed` fits with one death each, alternating with undisturbed fits to measure the lost time.
+The other fits have `--deaths` deaths each, until the total is reached. Every fitted array is compared with an
+undisturbed fit.
+
+Drivers: `dmo fit` and `dmo transform` with a checkpoint folder receive SIGKILL at a random time after their start-up,
+and run again until they finish. The stores are compared byte by byte.
+
+Commands: `dmo tune`, `fit` on stored kernels, `search` and `serve` receive `--command-kills` each, at any time, on a
+small store, and run again. Their output and files are compared. The exit code is 1 if anything differs. Linux only.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ from dmo import stores
 from dmo.cluster import connect
 
 OUT = Console(width=120)
-PATIENCE = 600  # seconds for workers to come back
-# else a LocalCluster gives a worker up that is gone 15 s after an earlier death, even where it was back in between
+PATIENCE = 600  # Maximum seconds to wait for workers to come back.
+# By default, a LocalCluster abandons a worker that is missing 15 s after an earlier death, even if it was back in
+# between.
 LASTING = {"distributed.deploy.lost-worker-timeout": "1 hour"}
 COSTS = (
     "costs",
@@ -53,12 +57,12 @@ COSTS = (
     "stages",
     "plan",
     "peak_memory_bytes",
-)  # of a model's meta: what it took, no part of a result
+)  # Costs in the meta of a model, which are not part of the result.
 
 
 @dataclass
 class Deaths:
-    """A thread that kills a random worker at each of some moments (seconds from its start) while a block runs."""
+    """Thread that kills a random worker at given times (seconds from its start) while a block runs."""
 
     cluster: LocalCluster
     moments: Sequence[float]
@@ -88,8 +92,8 @@ class Deaths:
 
 @dataclass
 class Compared:
-    """How fits differ from the undisturbed one: how many have the same bits, and the largest difference of the others
-    relative to the largest entry of the array."""
+    """Differences between fits and the undisturbed fit: the number of fits with identical bits, and the largest
+    difference of the others relative to the largest entry of the array."""
 
     same: int = 0
     other: int = 0
@@ -114,7 +118,7 @@ def timed_fit(store: stores.FeatureStore, rank: int) -> tuple[float, dict[str, n
 
 
 def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
-    """Fits under the deaths of workers, as a table; whether all results have the bits of the undisturbed one."""
+    """Run fits while workers are killed, print a table, and return whether all results are bitwise identical."""
     chance, compared, killed = random.Random(asked.seed), Compared(), 0
     calm, disturbed = list[float](), list[float]()
     with (
@@ -122,7 +126,7 @@ def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
         connect(cluster.scheduler_address) as backend,
     ):
         backend.client.wait_for_workers(2, timeout=PATIENCE)
-        _, expected = timed_fit(store, asked.rank)  # also warms the workers up
+        _, expected = timed_fit(store, asked.rank)  # This fit also warms up the workers.
         usual = timed_fit(store, asked.rank)[0]
         while killed < asked.worker_kills:
             number = 1 if len(disturbed) < asked.timed else min(asked.deaths, asked.worker_kills - killed)
@@ -140,10 +144,16 @@ def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
             if number == 1 and deaths.killed == 1:
                 disturbed.append(seconds)
             OUT.log(
-                f"{killed} workers killed, {compared.same} results the same, {compared.other} others, {seconds:.1f} s"
+                f"{killed} workers killed, {compared.same} identical results, {compared.other} others, {seconds:.1f} s"
             )
     table = Table(
-        "workers killed", "fits", "same bits", "others", "largest difference", "in", title="deaths of workers"
+        "workers killed",
+        "fits",
+        "identical fits",
+        "other fits",
+        "largest difference",
+        "array",
+        title="deaths of workers",
     )
     table.add_row(
         str(killed),
@@ -157,15 +167,15 @@ def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
     if disturbed:
         lost = np.median(disturbed) / np.median(calm) - 1
         OUT.print(
-            f"one death in a fit: median {np.median(disturbed):.2f} s of {len(disturbed)} fits, undisturbed "
-            f"{np.median(calm):.2f} s of {len(calm)}: {100 * lost:.1f} % lost "
+            f"one death per fit: median {np.median(disturbed):.2f} s over {len(disturbed)} fits, undisturbed "
+            f"{np.median(calm):.2f} s over {len(calm)}: {100 * lost:.1f} % lost "
             f"(means {np.mean(disturbed):.2f} and {np.mean(calm):.2f})"
         )
     return compared.other == 0
 
 
 def commands(store: Path, folder: Path, rank: int, scheduler: str) -> list[list[str]]:
-    """Fit, then scores of all samples, as one would submit them."""
+    """Return the commands that fit a model and then transform all samples."""
     program = [str(Path(sys.executable).parent / "dmo")]
     model, run = (
         str(folder / "model.zarr"),
@@ -179,8 +189,8 @@ def commands(store: Path, folder: Path, rank: int, scheduler: str) -> list[list[
 
 
 def drive(todo: Sequence[Sequence[str]], limit: float | None) -> tuple[int, float]:
-    """Run the commands in order; SIGKILL to whichever runs after `limit` seconds. How many came to their end, and the
-    seconds that they took."""
+    """Run the commands in order and kill the one that runs after `limit` seconds; return the number of finished
+    commands and the elapsed seconds."""
     begun = time.perf_counter()
     for number, command in enumerate(todo):
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
@@ -196,7 +206,7 @@ def drive(todo: Sequence[Sequence[str]], limit: float | None) -> tuple[int, floa
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What the commands left: every file but those of the model, and its arrays and meta but for what it took."""
+    """Return the output of the commands: all files outside the model, and the model's arrays and meta without costs."""
     model = folder / "model.zarr"
     held, meta = stores.load_model(model)
     assert not list(folder.glob("checkpoints/*")), "a checkpoint was left behind"
@@ -217,20 +227,22 @@ def _without_costs(value: Any) -> Any:
 
 
 def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
-    """Commands under the deaths of their drivers, as a table; whether what they left has the bits of the undisturbed."""
+    """Run commands while their drivers are killed, print a table, and return whether their output is bitwise
+    identical."""
     chance, killed, runs, differing = random.Random(asked.seed + 1), 0, 0, dict[str, int]()
     folder = work / "driven"
     shutil.rmtree(folder, ignore_errors=True)
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         todo = commands(store, folder, asked.rank, cluster.scheduler_address)
-        _, starting = drive([[todo[0][0], "--version"]], None)  # imports: a death there has nothing to lose
+        # A death during the imports has no effect, so measure their time.
+        _, starting = drive([[todo[0][0], "--version"]], None)
         usual = [drive([command], None)[1] for command in todo]
         expected = contents(folder)
         while killed < asked.driver_kills:
             shutil.rmtree(folder)
             done = 0
             while done < len(todo):
-                # at any moment of the time that the commands which are left take, or not at all
+                # Choose any time during the remaining commands, or after them (no kill).
                 limit = chance.uniform(starting, 1.25 * sum(usual[done:])) if killed < asked.driver_kills else None
                 done += drive(todo[done:], limit)[0]
                 killed += done < len(todo)
@@ -239,15 +251,16 @@ def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
             for name in found.keys() | expected.keys():
                 if found.get(name) != expected.get(name):
                     differing[name] = differing.get(name, 0) + 1
-            OUT.log(f"{killed} drivers killed, {runs} runs at their end, {len(differing)} files differ")
-    table = Table("drivers killed", "runs at their end", "files and arrays", "that differ", title="deaths of drivers")
+            OUT.log(f"{killed} drivers killed, {runs} finished runs, {len(differing)} files differ")
+    table = Table("drivers killed", "finished runs", "files and arrays", "differing", title="deaths of drivers")
     table.add_row(str(killed), str(runs), str(len(expected)), ", ".join(sorted(differing)) or "none")
     OUT.print(table)
     return not differing
 
 
 def quick_commands(store: Path, folder: Path) -> dict[str, list[str]]:
-    """What needs no cluster: a sweep, a fit on stored kernels, a search and the page, of the model before them."""
+    """Return the commands that need no cluster: a sweep, a fit on stored kernels, a search and the page with its
+    model."""
     program, model = str(Path(sys.executable).parent / "dmo"), str(folder / "model.zarr")
     fit = [
         "kgha",
@@ -270,7 +283,7 @@ def quick_commands(store: Path, folder: Path) -> dict[str, list[str]]:
 
 
 def said(command: Sequence[str], limit: float | None, rows: bytes) -> Any:
-    """What a command prints as JSON, or the page says to a file of `rows`; None where SIGKILL came to it first."""
+    """Return the JSON output of a command, or the page's answers to a file of `rows`; None if it was killed before."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         timer = threading.Timer(limit or PATIENCE, process.kill)
         timer.start()
@@ -294,11 +307,11 @@ def said(command: Sequence[str], limit: float | None, rows: bytes) -> Any:
 
 
 def kill_commands(asked: argparse.Namespace, work: Path) -> bool:
-    """Commands of `quick_commands` under SIGKILL, as a table; whether each then says and leaves the same bits."""
+    """Kill each of `quick_commands`, print a table, and return whether output and files are bitwise identical."""
     chance, folder, path = random.Random(asked.seed + 2), work / "quick", work / "quick.zarr"
     store, stream, same = make_store(path, 0.02, ["gist"]), io.BytesIO(), True
     np.save(stream, store.views["gist"][:3])
-    table = Table("command", "killed", "runs at their end", "that differ", title="deaths of commands")
+    table = Table("command", "killed", "finished runs", "differing", title="deaths of commands")
     shutil.rmtree(folder, ignore_errors=True)
     for name, command in quick_commands(path, folder).items():
 
@@ -321,7 +334,7 @@ def kill_commands(asked: argparse.Namespace, work: Path) -> bool:
             runs += 1
             differing += outcome(found) != expected
         table.add_row(name, str(killed), str(runs), str(differing))
-        OUT.log(f"{name}: {killed} killed, {runs} runs at their end, {differing} differ")
+        OUT.log(f"{name}: {killed} killed, {runs} finished runs, {differing} differ")
         same &= not differing
     OUT.print(table)
     return same
@@ -332,15 +345,15 @@ def main() -> int:
     parser.add_argument("--worker-kills", type=int, default=200)
     parser.add_argument("--driver-kills", type=int, default=100)
     parser.add_argument(
-        "--command-kills", type=int, default=40, help="of each of tune, fit on stored kernels, search, serve"
+        "--command-kills", type=int, default=40, help="kills of each of tune, fit on stored kernels, search and serve"
     )
-    parser.add_argument("--timed", type=int, default=10, help="fits with exactly one death, for the time that it costs")
+    parser.add_argument("--timed", type=int, default=10, help="fits with exactly one death, to measure the time lost")
     parser.add_argument("--deaths", type=int, default=4, help="deaths in each of the other fits")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiple of ESP Game's 20 770 rows")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game")
     parser.add_argument("--rank", type=int, default=300)
     parser.add_argument("--views", nargs="*", default=list(VIEWS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=Path, help="folder to draw the store in, and keep it (default: a temporary one)")
+    parser.add_argument("--work", type=Path, help="folder for the generated store (default: a temporary folder)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = asked.work or Path(temporary)

@@ -1,16 +1,18 @@
-"""Exact fits whose kernel is larger than a worker, or the machine: seconds, CPU seconds, peak of every process, residual.
+"""Exact fits whose kernel is larger than a worker's or the machine's memory: seconds, CPU seconds, peaks and residual.
 
     python pipelines/benchmarks/large_kernels.py [--samples 50000] [--methods kgha] [--storages stored recomputed]
     python pipelines/benchmarks/large_kernels.py --like espgame --samples 18689 --storages stored [--scheduler slurm]
 
-A drawn set (500 features, 100 labels, 4000 further samples to judge by), or one of the shape of a public one with all its
-views or `--views`, lies in a feature store on disk. Every fit runs in a process of its own, on `--workers` of one thread and
-`--memory-limit` each (0 workers: in process), without label sets. Components come from block Krylov steps (kgha, morp) or from
-`--steps` of alternating least squares at most, tol 1e-4 (als). Beside the peaks stands what `dmo plan` says of this process
-and of a worker. CPU seconds are less what a process takes where there is nothing to do (.03 of a core). "Residual" is that of
-the last columns solved for, for their coefficients: the worst true one, in float64, relative to the right-hand side. "nystrom"
-is KGHA's low-rank engine of `--rank` columns. Peaks are those of whole processes (VmHWM), with the 200 to 300 MiB of Python
-and its libraries; a local scheduler lives in the driver. One BLAS thread; Linux.
+The data are a generated set (500 features, 100 labels, 4000 additional test samples), or a set with the shape of a
+public one with all its views or `--views`, in a feature store on disk. Every fit runs in a separate process, without
+label sets, on `--workers` single-threaded workers with `--memory-limit` each (0 workers: in process). Components are
+computed by block Krylov steps (kgha, morp) or by at most `--steps` steps of alternating least squares with tol 1e-4
+(als). "nystrom" is KGHA with a low-rank engine of `--rank` columns.
+
+The table compares the peaks with the values that `dmo plan` predicts for this process and a worker. CPU seconds exclude
+the CPU time of idle processes (0.03 of a core). "Residual" is the largest true residual of the last solve, in float64,
+relative to the right-hand side. Peaks are those of whole processes (VmHWM), including 200 to 300 MiB for Python and its
+libraries; a local scheduler runs in the driver process. One BLAS thread; Linux only.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ OUT = Console(width=150)
 
 
 def make_store(path: Path, n: int, d: int, labels: int) -> None:
-    """Samples of 16 hidden numbers, seen through d noisy features, with the 5 labels whose prototypes are nearest."""
+    """Write samples with 16 latent variables, observed as d noisy features; labels are the 5 nearest prototypes."""
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(n + TEST, HIDDEN)).astype(np.float32)
     X = np.tanh(hidden @ rng.normal(size=(HIDDEN, d)).astype(np.float32) / 2)
@@ -72,7 +74,7 @@ def model_of(method: str, storage: str, store: stores.FeatureStore, folder: str,
 
 
 class Watched:
-    """Notes of the solves: products that conjugate gradients took for each, and the worst residual of the last."""
+    """Recorder of the solves: the number of CG products of each, and the largest residual of the last one."""
 
     def __enter__(self) -> Watched:
         self.products, self.residual, self._columns = list[int](), np.nan, BlockCG._columns
@@ -91,7 +93,7 @@ class Watched:
 
 
 def run(method: str, storage: str, path: str, folder: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """One fit."""
+    """Run and measure one fit."""
     store = stores.open_features(path)
     (views, Y, _), (new, truth, _) = (store.select(split) for split in ("train", "test"))
     Y, truth = dense(Y), dense(truth)
@@ -126,7 +128,7 @@ def run(method: str, storage: str, path: str, folder: str, asked: argparse.Names
 
 
 def idle_shares(client: Any, seconds: float = 5.0) -> list[float]:
-    """The share of a core that each process of a cluster takes while there is nothing to do."""
+    """Measure the fraction of a core that each process of an idle cluster uses."""
     before = spent_everywhere(client)
     time.sleep(seconds)
     return [(after - cpu) / seconds for (cpu, _), (after, _) in zip(before, spent_everywhere(client), strict=True)]
@@ -154,18 +156,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=50_000)
     parser.add_argument("--features", type=int, default=500)
     parser.add_argument("--labels", type=int, default=100)
-    parser.add_argument("--like", choices=list(SHAPES), help="the public set whose shape is drawn; default: one view")
-    parser.add_argument("--views", nargs="*", help="of --like; morp takes one")
-    parser.add_argument("--steps", type=int, help="of als")
-    parser.add_argument("--methods", nargs="*", default=["kgha", "ridge", "morp", "nystrom"], help="those and als")
+    parser.add_argument("--like", choices=list(SHAPES), help="public set whose shape is used (default: one view)")
+    parser.add_argument("--views", nargs="*", help="views of --like; morp supports one")
+    parser.add_argument("--steps", type=int, help="maximum number of steps of als")
+    parser.add_argument("--methods", nargs="*", default=["kgha", "ridge", "morp", "nystrom"], help="methods; also als")
     parser.add_argument("--storages", nargs="*", default=["stored", "recomputed", "resident"])
     parser.add_argument("--ridge", type=float, default=0.1)
-    parser.add_argument("--components", type=int, default=50, help="of MORP, and of KGHA of --like")
-    parser.add_argument("--rank", type=int, default=2000, help="of nystrom")
-    parser.add_argument("--scheduler", default="local", help="as `dmo fit` takes it")
+    parser.add_argument("--components", type=int, default=50, help="components of MORP, and of KGHA with --like")
+    parser.add_argument("--rank", type=int, default=2000, help="rank of nystrom")
+    parser.add_argument("--scheduler", default="local", help="scheduler, as for `dmo fit`")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory-limit", default="1GiB")
-    parser.add_argument("--folder", help="where the stores lie, for the next run too; default: a temporary one")
+    parser.add_argument("--folder", help="folder of the stores, reused by later runs (default: a temporary folder)")
     asked = parser.parse_args()
     head = ("", "storage", "s", "CPU s", "planned MiB", "driver MiB", "workers MiB", "products")
     table = Table(*head, "residual", f"F1 of top {POSITIVE}")

@@ -1,13 +1,14 @@
-"""CPU seconds and peak anonymous memory of the commands on a large store of features and labels, beside plain loops. Linux.
+"""CPU seconds and peak anonymous memory of commands on a large store, compared with plain loops (Linux only).
 
     OPENBLAS_NUM_THREADS=1 python pipelines/benchmarks/large_store.py [--samples N ...] [--labels L] [--shards K]
         [--parquet] [--workers W] [--rivals] [--only PART] [--folder DIR]
 
-Features (float32) and labels (uint8, or CSR from 2000 labels on) are drawn block by block into shards. Anonymous memory is
-RssAnon in /proc/PID/status, sampled every 5 ms: pages of files, such as memory-mapped `.npy` files, do not count. Each
-command starts a process, so every figure includes about 2 CPU seconds and 130 MiB for Python and the libraries. With
-`--workers`, commands that use workers run once more on a local cluster. With `--rivals`, scikit-learn's `Ridge` in memory
-and loops over zarr arrays with NumPy do the same work. Several numbers of samples are extrapolated to 10^8.
+Features (float32) and labels (uint8, or CSR from 2000 labels on) are generated block by block into shards. Anonymous
+memory is RssAnon in /proc/PID/status, sampled every 5 ms; pages of files, such as memory-mapped `.npy` files, do not
+count. Each command starts a process, so every value includes about 2 CPU seconds and 130 MiB for Python and the
+libraries. With `--workers`, commands that use workers also run on a local cluster. With `--rivals`, scikit-learn's
+`Ridge` in memory and NumPy loops over zarr arrays do the same work. Results for several numbers of samples are
+extrapolated to 10^8.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from rich.console import Console
 from rich.table import Table
 
 BLOCK = 10_000
-"""Samples that are drawn at a time."""
+"""Samples that are generated at a time."""
 MANY_LABELS = 2000
-"""Labels from which five labels of a sample are drawn at random and stored as CSR."""
+"""From this number of labels on, each sample has five random labels, stored as CSR."""
 RATE = 2.5
-"""Score above which a label is given."""
+"""Score above which a label is predicted."""
 
 
 class Cost(NamedTuple):
-    """What a process and its children needed: CPU seconds, seconds, peak MiB of the process and of its largest child."""
+    """Costs of a process and its children: CPU seconds, seconds, peak MiB of the process and of its largest child."""
 
     cpu: float
     seconds: float
@@ -50,14 +51,15 @@ class Cost(NamedTuple):
 
 
 def drawn(samples: int, features: int, labels: int) -> Iterator[tuple[np.ndarray, Any]]:
-    """Blocks of features and labels; a label is a noisy threshold of one direction, or random if there are many."""
+    """Generate blocks of features and labels; a label is a noisy threshold of one direction, or random if there are
+    many."""
     rng = np.random.default_rng(0)
     many = labels >= MANY_LABELS
     directions = rng.normal(size=(features, 1 if many else labels)).astype(np.float32) / np.sqrt(features)
     for start in range(0, samples, BLOCK):
         m = min(BLOCK, samples - start)
         X = rng.standard_normal((m, features), np.float32)
-        if many:  # cubes of uniform numbers: few labels are frequent, most are rare
+        if many:  # Cubes of uniform numbers make a few labels frequent and most of them rare.
             columns = (labels * rng.random(5 * m) ** 3).astype(int)
             Y = scipy.sparse.coo_array(
                 (np.ones(5 * m, np.uint8), (np.arange(5 * m) // 5, columns)), (m, labels)
@@ -103,7 +105,7 @@ def draw(folder: Path, samples: int, features: int, labels: int, shards: int, pa
 
 
 def anonymous(pid: int) -> float:
-    """Read the anonymous memory of a process in MiB, 0 after its end."""
+    """Read the anonymous memory of a process in MiB; return 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:
@@ -112,7 +114,7 @@ def anonymous(pid: int) -> float:
 
 
 def measured(command: list[str], children: bool) -> Cost:
-    """Run a command of Python to its end; with `children`, measure their memory too."""
+    """Run a Python command and wait for its end; with `children`, also measure the memory of its children."""
     before, start, client, worker = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     known, rounds = list[int](), 0
@@ -134,7 +136,7 @@ def measured(command: list[str], children: bool) -> Cost:
 
 
 def commands(folder: Path, workers: int | None) -> Iterator[tuple[str, Path, list[str]]]:
-    """Names, outputs and arguments of the commands; each reads what an earlier one wrote."""
+    """Yield names, outputs and arguments of the commands, each of which reads the output of an earlier one."""
     store, ridge, kgha = (str(folder / name) for name in ("f.zarr", "ridge.zarr", "kgha.zarr"))
     linear = ["--kernel", "linear", "--approximation", "nystrom"]
     yield "ingest", folder / "f.zarr", ["ingest", "files", store, "--from", str(folder / "set.json")]
@@ -184,7 +186,7 @@ def fit_loop(folder: Path) -> None:
 
 
 def annotate_loop(folder: Path) -> None:
-    """Read a block, multiply, compare, write."""
+    """Annotate in a loop: read a block, multiply, compare and write."""
     import zarr
 
     X, W = zarr.open_array(folder / "f.zarr" / "x", mode="r"), np.load(folder / "weights.npy")
@@ -202,7 +204,7 @@ RIVALS: dict[str, Callable[[Path], None]] = {
 
 
 def costs_of(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Cost]]:
-    """Run the commands and rivals on the files in a folder."""
+    """Run the commands and the alternatives on the files in a folder."""
     for name, out, arguments in commands(folder, options.workers):
         if options.only and not any(part in name for part in options.only):
             continue
@@ -214,7 +216,7 @@ def costs_of(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, C
 
 
 def extrapolated(sizes: list[int], found: list[dict[str, Cost]]) -> Table:
-    """The slope between the smallest and the largest number of samples, and what 10^8 samples would need."""
+    """Compute the slope between the smallest and largest number of samples, and extrapolate to 10^8 samples."""
     titles = "command", "CPU s per 10^6", "bytes per sample", "10^8: CPU h", "10^8: GiB"
     table, (few, many) = Table(*titles, title=f"slope from {sizes[0]} to {sizes[-1]} samples"), (sizes[0], sizes[-1])
     for name in found[0]:

@@ -1,14 +1,16 @@
-"""What products with tiles on workers cost, by samples and workers: CPU seconds, tasks, numbers moved, and how they grow.
+"""Costs of products with tiles on workers, by samples and workers: CPU seconds, tasks, transfers, and their growth.
 
     python pipelines/benchmarks/law.py [--samples 4000 8000 16000] [--workers 2 4] [--fits ridge KGHA ALS MORP] [--check]
 
-For a kernel of drawn samples (100 features), resident on a LocalCluster of workers of one thread: a product with 268 columns
-that this process has, a step of conjugate gradients for as many, whose blocks of rows stay on the workers, and whole fits of
-268 labels (50 components; alternating least squares stop after three steps). "Driver" is this process with the scheduler,
-"moved" counts what went between workers, in nk of float32 numbers. CPU seconds are less what a process takes where there is
-nothing to do. The second table says how many times as fast as one worker many of them are by these numbers, if the driver's
-a + b workers + c n and the workers' d n + e n^2 (least squares) follow each other. `--check` ends with an error where a number
-of `BOUNDS` is passed. One BLAS thread; Linux.
+The kernel of generated samples (100 features) is resident on a LocalCluster of single-threaded workers. Measured are a
+product with 268 columns held by this process, a step of conjugate gradients for 268 columns whose row blocks stay on
+the workers, and whole fits with 268 labels (50 components; alternating least squares stop after three steps). "Driver"
+is this process including the scheduler. "Moved" counts the float32 numbers sent between workers, in units of n x k. CPU
+seconds exclude the time of idle processes.
+
+The second table is the speedup over one worker predicted from these values. The model is a + b workers + c n for the
+driver and d n + e n^2 for the workers (least squares), one after the other. `--check` exits with an error if a value
+exceeds `BOUNDS`. One BLAS thread; Linux only.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ MANY = [(n, workers) for n in (200_000, 1_000_000) for workers in (1, 16, 64, 25
 BOUNDS = {
     "nk moved a product, by workers": {2: 2.2, 4: 3.2},
     "tasks a step, and a worker": 14.0,
-    # a driver that holds blocks of n x k has 1
+    # If the driver held blocks of n x k, the exponent would be 1.
     "exponent of n in the driver's CPU seconds a step": 0.8,
     "driver's share of a step, of the workers' CPU seconds, at the most samples": 0.06,
     "driver's share of a fit, of the workers' CPU seconds, at the most samples": {
@@ -65,7 +67,7 @@ BOUNDS = {
 
 
 class Counted(SchedulerPlugin):
-    """Counts tasks that ended."""
+    """Counter of finished tasks."""
 
     tasks = 0
 
@@ -78,7 +80,7 @@ def received(dask_worker: Any) -> int:
 
 
 class Meter:
-    """What was spent since the last look: this process, all workers (CPU seconds), tasks, bytes between workers."""
+    """Costs since the last reading: CPU seconds of this process and of all workers, tasks, bytes between workers."""
 
     def __init__(self, client: Any, counted: Counted):
         self.client, self.counted = client, counted
@@ -96,7 +98,7 @@ class Meter:
 
 
 def measured(n: int, workers: int, fits: list[str]) -> dict[str, np.ndarray]:
-    """Of a product, of a step and of fits: driver, workers, tasks, nk moved."""
+    """Measure a product, a step and fits: driver, workers, tasks, nk moved."""
     rng = np.random.default_rng(0)
     X = np.tanh(rng.normal(size=(n, 16)) @ rng.normal(size=(16, 100)) / 2) + 0.3 * rng.normal(size=(n, 100))
     B = rng.normal(size=(n, COLUMNS))
@@ -108,13 +110,13 @@ def measured(n: int, workers: int, fits: list[str]) -> dict[str, np.ndarray]:
         block = tile_rows(n, workers, 2048)
         tiles = FeatureTiles(MultiKernel.of("x", RBF(8.0).fit(X)), {"x": X.astype(np.float32)}, block)
         A = Tiles(tiles, client, resident=True)
-        A @ B.astype(np.float32)  # makes the tiles
+        A @ B.astype(np.float32)  # The first product computes the tiles.
         meter = Meter(client, counted)
         for _ in range(REPEATS):
             A @ B.astype(np.float32)
         found["product"] = meter.spent() / REPEATS
         solver = BlockCG(A, 0.1, NystromPreconditioner.of(A, default_rank(n), 0), 1e-6, 500)
-        solver.solve(B, tol=0.5)  # sends the preconditioner
+        solver.solve(B, tol=0.5)  # The first solve sends the preconditioner.
         meter.spent()
         steps = solver.solve(B).iterations
         found["step"] = meter.spent() / steps
@@ -122,7 +124,7 @@ def measured(n: int, workers: int, fits: list[str]) -> dict[str, np.ndarray]:
         scores = X @ rng.normal(size=(100, COLUMNS))
         Y = (scores > np.quantile(scores, 0.98, axis=0)).astype(np.uint8)
         for name in fits:
-            clone(FITS[name]).fit(X[:600], Y[:600])  # what is loaded and compiled once
+            clone(FITS[name]).fit(X[:600], Y[:600])  # Load and compile everything before the measurement.
             meter.spent()
             clone(FITS[name]).fit(X, Y)
             found[name] = meter.spent()
@@ -132,14 +134,14 @@ def measured(n: int, workers: int, fits: list[str]) -> dict[str, np.ndarray]:
 
 
 def worth(found: dict[tuple[int, int], dict[str, np.ndarray]], what: str) -> list[float]:
-    """How many times as fast as one worker those of `MANY` are."""
+    """Predict the speedups over one worker for the sizes in `MANY`."""
     sizes = np.array(list(found), float)
     spent = np.array([one[what] for one in found.values()])
 
     def terms(n: np.ndarray, workers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.column_stack([np.ones_like(n), workers, n]), np.column_stack([n, n**2])
 
-    # relative errors count
+    # Minimize relative errors.
     driver, work = (
         scipy.optimize.nnls(columns / values[:, None], np.ones(len(values)))[0]
         for columns, values in zip(terms(*sizes.T), spent.T[:2], strict=True)
@@ -151,7 +153,7 @@ def worth(found: dict[tuple[int, int], dict[str, np.ndarray]], what: str) -> lis
 
 
 def failures(found: dict[tuple[int, int], dict[str, np.ndarray]]) -> list[str]:
-    """What passes its bound."""
+    """List the values that exceed their bounds."""
     moved, tasks, exponent, share, whole = BOUNDS.items()
     values: list[tuple[str, float, float]] = []
     for (n, workers), one in found.items():
@@ -178,11 +180,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="*", default=[4000, 8000, 16_000])
     parser.add_argument("--workers", type=int, nargs="*", default=[2, 4])
     parser.add_argument("--fits", nargs="*", choices=list(FITS), default=list(FITS))
-    parser.add_argument("--check", action="store_true", help="end with an error where a bound is passed")
+    parser.add_argument("--check", action="store_true", help="exit with an error if a bound is exceeded")
     asked = parser.parse_args()
     table = Table("samples", "workers", "", "driver CPU s", "workers CPU s", "tasks", "nk moved")
     found = {}
-    warnings.simplefilter("ignore", ConvergenceWarning)  # of three steps
+    warnings.simplefilter("ignore", ConvergenceWarning)  # Three steps do not converge.
     for n in asked.samples:
         for workers in asked.workers:
             found[n, workers] = measured(n, workers, asked.fits)
@@ -192,7 +194,7 @@ def main() -> None:
                 print(n, workers, what, *cells, flush=True)
     Console(width=120).print(table)
     if len(found) > 2:
-        table = Table("worth of", *(f"{workers}, n {n:.0e}" for n, workers in MANY))
+        table = Table("speedup of", *(f"{workers}, n {n:.0e}" for n, workers in MANY))
         for what in next(iter(found.values())):
             table.add_row(what, *(f"{times:.1f}" for times in worth(found, what)))
         Console(width=120).print(table)

@@ -1,16 +1,17 @@
-"""Works of dmo beside what one would use instead, and beside the limit that this machine sets: one table, one run.
+"""Tasks of dmo compared with the usual alternatives and with the limit of this machine, in one run.
 
     python pipelines/benchmarks/limits.py [--works pass fit ...] [--threads 1 2] [--scale 1] [--json FILE]
     python pipelines/benchmarks/limits.py --compare BASE.json NEW.json
 
-Rivals get rows and labels of the precision that dmo takes, float32; solves stand beside both precisions, with worst residuals,
-at the default ridge (.01) and at the first that a float32 factor serves (.1).
-A limit is the time of the operations that a work cannot do without, at the speed of float32 matrix products that the same
-process has measured just before, or of reading its files; a share is the limit over the time taken. Every work runs in a
-process of its own for every number of threads. Ratios are of CPU seconds with one thread, where other work on the machine
-disturbs them least, and of seconds with more. What is not installed is left out with a reason; `rivals.py` has libraries that
-need an environment of their own. The operations of a pass are 2 r sum d_v + (V r + L)^2 a row; of an exact solve n^3 / 3 +
-2 n^2 L.
+Alternatives get rows and labels in float32, the precision that dmo uses. Solves are compared with both precisions, with
+their largest residuals, at the default ridge (0.01) and at a ridge for which dmo uses a float32 factor (0.1).
+
+The limit is the time of the operations that a task cannot avoid, at the speed of float32 matrix products measured in
+the same process, or the time to read its files. The fraction of the limit is the limit divided by the measured time.
+Every task runs in a separate process for every number of threads. Ratios with one thread are ratios of CPU seconds,
+which other work on the machine disturbs least; with more threads, they are ratios of elapsed seconds. Packages that are
+not installed are skipped with a note; `rivals.py` covers libraries that need a separate environment. A pass has 2 r sum
+d_v + (V r + L)^2 operations per row; an exact solve has n^3 / 3 + 2 n^2 L operations.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from dmo.lowrank.nystrom import from_landmarks
 from dmo.progress import bars
 from dmo.selection import sweep
 
-VIEWS = {  # ESP Game's: features, share of entries that are not zero (1: real numbers)
+VIEWS = {  # views of ESP Game: number of features, fraction of non-zero entries (1: real numbers)
     "rgb": (5184, 0.07),
     "lab": (5184, 0.04),
     "hsv": (5184, 0.15),
@@ -71,7 +72,7 @@ LABELS, RANK = 268, 500
 
 @dataclass(frozen=True)
 class Timed:
-    """CPU seconds of this process and seconds on the clock."""
+    """CPU seconds of this process and elapsed seconds."""
 
     cpu: float
     wall: float
@@ -82,7 +83,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table; `theirs` and `limit` None where there is nothing to compare with."""
+    """A line of the table; `theirs` and `limit` are None if there is no comparison."""
 
     work: str
     ours: Timed
@@ -93,21 +94,21 @@ class Figure:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, Timed]:
-    """What the call returns, and its time."""
+    """Return the result of the call, and its time."""
     cpu, wall = time.process_time(), time.perf_counter()
     found = call()
     return found, Timed(time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def a_product() -> Timed:
-    """Time of 1e9 operations of a float32 product, the best of several."""
+    """Measure the time of 1e9 operations in a float32 product, the best of several runs."""
     A, B = (np.random.default_rng(0).random((2048, 1024), np.float32) for _ in range(2))
     runs = [timed(lambda: A @ B.T)[1] for _ in range(6)][1:]
     return Timed(min(run.cpu for run in runs), min(run.wall for run in runs)).scaled(1e9 / (2 * 2048 * 2048 * 1024))
 
 
 def rows_of_views(n: int) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
-    """Random rows in the shapes and sparsity of ESP Game's views, their kernels, and labels."""
+    """Generate rows with the shapes and sparsity of ESP Game's views, their kernels, and labels."""
     rng = np.random.default_rng(0)
     views: dict[str, np.ndarray] = {}
     for view, (d, share) in VIEWS.items():
@@ -118,16 +119,17 @@ def rows_of_views(n: int) -> tuple[dict[str, np.ndarray], dict[str, str], np.nda
 
 
 def hellinger(X: np.ndarray) -> np.ndarray:
-    """Float32, as dmo's rows are: scikit-learn goes on in the precision that it is given."""
+    """Return float32 as in dmo, because scikit-learn keeps the precision of its input."""
     return np.sqrt(np.divide(X, np.maximum(X.sum(axis=1, keepdims=True), 1), dtype=np.float32))
 
 
 def passes(scale: float, product: Timed) -> list[Figure]:
-    """One pass over the rows of all views: factor rows and their moments, the maps given."""
+    """Measure one pass over the rows of all views: factor rows and their moments, with given maps."""
     n = round(4096 * scale)
     views, kernels, Y = rows_of_views(n)
     maps = {v: from_landmarks(parse(kernels[v]).fit(X[:300]), X[:RANK]) for v, X in views.items()}
-    collect_moments(FeatureRows({v: X[:64] for v, X in views.items()}, maps), Y[:64])  # compiled loops are loaded
+    # Load the compiled loops before the measurement.
+    collect_moments(FeatureRows({v: X[:64] for v, X in views.items()}, maps), Y[:64])
     _, ours = timed(lambda: collect_moments(FeatureRows(views, maps), Y))
     columns = sum(m.rank for m in maps.values()) + LABELS
     operations = n * (2 * sum(maps[v].rank * X.shape[1] for v, X in views.items()) + columns**2)
@@ -149,11 +151,11 @@ def passes(scale: float, product: Timed) -> list[Figure]:
 
 
 def fits(scale: float, product: Timed) -> list[Figure]:
-    """KGHA from raw rows, and its landmarks alone."""
+    """Measure KGHA from raw rows, and its landmarks alone."""
     n = round(4096 * scale)
     views, kernels, Y = rows_of_views(n)
     model = KGHA(kernels, approximation=Nystrom(rank=RANK), decoder=Scores(label_sets=False), random_state=0)
-    model.fit({v: X[:700] for v, X in views.items()}, Y[:700])  # compiled loops are loaded
+    model.fit({v: X[:700] for v, X in views.items()}, Y[:700])  # Load the compiled loops.
     _, landmarks = timed(lambda: fit_maps(model.approximation, kernels, views, 0, True))
     _, ours = timed(lambda: model.fit(views, Y))
     operations = n * (2 * RANK * sum(d for d, _ in VIEWS.values()) + (len(VIEWS) * RANK + LABELS) ** 2)
@@ -178,7 +180,7 @@ def fits(scale: float, product: Timed) -> list[Figure]:
 
 
 def kernel(scale: float, product: Timed) -> list[Figure]:
-    """A Gaussian kernel matrix."""
+    """Measure a Gaussian kernel matrix."""
     n, d = round(4000 * scale**0.5), 512
     X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     gram_matrix(RBF(bandwidth=20.0), X[:64])
@@ -190,14 +192,15 @@ def kernel(scale: float, product: Timed) -> list[Figure]:
 
 
 def solves(scale: float, product: Timed) -> list[Figure]:
-    """Kernel ridge regression: a first solve, another ridge, other labels; the default ridge and one of a float32 factor."""
+    """Measure kernel ridge regression: a first solve, another ridge and other labels, with a float64 and float32
+    factor."""
     n = round(4000 * scale ** (1 / 3))
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((n, 64)).astype(np.float32), (rng.random((n, LABELS)) < 0.02).astype(np.float64)
     K = gram_matrix(RBF(), X, np.float32, 0)[0]
     operator, wide = Dense(K), K.astype(np.float64)
     for method in ("cholesky", "mixed"):
-        factorize(Dense(K[:300, :300]), 0.1, method).solve(Y[:300])  # compiled loops are loaded
+        factorize(Dense(K[:300, :300]), 0.1, method).solve(Y[:300])  # Load the compiled loops.
     once, again = n**3 / 3 + 2 * n * n * LABELS, 2 * n * n * LABELS
 
     def residual(A: np.ndarray, c: float) -> float:
@@ -231,7 +234,7 @@ def solves(scale: float, product: Timed) -> list[Figure]:
 
 
 def sweeps(scale: float, product: Timed) -> list[Figure]:
-    """Many settings from one pass beside one fit, and several bandwidths."""
+    """Measure sweeps over many candidates from one pass and over several bandwidths, relative to one fit."""
     n = round(3000 * scale)
     views, kernels, Y = rows_of_views(n)
     chosen = {view: views[view] for view in ("gist", "dense_sift", "dense_hue")}
@@ -256,7 +259,7 @@ def sweeps(scale: float, product: Timed) -> list[Figure]:
 
 
 def stored(scale: float, product: Timed) -> list[Figure]:
-    """A product with a kernel that lies in a store, from the page cache, beside reading its files."""
+    """Measure a product with a stored kernel in the page cache, relative to reading its files."""
     n, k = round(8192 * scale**0.5), 100
     X = np.random.default_rng(0).standard_normal((n, 64)).astype(np.float32)
     tiles = FeatureTiles(MultiKernel.of("x", RBF(bandwidth=10.0)), {"x": X}, 1024)
@@ -284,7 +287,7 @@ def stored(scale: float, product: Timed) -> list[Figure]:
 
 
 def graph(scale: float, product: Timed) -> list[Figure]:
-    """Graphs of 15 neighbors: exact, beside scikit-learn and the approximate search of umap-learn."""
+    """Measure graphs of 15 neighbors: exact search, scikit-learn, and the approximate search of umap-learn."""
     n, d = round(6000 * scale**0.5), 128
     X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     X += 3 * np.random.default_rng(1).standard_normal((50, d)).astype(np.float32)[np.arange(n) % 50]
@@ -297,7 +300,8 @@ def graph(scale: float, product: Timed) -> list[Figure]:
         from pynndescent import NNDescent
     except ImportError:
         return [*found, Figure("15 neighbors", ours, "NN-descent", note="pynndescent is not installed")]
-    NNDescent(X[:5000], n_neighbors=15, random_state=0, n_jobs=1)  # loops are compiled, and of fewer rows not all
+    # Compile the loops; with too few rows, some of them would not run.
+    NNDescent(X[:5000], n_neighbors=15, random_state=0, n_jobs=1)
     descended, theirs = timed(lambda: NNDescent(X, n_neighbors=16, random_state=0, n_jobs=1).neighbor_graph[0])
     exact = neighbors(X, 15).indices
     hit = np.mean([len(np.intersect1d(a, b)) / 15 for a, b in zip(exact[:500], descended[:500], strict=True)])
@@ -305,7 +309,8 @@ def graph(scale: float, product: Timed) -> list[Figure]:
 
 
 def defaults(scale: float, product: Timed) -> list[Figure]:
-    """Fits with default options beside those without label sets and a rival's, float64, and what a first prediction adds."""
+    """Measure fits with default options, without label sets, and by an alternative in float64, and a first
+    prediction."""
     rng, found = np.random.default_rng(0), []
     kinds = {
         "rbf": (
@@ -328,7 +333,7 @@ def defaults(scale: float, product: Timed) -> list[Figure]:
 def by_default(
     work: str, make: Callable[..., Any], rival: Any, X: np.ndarray, Y: np.ndarray, note: str
 ) -> list[Figure]:
-    """One estimator, its fits and its rival's one beside the other; the fastest of each."""
+    """Measure alternating fits of an estimator and its alternative; return the fastest of each."""
     calls = [lambda: make(decoder=Scores(label_sets=False)).fit(X, Y), lambda: make().fit(X, Y)]
     calls += [lambda: rival().fit(X, Y.astype(np.float64))] if rival else []
     runs = [[timed(call) for call in calls] for _ in range(5 if len(X) < 1000 else 2)]
@@ -339,7 +344,7 @@ def by_default(
 
 
 def predictions(scale: float, product: Timed) -> list[Figure]:
-    """Scores of single rows and of batches by a kernel ridge, beside the product that they need."""
+    """Measure kernel ridge scores of single rows and batches, relative to the product that they need."""
     n, d = round(4000 * scale**0.5), 1000
     X = np.random.default_rng(0).standard_normal((n + 1000, d)).astype(np.float32)
     Y = (np.random.default_rng(1).random((n, 20)) < 0.05).astype(np.uint8)
@@ -364,8 +369,8 @@ def predictions(scale: float, product: Timed) -> list[Figure]:
 
 
 def tables(scale: float, product: Timed) -> list[Figure]:
-    """A table of numbers, and one with names of samples, words and classes, into a store; pandas with the same work:
-    the file's digest, names without repeats, words and classes as columns of 0 and 1, and files."""
+    """Measure the ingestion of a table of numbers, and of one with sample names, words and classes. pandas does the
+    same work: digest of the file, unique names, words and classes as 0/1 columns, and files."""
     n, rng = round(20_000 * scale), np.random.default_rng(0)
     numbers = pd.DataFrame(rng.standard_normal((n, 100)).round(5)).add_prefix("f")
     mixed = numbers[[f"f{j}" for j in range(20)]].assign(id=[f"s{i}" for i in range(n)])
@@ -393,7 +398,7 @@ def tables(scale: float, product: Timed) -> list[Figure]:
                     np.save(path.with_name("names.npy"), names.to_numpy(str))
                 np.save(path.with_name("x.npy"), frame.to_numpy(np.float64))
 
-            ours()  # once, so that neither pays for imports
+            ours()  # The first run loads the imports for both.
             times = timed(ours)[1], timed(theirs)[1]
             found.append(
                 Figure(f"ingest, {name}", times[0], "pandas, the same work", times[1], note=f"{n} rows of CSV")
@@ -417,9 +422,9 @@ WORKS: Works = {
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on beside the code."""
+    """Return the machine and the versions on which the results depend."""
     names = ("dmo-learn", "numpy", "scipy", "scikit-learn", "numba", "zarr")
-    tree = Path(dmo.__file__).parent  # of the library, which `make bench-compare` takes from another folder
+    tree = Path(dmo.__file__).parent  # `make bench-compare` imports the library from another folder.
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=tree, capture_output=True, text=True, check=False
     )
@@ -436,7 +441,7 @@ def machine() -> dict[str, Any]:
 
 
 def run(script: str, work: str, threads: int, scale: float) -> list[dict[str, Any]]:
-    """The figures of one work of a script in a fresh process, whose BLAS and loops have so many threads."""
+    """Run one task of a script in a fresh process with `threads` threads for BLAS and compiled loops."""
     environment = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads))
     command = [sys.executable, script, "--one", work, "--scale", str(scale)]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
@@ -447,14 +452,14 @@ def run(script: str, work: str, threads: int, scale: float) -> list[dict[str, An
 
 
 def ratio(above: dict[str, float] | None, below: dict[str, float] | None, threads: int) -> float | None:
-    """By CPU seconds with one thread, by seconds with more."""
+    """Divide CPU seconds with one thread, and elapsed seconds with more."""
     clock = "cpu" if threads == 1 else "wall"
     return above[clock] / below[clock] if above and below and below[clock] else None
 
 
 def show(result: dict[str, Any]) -> None:
-    """The table of a run."""
-    table = Table("work", "threads", "s", "CPU s", "beside", "times as fast", "share of the limit", "")
+    """Print the table of a run."""
+    table = Table("task", "threads", "s", "CPU s", "compared with", "times as fast", "fraction of the limit", "")
     for row in result["figures"]:
         if "failed" in row:
             table.add_row(row["work"], str(row["threads"]), "", "", "", "", "", row["failed"])
@@ -474,15 +479,15 @@ def show(result: dict[str, Any]) -> None:
 
 
 def compare(base: Path, new: Path) -> None:
-    """Works of two runs, each in times of the float32 product that its own process measured."""
+    """Compare the tasks of two runs, each relative to the float32 product measured in the same process."""
     runs = [json.loads(path.read_text()) for path in (base, new)]
     keyed = [{(r["work"], r["rival"].split(",")[0], r["threads"]): r for r in run["figures"]} for run in runs]
-    table = Table("work", "threads", runs[0]["machine"]["commit"], runs[1]["machine"]["commit"], "times as fast")
-    loads = [run["machine"].get("load", "not noted") for run in runs]  # earlier commits did not note it
-    table.title = f"load when they began: {loads[0]}, {loads[1]}"
+    table = Table("task", "threads", runs[0]["machine"]["commit"], runs[1]["machine"]["commit"], "times as fast")
+    loads = [run["machine"].get("load", "not recorded") for run in runs]  # Earlier commits did not record it.
+    table.title = f"system load at the start: {loads[0]}, {loads[1]}"
     beside_others = set()
     for key, row in keyed[1].items():
-        if (key[0], key[2]) in beside_others:  # the same work of ours, beside another's
+        if (key[0], key[2]) in beside_others:  # The same task of dmo, compared with another library.
             continue
         beside_others.add((key[0], key[2]))
         if key in keyed[0] and all("product" in found[key] for found in keyed):
@@ -494,13 +499,13 @@ def compare(base: Path, new: Path) -> None:
 
 
 def main(works: Works = WORKS, script: str = __file__, about: str | None = __doc__) -> None:
-    """The command of a script of such works."""
+    """Run the command line of a script with such tasks."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="*", default=list(works), choices=works)
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
-    parser.add_argument("--scale", type=float, default=1.0, help="multiple of the works' sizes")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    parser.add_argument("--compare", nargs=2, type=Path, help="two such files")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the sizes of the tasks")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
+    parser.add_argument("--compare", nargs=2, type=Path, help="two JSON files to compare")
     parser.add_argument("--one", choices=works, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.compare:

@@ -1,9 +1,10 @@
-"""LLT-SVR: time, gap and objective against scikit-learn's SVR per output on the same kernel, and at 50 000 samples.
+"""LLT-SVR: time, gap and objective, compared with scikit-learn's SVR per output on the same kernel, and at 50 000
+samples.
 
     python pipelines/benchmarks/llt.py                        # yeast and scene (folder DMO_DATA), then 50 000 x 10
     python pipelines/benchmarks/llt.py --samples 5000 --rank 200
 
-Prints one line of JSON per measurement. Seconds are wall-clock, memory is the peak of the whole process so far.
+The script prints one line of JSON per measurement. Seconds are elapsed time; memory is the process's peak so far.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def labels(folder: Path, name: str, cost: float) -> None:
-    """One public set: LLT and naive fits, and LIBSVM on the same precomputed kernel."""
+    """Measure LLT and naive fits on a public data set, and LIBSVM on the same precomputed kernel."""
     names = read_label_list(folder / f"{name}.xml.xz")
     (X, Y), (new, truth) = (read_arff(folder / f"{name}-{part}.arff.xz", names) for part in ("train", "test"))
     targets = 2.0 * Y - 1
@@ -74,7 +75,7 @@ def labels(folder: Path, name: str, cost: float) -> None:
 
 
 def large(n: int, outputs: int, rank: int) -> None:
-    """Smooth outputs of an 8-dimensional input with noise, through a Nystrom kernel."""
+    """Measure a fit to smooth outputs of an 8-dimensional input with noise, with a Nystrom kernel."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 8)).astype(np.float32)
     hidden = np.tanh(X @ rng.standard_normal((8, 3)))

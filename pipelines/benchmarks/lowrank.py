@@ -1,11 +1,11 @@
-"""Error against memory of low-rank kernels: Nystrom by landmarks, MEKA by basis and link, the best of that rank.
+"""Error and memory of low-rank kernels: Nystrom by landmarks, MEKA by basis and link, and the best approximation.
 
-For every data set and bandwidth factor (times the mean distance) one table: the relative Frobenius error at equal memory
-(n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel between 1000 new rows and the n
-fitted ones, seconds, and the same seconds in products of the n x n kernel with 130 columns timed in this process. Errors
-are those of whole rows of the kernel, 2000 drawn at random. "reference" is randomly pivoted Cholesky one pivot at a time.
-Real views come from the folder in DMO_DATA. With --out, an image per data set and factor, if
-matplotlib is there.
+There is a table for every data set and bandwidth factor (relative to the mean distance). It contains the relative
+Frobenius error at equal memory (n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel
+between 1000 new rows and the n fitted ones, and the time in seconds and relative to products of the n x n kernel with
+130 columns in the same process. Errors are measured on 2000 random whole rows of the kernel. "reference" is randomly
+pivoted Cholesky with one pivot at a time. Real views are read from the folder in DMO_DATA. With --out, there is an
+image per data set and factor, if matplotlib is installed.
 
     python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
 """
@@ -44,7 +44,8 @@ _STRIP = 1024
 
 
 def clustered(n: int, d: int = 512, seed: int = 0) -> np.ndarray:
-    """n rows near an 8-dimensional curved surface around sixty centers, many of them rare, with a little noise."""
+    """Generate n rows near an 8-dimensional curved surface around sixty centers, many of them rare, with a little
+    noise."""
     rng = np.random.default_rng(seed)
     centers, slopes = rng.standard_normal((60, 8)), rng.standard_normal((8, d)) / 8**0.5
     share = 1 / np.arange(1, 61)
@@ -53,7 +54,7 @@ def clustered(n: int, d: int = 512, seed: int = 0) -> np.ndarray:
 
 
 def load(name: str, n: int) -> tuple[np.ndarray, str | None] | None:
-    """At most n rows of a data set and their normalization; None where its files are not there."""
+    """Load at most n rows of a data set and their normalization; return None if its files are missing."""
     if name == "clustered":
         return clustered(n), None
     if name == "generated":
@@ -73,7 +74,7 @@ def load(name: str, n: int) -> tuple[np.ndarray, str | None] | None:
 
 @dataclass(frozen=True)
 class Result:
-    """Median error and error on new rows over the seeds, million numbers in memory, least seconds."""
+    """Median error and error on new rows over the seeds, millions of stored numbers, and minimum seconds."""
 
     error: float
     on_new: float
@@ -83,7 +84,7 @@ class Result:
 
 @dataclass
 class Case:
-    """A kernel matrix in memory, new rows, and the rows that errors are measured on."""
+    """A kernel matrix in memory, new rows, and the rows used to measure errors."""
 
     X: np.ndarray
     new: np.ndarray
@@ -102,7 +103,7 @@ class Case:
 
     @cached_property
     def product(self) -> float:
-        """Seconds of one product of the kernel with 130 columns: the least of three."""
+        """Seconds of one product of the kernel with 130 columns, the minimum of three."""
         B, seconds = np.ones((len(self.X), 130), np.float32), []
         for _ in range(3):
             start = time.perf_counter()
@@ -111,12 +112,12 @@ class Case:
         return min(seconds)
 
     def errors(self, found: FeatureMap) -> tuple[float, float]:
-        """Relative Frobenius errors on the probed rows and on new rows."""
+        """Compute relative Frobenius errors on the probed rows and on new rows."""
         F = found(self.X)
         return relative(self.K, self.probes, F[self.probes], F), relative(self.cross, None, found(self.new), F)
 
     def add(self, name: str, fits: Callable[..., FeatureMap], seeds: int) -> None:
-        """Fit with several seeds and note the result."""
+        """Fit with several seeds and record the result."""
         errors, seconds, numbers = [], [], 0
         for seed in range(seeds):
             start = time.perf_counter()
@@ -132,7 +133,7 @@ class Case:
 
 
 def relative(K: np.ndarray, index: np.ndarray | None, left: np.ndarray, right: np.ndarray) -> float:
-    """|K - left right'|_F / |K|_F over rows `index` of K, strip by strip."""
+    """Compute |K - left right'|_F / |K|_F over rows `index` of K, in strips."""
     total = wrong = 0.0
     for where in row_blocks(len(left), _STRIP):
         exact = K[where] if index is None else K[index[where]]
@@ -142,7 +143,10 @@ def relative(K: np.ndarray, index: np.ndarray | None, left: np.ndarray, right: n
 
 
 def reference(case: Case, rank: int, seed: int) -> np.ndarray:
-    """Landmarks of randomly pivoted Cholesky one pivot at a time (Chen, Epperly, Tropp, Webber 2025, algorithm 2.1)."""
+    """Choose landmarks by randomly pivoted Cholesky, one pivot at a time.
+
+    Source: Chen, Epperly, Tropp, Webber 2025, algorithm 2.1.
+    """
     rng, n = np.random.default_rng(seed), len(case.X)
     residual, F, pivots = np.ones(n), np.zeros((rank, n), np.float32), np.zeros(rank, dtype=int)
     for i in range(rank):
@@ -155,7 +159,7 @@ def reference(case: Case, rank: int, seed: int) -> np.ndarray:
 
 
 def best_of_rank(case: Case, rank: int, start: np.ndarray) -> np.ndarray:
-    """A factor of the best approximation of that rank: subspace iteration from a Nystrom factor, twice."""
+    """Compute the best factor of the given rank by two subspace iterations from a Nystrom factor."""
     extra = np.random.default_rng(0).standard_normal((len(case.X), rank // 10 + 10)).astype(np.float32)
     Q = np.linalg.qr(np.hstack([start, case.K @ extra]))[0]
     for _ in range(2):
@@ -168,7 +172,7 @@ def best_of_rank(case: Case, rank: int, start: np.ndarray) -> np.ndarray:
 def measure(
     X: np.ndarray, new: np.ndarray, kernel: Kernel, ranks: list[int], clusters: int, seeds: int, console: Console
 ) -> Case:
-    """All methods at the memory of Nystrom of each rank."""
+    """Fit all methods with the memory of Nystrom of each rank."""
     K, fitted = gram_matrix(kernel, X)
     case, n = Case(X, new, fitted, K), len(X)
     for rank in ranks:
@@ -185,7 +189,7 @@ def measure(
         chosen = choose(fitted, X, memory=bytes_each, clusters=clusters, random_state=0)
         seconds = time.perf_counter() - start
         case.note("auto", [case.errors(chosen.feature_map)], seconds, chosen.feature_map.numbers(n))
-        console.log(f"rank {rank}: auto took {chosen.feature_map.kind} of", _errors(chosen.errors))
+        console.log(f"rank {rank}: auto chose {chosen.feature_map.kind} of", _errors(chosen.errors))
         start = time.perf_counter()
         F = best_of_rank(case, rank, nystrom(fitted, X, rank, "kmeans", 0)(X))
         error = relative(case.K, case.probes, F[case.probes], F)
@@ -198,7 +202,7 @@ def _errors(errors: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def tabulate(title: str, case: Case, ranks: list[int]) -> Table:
-    """Rows: methods; columns: errors, numbers and seconds at each memory."""
+    """Format a table with methods in rows, and errors, numbers and seconds for each memory size in columns."""
     table = Table(title=f"{title}; one product takes {case.product:.3f} s", title_justify="left")
     table.add_column("numbers / n")
     for rank in ranks:
@@ -214,7 +218,7 @@ def tabulate(title: str, case: Case, ranks: list[int]) -> Table:
 
 
 def ratios(case: Case, factor: float) -> Table:
-    """What the approximations promise, at the largest memory."""
+    """Compare the errors at the largest memory with the bounds that the approximations guarantee."""
     last = {name: found[-1] for name, found in case.results.items()}
     error = {name: result.error for name, result in last.items()}
     block_row = error["meka block-row, exact"]
@@ -231,14 +235,14 @@ def ratios(case: Case, factor: float) -> Table:
         checks["MEKA eigen / best of this rank (1)"] = error["meka eigen, exact"] / error["best of this rank"]
     else:
         checks["MEKA block-row / uniform Nystrom (1)"] = block_row / error["nystrom uniform"]
-    table = Table("ratio of errors (wanted below)", "")
+    table = Table("ratio of errors (upper bound)", "")
     for name, value in checks.items():
         table.add_row(name, f"{value:.3f}")
     return table
 
 
 def plot(title: str, case: Case, path: Path) -> None:
-    """Error against memory, both logarithmic."""
+    """Plot error against memory on logarithmic axes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -259,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument(
-        "--ranks", type=int, nargs="+", help="ranks of Nystrom that set the memory (default n/80, n/40, n/20)"
+        "--ranks", type=int, nargs="+", help="ranks of Nystrom that determine the memory (default: n/80, n/40, n/20)"
     )
     parser.add_argument("--clusters", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)

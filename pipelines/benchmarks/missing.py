@@ -1,11 +1,13 @@
-"""What unknown labels and missing views cost: a table and a figure.
+"""Effect of unknown labels and missing views on scores: a table and a figure.
 
-Labels: a share of the training entries is hidden, at random or among the positives alone. (a) Unknown counts as absent; (b)
-samples with unknown labels are dropped; (c) unknown is unknown. Views: every view is taken from a share of the samples, of
-training and of test. (a) The missing rows are the view's mean; (b) incomplete training samples are dropped, the test rows the
-mean; (c) views are missing. F1 is the mean over labels of as many labels a sample as a training sample has, LRAP
-scikit-learn's; settings are the same for (a), (b) and (c). With --decoded labels are ranked by a decoder for this F1.
-Data come from the folder in DMO_DATA.
+Labels: a fraction of the training entries is hidden, either at random or among the positive ones only. (a) Unknown
+labels count as absent; (b) samples with unknown labels are dropped; (c) unknown labels are missing values. Views: every
+view is removed from a fraction of the training and test samples. (a) Missing rows are imputed by the mean of the view;
+(b) incomplete training samples are dropped and test rows imputed by the mean; (c) missing views are missing values.
+
+F1 is averaged over labels, with as many predicted labels per sample as training samples have on average. LRAP is
+scikit-learn's. (a), (b) and (c) use the same hyperparameters. With --decoded, labels are ranked by a decoder for this
+F1. The data are read from the folder in DMO_DATA.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ WAYS = ("a: absent / mean", "b: dropped", "c: unknown / missing")
 
 
 def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
-    """Views and labels of the training and of the test samples."""
+    """Load views and labels of the training and test samples."""
     if name == "corel5k":
         folder = DATA / "corel5k" / "features"
         with np.load(folder / "corel5k_annotations.npz") as found:
@@ -49,7 +51,7 @@ def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
         some, n = (
             np.arange(0, len(train), 3),
             len(train),
-        )  # a third of the training images, which is what a laptop has time for
+        )  # Use a third of the training images to save time.
         views, new = {}, {}
         for view in COREL:
             with np.load(folder / f"corel5k_{view}.npz") as found:
@@ -61,7 +63,7 @@ def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
     paths = [DATA / "mulan" / name / f"{name}-{part}.arff.xz" for part in ("train", "test")]
     parts = [read_arff(path, -width) for path in paths]
     rows = [normalize(X) if scipy.sparse.issparse(X) else X for X, _ in parts]
-    if name == "yeast":  # its phylogenetic profiles are columns 79 to 102
+    if name == "yeast":  # Columns 79 to 102 are the phylogenetic profiles.
         rows_by_view = [{"expression": X[:, :79], "phylogeny": X[:, 79:]} for X in rows]
     else:
         rows_by_view = [{"words": X} for X in rows]
@@ -69,7 +71,7 @@ def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
 
 
 def model(kind: str, name: str, top: int, decoded: bool) -> MultiViewRidge | KGHA:
-    """The estimator, with settings that all ways share."""
+    """Create the estimator, with the same hyperparameters for all variants."""
     kernel = "linear" if name == "bibtex" else "rbf"
     ridge = 0.1 if name == "corel5k" or kind == "kgha" else 1.0
     made = MultiViewRidge(kernel) if kind == "ridge" else KGHA(kernel, balance=0.1)
@@ -78,14 +80,14 @@ def model(kind: str, name: str, top: int, decoded: bool) -> MultiViewRidge | KGH
 
 
 def rate(fitted: MultiViewRidge | KGHA, new: Views, truth: np.ndarray, top: int) -> tuple[float, float]:
-    """F1 and LRAP, in percent."""
+    """Compute F1 and LRAP in percent."""
     scores = fitted.decision_function(new)
     lrap = label_ranking_average_precision_score(truth, scores)
     return 100 * annotation_scores(truth, scores, top=top).f1, 100 * float(lrap)
 
 
 def hidden_labels(kind: str, name: str, seed: int, decoded: bool) -> Iterator[tuple[str, str, float, float, float]]:
-    """(what is hidden, way, F1, LRAP, CPU seconds of the fit)."""
+    """Yield (what is hidden, variant, F1, LRAP, CPU seconds of the fit)."""
     views, Y, new, truth = load(name)
     top = max(1, round(float(Y.sum(axis=1).mean())))
     yield "nothing", WAYS[2], *_timed(lambda: model(kind, name, top, decoded).fit(views, Y), new, truth, top)
@@ -109,7 +111,7 @@ def hidden_labels(kind: str, name: str, seed: int, decoded: bool) -> Iterator[tu
 
 
 def missing_views(kind: str, name: str, seed: int, decoded: bool) -> Iterator[tuple[str, str, float, float, float]]:
-    """The same for views that samples lack; every sample keeps one."""
+    """Yield the same for missing views; every sample keeps at least one view."""
     views, Y, new, truth = load(name)
     top = max(1, round(float(Y.sum(axis=1).mean())))
     yield "nothing", WAYS[2], *_timed(lambda: model(kind, name, top, decoded).fit(views, Y), new, truth, top)
@@ -143,7 +145,7 @@ def _timed(
     begin = time.process_time()
     try:
         fitted = fit()
-    except UserError:  # nothing is left
+    except UserError:  # No complete sample remains.
         return np.nan, np.nan, np.nan
     seconds = time.process_time() - begin
     return *rate(fitted, new, truth, top), seconds
@@ -154,14 +156,14 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["corel5k", "yeast", "bibtex"])
     parser.add_argument("--models", nargs="+", default=["ridge", "kgha"], choices=["ridge", "kgha"])
     parser.add_argument("--decoded", action="store_true", help="learn decoders for F1")
-    parser.add_argument("--repeats", type=int, default=1, help="random choices of what is hidden")
-    parser.add_argument("--figure", help="file of the figure, such as missing.png")
+    parser.add_argument("--repeats", type=int, default=1, help="number of random choices of the hidden entries")
+    parser.add_argument("--figure", help="file for the figure, such as missing.png")
     options = parser.parse_args()
     curves: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for name in options.sets:
         for kind in options.models:
             for topic, trials in (("labels", hidden_labels), ("views", missing_views)):
-                if topic == "views" and name == "bibtex":  # one view
+                if topic == "views" and name == "bibtex":  # This data set has one view.
                     continue
                 found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
                 for seed in range(options.repeats):
@@ -176,7 +178,7 @@ def main() -> None:
 def report(
     title: str, found: dict[tuple[str, str], list[tuple[float, float, float]]]
 ) -> dict[str, list[tuple[str, float]]]:
-    """Print one table; LRAP by way, for the figure."""
+    """Print one table and return LRAP by variant for the figure."""
     table = Table(title=title)
     for column in ("missing", *(f"{figure} {way[0]}" for figure in ("F1", "LRAP", "CPU s") for way in WAYS)):
         table.add_column(column, justify="left" if column == "missing" else "right")
@@ -191,7 +193,7 @@ def report(
 
 
 def draw(curves: dict[str, dict[str, list[tuple[str, float]]]], path: str) -> None:
-    """LRAP against how much is missing, one panel a set, model and topic; of the positives alone dashed."""
+    """Plot LRAP against the missing fraction, one panel per set, model and topic; dashed for hidden positives only."""
     from matplotlib.figure import Figure
 
     columns = 2

@@ -1,10 +1,11 @@
-"""Kernel multiple-set CCA: dmo's exact and Nystrom fits against cca-zoo's KGCCA on the same views.
+"""Kernel multiple-set CCA: exact and Nystrom fits of dmo compared with cca-zoo's KGCCA on the same views.
 
     python pipelines/benchmarks/multiset.py [--samples 500 1000 2000] [--components 5] [--rank 300]
 
-Views: gist, dense_hue and harris_hue of a generated store of ESP Game's shape, Gaussian kernels at their mean distances.
-KGCCA's shrinkage s is the ridge s (n - 1) / (1 - s) of MultiSetCCA, so that both solve one problem; "agreement" is the least
-cosine between the two spaces of the training samples. Seconds are those of the fit, everything included.
+The views are gist, dense_hue and harris_hue of a generated store of ESP Game's shape, with Gaussian kernels at their
+mean distances. The shrinkage s of KGCCA corresponds to the ridge s (n - 1) / (1 - s) of MultiSetCCA, so that both solve
+the same problem. "Agreement" is the smallest cosine between the two spaces of the training samples. Seconds include the
+whole fit.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ SHRINKAGE = 0.01
 
 
 def fit_kgcca(X: list[np.ndarray], widths: list[float], k: int) -> np.ndarray:
-    """The mean of the views' canonical variables (n x k)."""
+    """Compute the mean of the views' canonical variables (n x k)."""
     model = KGCCA(n_components=k, shrinkage=SHRINKAGE, kernel="rbf", gamma=[1 / (2 * w * w) for w in widths])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cca-zoo's own
+        warnings.simplefilter("ignore")  # Ignore warnings raised inside cca-zoo.
         return np.mean(model.fit(X).transform(X), axis=0)
 
 
 def agreement(A: np.ndarray, B: np.ndarray) -> float:
-    """The least cosine between two column spaces."""
+    """Compute the smallest cosine of principal angles between two column spaces."""
     bases = [np.linalg.qr(part - part.mean(axis=0))[0] for part in (A, B)]
     return float(np.linalg.svd(bases[0].T @ bases[1], compute_uv=False).min())
 

@@ -1,14 +1,14 @@
-"""Many rows on disk: PCA, ridge regression on 300 Nystrom columns and a transform, beside scikit-learn and Dask.
+"""Many rows on disk: PCA, ridge regression on 300 Nystrom columns and a transform, compared with scikit-learn and Dask.
 
     python pipelines/benchmarks/out_of_core.py [--samples 500000] [--features 500] [--methods pca-dmo ...]
 
-Drawn rows (float32, 10 labels; 20 000 further ones to judge by) lie in a Zarr array in chunks of 4096 rows. Every line runs in
-a process of its own: dmo and Dask on a LocalCluster of `--workers` of one thread and `--memory-limit` each,
-scikit-learn in process, chunk by chunk (partial_fit), or with all Nystrom columns in memory. CPU seconds are those of all
-processes together, peaks those of the driver and of the largest worker. PCA is judged by the share of the variance of the
-further rows that 20 components hold, ridge by their AUC (macro). The learning rate of SGD is the best of four on 20 000
-training rows; the bandwidth is the same for all. dask-ml 2025.1's PCA does not work with today's scikit-learn.
-One BLAS thread; Linux.
+Generated rows (float32, 10 labels, 20 000 additional test rows) are stored in a Zarr array in chunks of 4096 rows.
+Every line is measured in a separate process. dmo and Dask use a LocalCluster of `--workers` single-threaded workers
+with `--memory-limit` each. scikit-learn runs in process, chunk by chunk (partial_fit), or with all Nystrom columns in
+memory. CPU seconds are those of all processes together; peaks are those of the driver and of the largest worker. PCA is
+evaluated by the variance of the test rows explained by 20 components, ridge by the macro AUC on the test rows. The
+learning rate of SGD is the best of four on 20 000 training rows; the bandwidth is the same for all. The PCA of dask-ml
+2025.1 does not work with current versions of scikit-learn. One BLAS thread; Linux only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ OUT = Console(width=130)
 
 
 def draw(folder: Path, n: int, d: int) -> None:
-    """Rows of d noisy features of 20 hidden numbers; a label is a quadratic function of these above its 80 % quantile."""
+    """Generate rows as d noisy features of 20 latent variables; labels mark the top 20 % of quadratic functions of
+    them."""
     rng = np.random.default_rng(0)
     mix, forms = rng.normal(size=(HIDDEN, d)), rng.normal(size=(LABELS, HIDDEN, HIDDEN)) / HIDDEN
     rows = zarr.create_array(folder / "X", shape=(n + TEST, d), chunks=(CHUNK, d), dtype="float32", compressors=None)
@@ -58,7 +59,7 @@ def draw(folder: Path, n: int, d: int) -> None:
 
 
 class Data:
-    """The training rows as a dask array, or chunk by chunk, and the rows to judge by."""
+    """Training rows as a dask array or chunk by chunk, and test rows."""
 
     def __init__(self, folder: str):
         self.rows, labels = zarr.open_array(f"{folder}/X", mode="r"), np.load(f"{folder}/Y.npy")
@@ -73,12 +74,12 @@ class Data:
             yield self.rows[where], self.Y[where]
 
     def nystroem(self) -> Nystroem:
-        """Of a sample of 8192 rows, with the bandwidth that dmo takes by default."""
+        """Fit the map to a sample of 8192 rows, with the default bandwidth of dmo."""
         sample = self.rows[: 2 * CHUNK]
         return Nystroem(gamma=0.5 / RBF().fit(sample, 0).width ** 2, n_components=RANK, random_state=0).fit(sample)
 
     def sgd(self, mapping: Nystroem) -> MultiOutputRegressor:
-        """The learning rate that is best on 20 000 training rows, a fourth of them held out."""
+        """Choose the learning rate on 20 000 training rows, of which a quarter is held out."""
         Z, Y = mapping.transform(self.rows[:TEST]), self.Y[:TEST]
         cut, found = 3 * TEST // 4, []
         for rate in (0.1, 0.3, 1.0, 3.0):
@@ -141,11 +142,11 @@ METHODS: dict[str, tuple[Callable[[Data], Transform], bool]] = {
     "ridge, scikit-learn Nystroem + Ridge, columns in memory": (ridge_sklearn, False),
     "ridge, scikit-learn Nystroem + SGD by partial_fit": (ridge_partial, False),
 }
-"""What fits, and whether on a cluster."""
+"""Function to measure, and whether it runs on a cluster."""
 
 
 def write_all(transform: Transform, data: Data, distributed: bool, out: Path) -> None:
-    """Coordinates of all training rows, into a Zarr array."""
+    """Write the coordinates of all training rows to a Zarr array."""
     if distributed:
         found = transform(data.X)
         if isinstance(found, da.Array):
@@ -187,7 +188,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", choices=list(METHODS), help="default: all")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory-limit", default="2GiB")
-    parser.add_argument("--folder", help="where the rows lie, for the next run too; default: a temporary one")
+    parser.add_argument("--folder", help="folder of the rows, reused by later runs (default: a temporary folder)")
     asked = parser.parse_args()
     table = Table("", "s", "CPU s", "transform CPU s", "driver MiB", "worker MiB", "held out, %")
     table.title = f"{asked.samples} x {asked.features}, on disk"

@@ -1,12 +1,12 @@
-"""What a scheduler costs: its share of a fit's time at ESP Game's shape, and the tasks and memory that it holds.
+"""Overhead of the scheduler: its fraction of a fit's time at ESP Game's shape, and the tasks and memory that it holds.
 
     python pipelines/benchmarks/overhead.py [--scale 1] [--rank 300] [--rows 20000 100000] [--repeats 3]
 
-First table, a LocalCluster of two workers of one thread: the stage that runs on it (the pass over the rows), the seconds
-that tasks computed on both workers together, and what is left of the stage when that is divided by two: waiting,
-transfer, a last task that runs alone. "scheduler": CPU seconds of the scheduler's thread. Second table, a scheduler in a
-process of its own: how many tasks it was given and held at once, and the most memory that it took, beside what
-`dmo plan` says of the same rows.
+The first table uses a LocalCluster of two single-threaded workers. It contains the time of the stage that runs on it
+(the pass over the rows), the seconds that tasks computed on both workers together, and the remaining time of the stage
+after subtracting half of these seconds: waiting, transfer, and a last task that runs alone. "scheduler" is the CPU time
+of the scheduler thread. The second table uses a scheduler in a separate process. It contains the number of tasks
+submitted and held at once, and the peak memory, next to the values that `dmo plan` predicts for the same rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _scheduler_seconds(dask_scheduler: Any) -> float:
 
 
 def shares(scale: float, rank: int, repeats: int, work: Path) -> None:
-    """The first table: `repeats` fits after one that warms the workers up."""
+    """Print the first table: `repeats` fits after a warm-up fit."""
     store = make_store(work / "espgame.zarr", scale, VIEWS)
     table = Table(
         "fit, s", "pass, s", "tasks", "tasks computed, s", "of it / 2", "rest of the pass", "rest / fit", "scheduler, s"
@@ -50,7 +50,7 @@ def shares(scale: float, rank: int, repeats: int, work: Path) -> None:
         connect(cluster.scheduler_address) as backend,
     ):
         backend.client.wait_for_workers(2)
-        backend.client.get_task_stream()  # from now on it is kept
+        backend.client.get_task_stream()  # The first call starts the recording.
         fit(store, rank)
         for _ in range(repeats):
             before = backend.client.run_on_scheduler(_scheduler_seconds)
@@ -78,7 +78,7 @@ def shares(scale: float, rank: int, repeats: int, work: Path) -> None:
 
 
 class Counter(SchedulerPlugin):
-    """Counts the tasks that a scheduler is given, and the most that it holds."""
+    """Counter of the tasks submitted to a scheduler, and of the maximum number held at once."""
 
     def __init__(self) -> None:
         self.given = self.most = 0
@@ -98,7 +98,7 @@ def _counts(dask_scheduler: Any) -> tuple[int, int]:
 
 
 def hold(rows: int, views: int, dimension: int, labels: int, rank: int, folder: Path) -> list[str]:
-    """What a scheduler of its own process holds during a fit, and what was planned, as a line of the second table."""
+    """Measure a scheduler in a separate process during a fit; return a line of the second table with the plan."""
     rng = np.random.default_rng(0)
     X = {f"view {v}": rng.standard_normal((rows, dimension)).astype(np.float32) for v in range(views)}
     Y = (rng.random((rows, labels)) < 0.02).astype(np.uint8)
@@ -139,11 +139,11 @@ def _peak(pid: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="multiple of ESP Game's 20 770 rows; 0: leave out")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game; 0: skip")
     parser.add_argument("--rank", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rows", type=int, nargs="*", default=[20_000, 100_000], help="none: leave out")
-    parser.add_argument("--work", type=Path, help="folder to draw the store in, and keep it (default: a temporary one)")
+    parser.add_argument("--rows", type=int, nargs="*", default=[20_000, 100_000], help="numbers of rows; none: skip")
+    parser.add_argument("--work", type=Path, help="folder for the generated store (default: a temporary folder)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = asked.work or Path(temporary)
@@ -151,7 +151,9 @@ def main() -> None:
         if asked.scale:
             shares(asked.scale, asked.rank, asked.repeats, work)
         if asked.rows:
-            table = Table("rows", "tasks", "planned", "at once", "planned", "MiB before", "at most", "planned")
+            table = Table(
+                "rows", "tasks", "planned", "held at once", "planned", "MiB before", "peak MiB", "planned MiB"
+            )
             for rows in asked.rows:
                 table.add_row(*hold(rows, 4, 50, 268, asked.rank, Path(temporary)))
             Console(width=140).print(f"4 views of 50 columns, 268 labels, rank {asked.rank}", table)

@@ -1,11 +1,12 @@
-"""MORP against scikit-learn's KernelPCA on the same rows, and MLSI on a sparse store that no n x n matrix fits.
+"""MORP compared with scikit-learn's KernelPCA on the same rows, and MLSI on a sparse store too large for an n x n
+matrix.
 
     python pipelines/benchmarks/projections.py [--scale 1] [--view gist] [--documents 200000] [--words 50000]
     python pipelines/benchmarks/projections.py --scale 0 --documents 804414 --words 47236 --labels 103 --components 50
                                                --text "MLSI Krylov,TruncatedSVD (scikit-learn)"   # RCV1's shape
 
-Each line runs in a process of its own; seconds are those of its CPU, and peak memory is that process's. AUC is that of
-linear least squares on the coordinates of the test rows, the same for every method.
+Each line is measured in a separate process: its CPU seconds and peak memory. For every method, AUC is that of linear
+least squares on the coordinates of the test rows.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ TEXT_METHODS = ("MLSI Krylov", "MLSI Nystrom", "TruncatedSVD (scikit-learn)")
 
 
 def auc_of(Z: np.ndarray, Y: np.ndarray, Z_new: np.ndarray, Y_new: np.ndarray) -> float:
-    """AUC macro of least squares with an intercept from coordinates to labels."""
+    """Compute the macro AUC of least squares with an intercept from coordinates to labels."""
     mean = Z.mean(axis=0)
     W = np.linalg.lstsq(Z - mean, Y - Y.mean(axis=0), rcond=None)[0]
     return auc_macro(Y_new, (Z_new - mean) @ W)
 
 
 def project(method: str, scale: float, view: str, components: int, rank: int, clusters: int) -> dict[str, Any]:
-    """Fit one method on the training part of a generated store; coordinates of both parts; seconds and AUC."""
+    """Fit a method to the training part of a generated store, transform both parts, and return seconds and AUC."""
     source = generated("espgame", scale)
     X, Y = source.views[view][:], dense(source.labels).astype(np.float64)
     n = round(0.9 * len(X))
@@ -55,21 +56,22 @@ def project(method: str, scale: float, view: str, components: int, rank: int, cl
         ),
         "MORP Nystrom": lambda: MORP("rbf", n_components=components, ridge=1.0, approximation=Nystrom(rank=rank)),
     }
-    width = RBF().fit(X[:n], 0).bandwidth if method not in engines else 1.0  # not part of what is timed
+    # The bandwidth is not part of the measured time.
+    width = RBF().fit(X[:n], 0).bandwidth if method not in engines else 1.0
     start = time.process_time()
     if method in engines:
         model = engines[method]().fit(X[:n], Y[:n])
     else:
         model = KernelPCA(
             components, kernel="rbf", gamma=0.5 / float(width) ** 2, eigen_solver="arpack", random_state=0
-        ).fit(X[:n])  # its default solver is dense from ten components on, and takes many times as long
+        ).fit(X[:n])  # scikit-learn's default solver is dense from ten components on, and much slower.
     seconds = time.process_time() - start
     Z, Z_new = np.asarray(model.transform(X[:n])), np.asarray(model.transform(X[n:]))
     return {"seconds": seconds, "auc": auc_of(Z, Y[:n], Z_new, Y[n:])}
 
 
 def write_text(path: str, documents: int, words: int, labels: int, block: int = 4096) -> None:
-    """A sparse store of topic-drawn documents, block by block: about 60 words each, 2 topics (labels) a document."""
+    """Write a sparse store of generated documents in blocks: about 60 words and 2 topics (labels) per document."""
     rng = np.random.default_rng(0)
     ranks = 1.0 / np.arange(1, words + 1)
     common = np.cumsum(ranks / ranks.sum())
@@ -95,7 +97,7 @@ def write_text(path: str, documents: int, words: int, labels: int, block: int = 
 
 
 def text(method: str, path: str, components: int, rank: int) -> dict[str, Any]:
-    """Fit one method on all documents of a store; AUC on the last 2000, which it has seen."""
+    """Fit a method to all documents of a store; return the in-sample AUC on the last 2000."""
     store = open_features(path)
     X, Y = store.views["words"], dense(store.labels)
     start = time.process_time()
@@ -116,7 +118,7 @@ def _apart(queue: Any, work: Callable[..., dict[str, Any]], arguments: tuple[Any
 
 
 def measure(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """The figures of `work`, run in a process of its own."""
+    """Run `work` in a separate process and return its results."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_apart, args=(queue, work, arguments))
@@ -130,8 +132,8 @@ def measure(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, A
 
 
 def show(title: str, found: dict[str, dict[str, Any]]) -> None:
-    """A table with ratios to the first line."""
-    table = Table("method", "fit, CPU s", "times the first", "AUC macro", "peak, GiB", title=title)
+    """Print a table with ratios relative to the first line."""
+    table = Table("method", "fit, CPU s", "relative to the first", "AUC macro", "peak, GiB", title=title)
     first = next(iter(found.values()))["seconds"]
     for name, row in found.items():
         table.add_row(
@@ -146,12 +148,12 @@ def show(title: str, found: dict[str, dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="multiple of ESP Game's 20 770 rows; 0: leave out")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game; 0: skip")
     parser.add_argument("--view", default="gist")
     parser.add_argument("--components", type=int, default=20)
     parser.add_argument("--rank", type=int, default=1000)
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--documents", type=int, nargs="*", default=[50_000, 200_000], help="none: leave out")
+    parser.add_argument("--documents", type=int, nargs="*", default=[50_000, 200_000], help="numbers; none: skip")
     parser.add_argument("--words", type=int, default=50_000)
     parser.add_argument("--labels", type=int, default=100)
     parser.add_argument("--text", default=",".join(TEXT_METHODS), help="methods for documents, comma-separated")

@@ -1,12 +1,12 @@
-"""Works of dmo beside the libraries made for them: Falkon, himalaya, pynndescent, umap-learn; see rivals.md.
+"""Tasks of dmo compared with specialized libraries: Falkon, himalaya, pynndescent, umap-learn; see rivals.md.
 
     python pipelines/benchmarks/rivals.py [--works falkon ...] [--threads 1] [--scale 1] [--json FILE]
 
-For an environment that has them together with dmo; what is not installed is left out with a reason. Falkon is built from
-its source (FORCE_ONLY_CPU=1), the others are on the package index. Falkon gets the centers that dmo has, the same rows,
-labels, Gaussian kernel and ridge, and of 5, 10, 20 and 40 of its iterations the fewest whose held-out error is within 1 %
-of dmo's, or all where none is. Up to 4000 centers every fit is timed twice, and the faster one counts: memory that a process
-touches for the first time can take longer than the products.
+Run this script in an environment with dmo and these libraries; libraries that are not installed are skipped with a
+note. Falkon is built from its source (FORCE_ONLY_CPU=1); the others are on the package index. Falkon gets the same
+centers, rows, labels, Gaussian kernel and ridge as dmo. It runs with 5, 10, 20 and 40 iterations until its held-out
+error is within 1 % of the direct solve's error. Up to 4000 centers, every fit is timed twice and the faster time
+counts, because the first access to memory can take longer than the products.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEW = 2000
 
 
 class GivenLandmarks(Nystrom):
-    """An approximation from given landmarks."""
+    """Nystrom approximation with given landmarks."""
 
     def __init__(self, kernel: Any = None, Z: Any = None, solver: Literal["direct", "cg"] = "direct"):
         super().__init__(kernel, solver=solver)
@@ -44,7 +44,7 @@ class GivenLandmarks(Nystrom):
 
 
 def regression(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """n rows and NEW further ones of d features, and k smooth functions of them with noise."""
+    """Generate n + NEW rows with d features, and k smooth functions of them with noise."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n + NEW, d)).astype(np.float32)
     W = rng.standard_normal((d, k)).astype(np.float32) / np.sqrt(d)
@@ -53,7 +53,7 @@ def regression(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def faster(call: Callable[[], Any], runs: int) -> tuple[Any, Timed]:
-    """What the last of some calls returns, and the time of the fastest."""
+    """Run a call several times; return its last result and the fastest time."""
     found = [timed(call) for _ in range(runs)]
     return found[-1][0], min((took for _, took in found), key=lambda took: took.cpu)
 
@@ -63,7 +63,7 @@ def error(scores: np.ndarray, Y: np.ndarray) -> float:
 
 
 def falkon(scale: float, product: Timed) -> list[Figure]:
-    """Ridge regression from the same centers as Falkon: few outputs of 64 features, many of 512."""
+    """Measure ridge regression with the same centers as Falkon: few outputs with 64 features, many with 512."""
     try:
         import torch
     except ImportError:
@@ -78,13 +78,15 @@ def falkon(scale: float, product: Timed) -> list[Figure]:
 
 
 def from_centers(X: np.ndarray, Y: np.ndarray, count: int, width: float, product: Timed) -> list[Figure]:
-    """Both solvers of dmo beside Falkon; the limit is the direct solve's, (r + L)^2 + 2 r d a row and r^3."""
+    """Measure both solvers of dmo and Falkon; the limit is that of the direct solve, (r + L)^2 + 2 r d per row and
+    r^3."""
     n, d, k, c = len(X) - NEW, X.shape[1], Y.shape[1], 0.1
     Z, new = np.ascontiguousarray(X[:count]), slice(n, None)
     kernel, ours, errors, runs = RBF(bandwidth=width), {}, {}, 2 if count <= 4000 else 1
     for solver in ("direct", "cg"):
         model = MultiViewRidge(kernel, ridge=c, center=False, decoder=Scores(label_sets=False), targets="real")
-        model.set_params(approximation=GivenLandmarks(kernel, Z[:100], solver)).fit(X[:1000], Y[:1000])  # loads loops
+        # The first fit loads compiled loops.
+        model.set_params(approximation=GivenLandmarks(kernel, Z[:100], solver)).fit(X[:1000], Y[:1000])
         model.set_params(approximation=GivenLandmarks(kernel, Z, solver))
         _, ours[solver] = faster(lambda model=model: model.fit(X[:n], Y[:n]), runs)
         errors[solver] = error(model.predict(X[new]), Y[new])
@@ -110,7 +112,7 @@ def from_centers(X: np.ndarray, Y: np.ndarray, count: int, width: float, product
 def falkon_from(
     X: np.ndarray, Y: np.ndarray, n: int, Z: np.ndarray, width: float, penalty: float, iterations: int, runs: int
 ) -> tuple[Timed, float]:
-    """Falkon's time, and its error on the rows from n on."""
+    """Measure the time of Falkon, and its error on the rows from n on."""
     import torch
     from falkon import Falkon, FalkonOptions
     from falkon.center_selection import FixedSelector
@@ -127,7 +129,8 @@ def falkon_from(
 
 
 def himalaya(scale: float, product: Timed) -> list[Figure]:
-    """A ridge per label chosen among ten by cross-validation: of one kernel, and of the sum of three of several widths."""
+    """Measure a choice among ten ridges by cross-validation, for one kernel and a sum of three kernels of several
+    widths."""
     try:
         from himalaya.kernel_ridge import KernelRidgeCV
     except ImportError:
@@ -146,7 +149,7 @@ def himalaya(scale: float, product: Timed) -> list[Figure]:
 
 
 def graphs(scale: float, product: Timed) -> list[Figure]:
-    """Graphs of 15 neighbors: dmo's exact and approximate ones, beside those of scikit-learn, pynndescent and umap-learn."""
+    """Measure graphs of 15 neighbors: exact and approximate graphs of dmo, scikit-learn, pynndescent and umap-learn."""
     n, d = round(20_000 * scale**0.5), 128
     X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     X += 3 * np.random.default_rng(1).standard_normal((50, d)).astype(np.float32)[np.arange(n) % 50]
@@ -159,7 +162,7 @@ def graphs(scale: float, product: Timed) -> list[Figure]:
     searches = {"dmo, approximate": approximate, "pynndescent": descended, "umap": of_umap}
     for name, search in searches.items():
         try:
-            search(X[:5000], jobs)  # loops are compiled, and of fewer rows not all
+            search(X[:5000], jobs)  # Compile the loops; with too few rows, some of them would not run.
         except ImportError:
             found.append(Figure("15 neighbors", ours, name, note=f"{name} is not installed"))
             continue

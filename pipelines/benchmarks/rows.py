@@ -1,11 +1,11 @@
-"""Seconds and memory by the number of rows: ridge regression on Nystrom columns from a float16 store on disk.
+"""Seconds and memory by number of rows: ridge regression on Nystrom columns from a float16 store on disk.
 
     python pipelines/benchmarks/rows.py [--samples 100000 300000 1000000] [--rank 1000] [--labels 100] [--folder DIR]
 
-One drawn feature store (512 features, 1 GB per million rows; 20 000 further rows to judge by) serves all numbers of rows:
-a fit takes the first of them. Every fit runs in a process of its own. The limit is the time of a pass's operations, 2 r d +
-(r + L)^2 + r^2 a row, at the speed of a float32 product in the same process.
-Peaks are of resident memory less the files' pages; labels take one byte each. Linux.
+One generated feature store (512 features, 1 GB per million rows, 20 000 additional test rows) serves all numbers of
+rows: each fit uses its first rows. Every fit runs in a separate process. The limit is the time of a pass's operations,
+2 r d + (r + L)^2 + r^2 per row, at the speed of a float32 product in the same process. Peaks are peaks of resident
+memory without the pages of files; labels occupy one byte each. Linux only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NEW, HIDDEN = 20_000, 20
 
 
 def draw(path: Path, n: int, d: int, labels: int) -> None:
-    """Rows of d noisy features of 20 hidden numbers; a label is a quadratic function of these above its 95 % quantile."""
+    """Generate rows as d noisy features of 20 latent variables; labels mark the top 5 % of quadratic functions of
+    them."""
     rng = np.random.default_rng(0)
     mix = rng.standard_normal((HIDDEN, d), np.float32) / 4
     forms = rng.standard_normal((labels, HIDDEN, HIDDEN), np.float32).reshape(labels, -1).T
@@ -55,7 +56,7 @@ def draw(path: Path, n: int, d: int, labels: int) -> None:
 
 
 def run(path: str, n: int, rank: int) -> dict[str, Any]:
-    """One fit of the first n rows, and what it was expected to take."""
+    """Measure a fit to the first n rows, and compute its limit."""
     product = a_product()
     store = stores.open_features(path)
     Y, X = store.labels, store.views["x"]
@@ -64,7 +65,7 @@ def run(path: str, n: int, rank: int) -> dict[str, Any]:
     old, targets, truth = {"x": Subset(X, np.arange(n))}, dense(Y[:n]).copy(), dense(Y[new]).copy()
     del Y
     model = MultiViewRidge("rbf", ridge=0.1, approximation=Nystrom(rank=rank), decoder=Scores(label_sets=False))
-    model.fit({"x": X[:1500]}, targets[:1500])  # compiled loops are loaded
+    model.fit({"x": X[:1500]}, targets[:1500])  # Load the compiled loops.
     held, begun = spent(), time.perf_counter()
     with bars(disable=True) as stages:
         model.fit(old, targets)
@@ -90,10 +91,10 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=512)
     parser.add_argument("--labels", type=int, default=100)
     parser.add_argument("--rank", type=int, default=1000)
-    parser.add_argument("--folder", help="where the store lies, for the next run too; default: a temporary one")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--folder", help="folder of the store, reused by later runs (default: a temporary folder)")
+    parser.add_argument("--json", type=Path, help="JSON file for the results")
     asked = parser.parse_args()
-    table = Table("rows", "s", "CPU s", "per million", "of the limit", "MiB", "of them labels", "AUC, %")
+    table = Table("rows", "s", "CPU s", "per million", "fraction of the limit", "MiB", "labels", "AUC, %")
     table.title = f"{asked.features} features, float16, rank {asked.rank}, {asked.labels} labels"
     figures = []
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,14 +1,15 @@
-"""Solves with one kernel: Cholesky and conjugate gradients of dmo against scikit-learn's KernelRidge.
+"""Solves with one kernel: Cholesky and conjugate gradients of dmo compared with scikit-learn's KernelRidge.
 
     python pipelines/benchmarks/solvers.py [--samples 18689] [--ridge 0.1] [--methods sklearn64 sklearn32 cholesky mixed cg]
 
-Kernel: Gaussian at the mean distance on a generated store of ESP Game's shape (view gist), float32 entries for dmo, made
-before the clock starts for both. First solve: from the kernel to coefficients for all labels. Further ridge: the same for
-another ridge. Further labels: other right-hand sides under the same ridge. KernelRidge keeps nothing between fits. All in
-CPU seconds; set OPENBLAS_NUM_THREADS. Solutions are asked for to a residual of 1e-6, without residuals of all columns, as
-fits ask for them.
-Residuals |B - (K + c I) X| / |B| are those of the worst column, in float64 arithmetic with the entries that the method
-was given. Each method runs in a process of its own.
+The kernel is Gaussian at the mean distance, on the view gist of a generated store of ESP Game's shape. For dmo, its
+entries are float32. It is computed before the measurement for all methods. "First solve" computes the coefficients of
+all labels from the kernel, "further ridge" does the same for another ridge, and "further labels" solves other
+right-hand sides with the same ridge. KernelRidge keeps nothing between fits. Times are CPU seconds; set
+OPENBLAS_NUM_THREADS. As in fits, solutions have a tolerance of 1e-6, and residuals of all columns are not requested.
+
+Residuals |B - (K + c I) X| / |B| are those of the worst column, in float64 arithmetic with the entries given to the
+method. Each method runs in a separate process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dmo.linalg.solve import factorize
 
 
 def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any]:
-    """CPU seconds of the three solves and the worst true residual of the first."""
+    """Measure the CPU seconds of the three solves and the largest true residual of the first."""
     source = generated("espgame", max(0.1, samples / 20770))
     X, Y = source.views["gist"][:][:samples], dense(source.labels).astype(np.float64)[:samples]
     Y, Y2 = Y - Y.mean(axis=0), np.random.default_rng(seed).standard_normal(Y.shape)
@@ -46,7 +47,7 @@ def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any
     else:
         operator = Dense(K)
         kept: dict[str, Any] = {}
-        factorize(Dense(K[:300, :300]), ridge, "mixed").solve(Y[:300])  # compiled loops are loaded
+        factorize(Dense(K[:300, :300]), ridge, "mixed").solve(Y[:300])  # Load the compiled loops.
 
         def solver(c: float) -> Any:
             if method == "cg" and "start" not in kept:
@@ -86,8 +87,8 @@ def main() -> None:
         "first, s",
         "further ridge, s",
         "further labels, s",
-        "times the first method",
-        "worst true residual",
+        "relative to the first method",
+        "largest true residual",
         "peak, GiB",
         title=f"{asked.samples} samples, 268 labels, ridge {asked.ridge:g}",
     )

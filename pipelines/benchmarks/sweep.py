@@ -1,8 +1,9 @@
-"""A whole sweep against one fit: what 5 ridges x 5 balances x 5 components x 4 folds cost from shared moments, and what
-5 bandwidths x 5 ridges x 4 folds.
+"""Sweeps from shared moments compared with one fit: 5 ridges x 5 balances x 5 components x 4 folds, and 5 bandwidths x
+5 ridges x 4 folds.
 
-Prints the seconds of one low-rank fit with its pass, of the sweeps, on the clock and of CPU, their ratios, and what separate
-fits would have taken; on a small set the sweep's choice is compared with that of all separate fits.
+The script prints elapsed and CPU seconds of a low-rank fit with its pass and of the sweeps, their ratios, and the time
+that separate fits would have taken. On a small data set, the choice of the sweep is compared with that of separate
+fits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WIDE = {"bandwidth": [0.5, 0.7, 1.0, 1.4, 2.0], "ridge": GRID["ridge"]}
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds on the clock, and of CPU."""
+    """Return elapsed seconds and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     call()
     return time.perf_counter() - wall, time.process_time() - cpu
@@ -42,7 +43,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, float]:
 def separate_winner(
     model: KGHA, views: dict[str, np.ndarray], Y: np.ndarray, folds: int
 ) -> tuple[dict[str, float], float]:
-    """The best setting by fitting every setting on every fold for itself, and the seconds it took."""
+    """Find the best candidate by separate fits of every candidate and fold; return it with the elapsed seconds."""
     number, best, start = stratified_folds(Y, folds, 0), (-1.0, {}), time.perf_counter()
     for setting in settings(GRID):
         scores = []
@@ -58,19 +59,24 @@ def separate_winner(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=0.1, help="multiple of ESP Game's rows")
+    parser.add_argument("--scale", type=float, default=0.1, help="factor on the rows of ESP Game")
     parser.add_argument("--rank", type=int, default=300)
     parser.add_argument("--folds", type=int, default=4)
-    parser.add_argument("--small", type=int, default=600, help="samples of the comparison with separate fits (0: none)")
+    parser.add_argument("--small", type=int, default=600, help="samples of the comparison with separate fits (0: skip)")
     arguments = parser.parse_args()
     source = generated("espgame", arguments.scale)
     views = {view: rows[:] for view, rows in source.views.items()}
     kernels = {view: "hellinger-rbf" if view in HISTOGRAMS else "rbf" for view in views}
     model = KGHA(kernels, approximation=Nystrom(rank=arguments.rank))
-    model.fit(views, source.labels)  # compiled loops are loaded
+    model.fit(views, source.labels)  # Load the compiled loops.
     one = timed(lambda: model.fit(views, source.labels))
     table = Table(
-        "", "seconds", "CPU s", "in single fits", "of CPU", title=f"{len(source.labels)} rows, rank {arguments.rank}"
+        "",
+        "seconds",
+        "CPU s",
+        "in units of one fit",
+        "of CPU",
+        title=f"{len(source.labels)} rows, rank {arguments.rank}",
     )
     table.add_row("one fit with its pass", *(f"{seconds:.1f}" for seconds in one))
     for grid in (GRID, WIDE):

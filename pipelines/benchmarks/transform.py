@@ -1,4 +1,4 @@
-"""Throughput of transform on new rows, as a share of what matrix products alone would allow."""
+"""Throughput of transform on new rows, as a fraction of the throughput of its matrix products alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmo import KGHA, Meka, Nystrom
 
 
 def product_speed(m: int, n: int, d: int) -> float:
-    """float32 operations per second of an m x d by d x n product, best of three."""
+    """Measure float32 operations per second of an m x d by d x n product, the best of three runs."""
     A, B = np.random.default_rng(0).random((m, d), np.float32), np.random.default_rng(1).random((d, n), np.float32)
     best = np.inf
     for _ in range(3):
@@ -26,7 +26,7 @@ def product_speed(m: int, n: int, d: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=0.1, help="multiple of ESP Game's rows")
+    parser.add_argument("--scale", type=float, default=0.1, help="factor on the rows of ESP Game")
     parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--clusters", type=int, default=10)
     arguments = parser.parse_args()
@@ -36,7 +36,7 @@ def main() -> None:
     n, d = len(source.labels), sum(X.shape[1] for X in views.values())
     peak = product_speed(2048, 2048, 2048)
     table = Table(
-        "model", "rows/s", "operations per row", "share of the product's speed", title=f"transform of {n} rows"
+        "model", "rows/s", "operations per row", "fraction of the product's speed", title=f"transform of {n} rows"
     )
     rank, clusters = arguments.rank, arguments.clusters
     engines = {
@@ -53,7 +53,7 @@ def main() -> None:
         per_row = {
             "exact": 2.0 * n * (d + len(views) * p),
             "Nystrom": 2.0 * (rank * d + len(views) * rank * (rank + p)),
-            "Meka": 2.0 * (rank / clusters) * (d + len(views) * (rank / clusters + p)),  # at one landmark per column
+            "Meka": 2.0 * (rank / clusters) * (d + len(views) * (rank / clusters + p)),  # with one landmark per column
         }[name]
         share = per_row * n / seconds / peak
         table.add_row(name, f"{n / seconds:.0f}", f"{per_row:.3g}", f"{100 * share:.0f} %")

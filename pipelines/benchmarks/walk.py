@@ -1,10 +1,10 @@
-"""How much of dmo one has to read: files and functions that run in three stories, counted by Python's profiler.
+"""Size of the code paths of dmo: files and functions that run in three scenarios, counted by Python's profiler.
 
     python pipelines/benchmarks/walk.py [--list]
 
-In memory: `KGHA().fit` of two views. From the shell: `dmo fit kgha STORE MODEL`, from the arguments to the kernel tiles
-and back. Images: `dmo annotate MODEL FOLDER OUT.csv`. Every story is told once before it is counted, so that nothing
-that only happens at import is among it. `--list` names the files.
+In memory: `KGHA().fit` with two views. From the shell: `dmo fit kgha STORE MODEL`, from the arguments to the kernel
+tiles and back. Images: `dmo annotate MODEL FOLDER OUT.csv`. Every scenario runs once before it is counted, to exclude
+functions that only run at import. `--list` prints the files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ ROOT = Path(dmo.__file__).resolve().parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="name the files with their functions")
+    parser.add_argument("--list", action="store_true", help="list the files with their functions")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         walks = {name: walked(story) for name, story in stories(Path(folder)).items()}
-    table = Table("story", "files", "functions", title=f"what runs of {ROOT.name}")
+    table = Table("story", "files", "functions", title=f"code that runs in {ROOT.name}")
     for name, found in walks.items():
         table.add_row(name, str(len({file for file, *_ in found})), str(len(found)))
     Console().print(table)
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def walked(story: Callable[[], None]) -> set[tuple[str, str, int]]:
-    """(file, function, line) of every function of dmo that runs in a story, in all threads."""
+    """Return (file, function, line) of every function of dmo that runs in a scenario, in all threads."""
     story()
     found: set[Any] = set()
 
@@ -69,7 +69,7 @@ def walked(story: Callable[[], None]) -> set[tuple[str, str, int]]:
 
 
 def stories(folder: Path) -> dict[str, Callable[[], None]]:
-    """What is counted, by name; stores and images are made in `folder` before."""
+    """Return the scenarios by name; their stores and images are created in `folder` first."""
     X, classes = load_digits(return_X_y=True)
     views, Y = {"left": X[:400, :32], "right": X[:400, 32:]}, np.eye(10, dtype=np.uint8)[classes[:400]]
     store, images = folder / "digits.zarr", folder / "images"
@@ -95,7 +95,7 @@ def stories(folder: Path) -> dict[str, Callable[[], None]]:
 
 
 def shell(*arguments: Any) -> None:
-    """`dmo ARGUMENTS`, quietly; raises RuntimeError where it fails."""
+    """Run `dmo ARGUMENTS` without output; raise RuntimeError if it fails."""
     before, sys.argv = sys.argv, ["dmo", *map(str, arguments)]
     said = io.StringIO()
     try:

@@ -1,1 +1,1 @@
-"""Data sets that need code of their own to become feature stores."""
+"""Readers of data sets that need their own code to become feature stores."""

@@ -1,8 +1,8 @@
-"""Image sets as INRIA's LEAR group distributed them: 15 descriptors an image, keywords, two splits, one naming scheme.
+"""Image data sets of INRIA's LEAR group: 15 descriptors per image, keywords, two splits, and a common naming scheme.
 
     python pipelines/datasets/inria.py DIR STORE --name iaprtc12 [--views gist,rgb]
 
-DIR holds NAME_train_Gist.fvec, NAME_train_annot.hvecs and so on; README.md here describes them.
+DIR contains NAME_train_Gist.fvec, NAME_train_annot.hvecs and so on; README.md in this folder describes these files.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ DESCRIPTORS = {
     "dense_hue_whole": ("DenseHue", 100),
     "harris_hue_whole": ("HarrisHue", 100),
 }
-"""View -> the name in the files, and the dimension. Three horizontal bands side by side, or the whole image."""
+"""File name and dimension by view. Descriptors cover three horizontal bands, concatenated, or the whole image."""
 SHAPES = {"corel5k": (4500, 499, 260), "espgame": (18689, 2081, 268), "iaprtc12": (17665, 1962, 291)}
-"""Set -> training images, test images, keywords."""
+"""Numbers of training images, test images and keywords by data set."""
 
 
 def ingest_inria(
@@ -51,13 +51,13 @@ def ingest_inria(
     block: int = 1024,
     overwrite: bool = False,
 ) -> FeatureStore:
-    """Write a set's files, NAME_train_Gist.fvec, NAME_test_annot.hvecs and so on, as a feature store.
+    """Write the files of a data set, NAME_train_Gist.fvec, NAME_test_annot.hvecs and so on, as a feature store.
 
-    Keywords are named by NAME_dictionary.txt where that is there. Descriptors are those of `DESCRIPTORS`; all but "gist"
-    are counts.
+    The names of the keywords are read from NAME_dictionary.txt if it exists. The descriptors are listed in
+    `DESCRIPTORS`; all except "gist" are counts.
 
-    `name`: what the files' names begin with; the sizes of "corel5k", "espgame" and "iaprtc12" are checked. `views`: None
-    takes all descriptors whose files are there in both splits.
+    `name` is the prefix of the file names; the sizes of "corel5k", "espgame" and "iaprtc12" are checked. If `views` is
+    None, all descriptors are read whose files exist in both splits.
     """
     folder = Path(folder)
     check_known("views", views or (), DESCRIPTORS)
@@ -83,7 +83,7 @@ def ingest_inria(
 
 
 def _splits(folder: Path, name: str, stem: str, required: bool) -> dict[str, Path] | None:
-    """The files of both splits, None where one is missing."""
+    """Return the files of both splits, or None if one is missing."""
     found: dict[str, Path] = {}
     for split in ("train", "test"):
         paths = [path for ending in FORMATS if (path := folder / f"{name}_{split}_{stem}{ending}").is_file()]
@@ -95,7 +95,7 @@ def _splits(folder: Path, name: str, stem: str, required: bool) -> dict[str, Pat
 
 
 def _check(name: str, labels: Mapping[str, Path], found: Mapping[str, Mapping[str, Path]], folder: Path) -> None:
-    """Dimensions of the descriptors and sizes of a known set, from the files' beginnings."""
+    """Check the dimensions of the descriptors and the sizes of a known data set, from the headers of the files."""
     for view, files in found.items():
         stem, dimension = DESCRIPTORS[view]
         for path in files.values():
@@ -111,14 +111,14 @@ def _check(name: str, labels: Mapping[str, Path], found: Mapping[str, Mapping[st
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ingest a set; returns the exit code (see `dmo.workflows.program`)."""
+    """Ingest a data set and return the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("folder", help="folder of the set's files")
+    made.add_argument("folder", help="folder with the files of the data set")
     made.add_argument("store", help="feature store to write")
-    made.add_argument("--name", required=True, help="what the files' names begin with, such as iaprtc12 or espgame")
-    made.add_argument("--views", help="descriptors to take, comma-separated (default: all that are there)")
-    made.add_argument("--block", type=int, default=1024, help="rows in a block")
-    made.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    made.add_argument("--name", required=True, help="prefix of the file names, such as iaprtc12 or espgame")
+    made.add_argument("--views", help="descriptors to read, comma-separated (default: all available ones)")
+    made.add_argument("--block", type=int, default=1024, help="rows per block")
+    made.add_argument("--overwrite", action="store_true", help="replace an existing store")
     add_run_options(made)
     options = made.parse_args(arguments)
     views = options.views.split(",") if options.views else None

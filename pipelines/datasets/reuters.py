@@ -1,8 +1,8 @@
-"""Reuters-21578: SGML documents as they are distributed, the selections that papers use, and tf-idf feature stores.
+"""Reuters-21578: reader of its SGML files, selections of documents used in papers, and tf-idf feature stores.
 
     python pipelines/datasets/reuters.py SOURCE STORE [--selection modapte-90] [--stemmer porter]
 
-SOURCE: the folder of .sgm files, or their archive; README.md here says where it can be had.
+SOURCE is the folder of .sgm files, or their archive; see README.md in this folder for a download address.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SELECTIONS = ("modapte", "modapte-90", "mlsi", "mope")
 _ATTRIBUTE = re.compile(r'([A-Z]+)="([^"]*)"')
 _ITEM = re.compile(r"<D>(.*?)</D>", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
-_UNPACKED = 1 << 30  # bytes of an archive, on the disk for a moment: some kilobytes may unpack to any number
-_LONGEST = 1 << 20  # bytes of one document: the longest of the collection has 20 000
+_UNPACKED = 1 << 30  # Maximum bytes of the temporary unpacked archive, because a small archive can unpack to any size.
+_LONGEST = 1 << 20  # Maximum bytes of a document; the longest one of the collection has 20 000.
 
 
 @dataclass(frozen=True)
 class Document:
-    """One story: its `number` (NEWID), `topics`, `title`, `text` (title and body), and the marks that splits are made of
+    """One story: its `number` (NEWID), `topics`, `title`, `text` (title and body), and the marks that define the splits
     (`has_topics`: TOPICS="YES"; `lewis`: TRAIN, TEST or NOT-USED; `cgis`)."""
 
     number: int
@@ -59,15 +59,15 @@ class Document:
 
     @property
     def modapte(self) -> str | None:
-        """ "train" or "test" of the modified Apte split, or None."""
+        """Split of the document in the modified Apte split: "train", "test" or None."""
         return {"TRAIN": "train", "TEST": "test"}.get(self.lewis) if self.has_topics else None
 
 
 def read_reuters(source: str | os.PathLike[str]) -> Iterator[Document]:
-    """Read the documents of Reuters-21578 in order of the files' names, one in memory at a time.
+    """Read the documents of Reuters-21578 in the order of the file names, one at a time.
 
-    `source`: a folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file. DataError names file and
-    line where a document is cut off, nested or lacks its number, topics or text.
+    `source` is a folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file. A DataError names
+    the file and line of a document that is truncated, nested, or lacks its number, topics or text.
     """
     found = 0
     for name, open_file in _files(Path(source)):
@@ -94,7 +94,8 @@ def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
             yield str(source), file
         return
     try:
-        # the members are read in the order of their names, and a compressed stream would start again for each of them
+        # Unpack first, because members are read in the order of their names and a compressed stream would restart each
+        # time.
         with tempfile.TemporaryFile() as plain, open_binary(source) as stream:
             while block := stream.read(1 << 20):
                 if plain.tell() > _UNPACKED:
@@ -111,7 +112,7 @@ def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     if content is not None:
                         yield f"{source}::{member.name.removeprefix('./')}", content
     except (tarfile.TarError, EOFError, LZMAError, ZlibError, OSError) as error:
-        if getattr(error, "errno", None) is not None:  # the disk, not the archive
+        if getattr(error, "errno", None) is not None:  # The disk failed, not the archive.
             raise
         reason = (str(error).splitlines() or ["damaged"])[0]
         raise DataError(f"{source}: not a readable tar archive of .sgm files ({reason}); fetch it again") from None
@@ -152,7 +153,7 @@ def _numbered(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
 
 
 def parse(text: str, where: str) -> Document:
-    """One <REUTERS> element as a Document; `where` names it in errors (DataError)."""
+    """Parse one <REUTERS> element into a Document; errors (DataError) mention `where`."""
     head, _, rest = text.partition(">")
     marks = dict(_ATTRIBUTE.findall(head))
     if not marks.get("NEWID", "").isdigit():
@@ -176,12 +177,12 @@ def parse(text: str, where: str) -> Document:
 
 
 def clean(text: str) -> str:
-    """Entities resolved, control characters as spaces, white space at the ends dropped."""
+    """Resolve entities, replace control characters by spaces, and strip white space."""
     return re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", html.unescape(text)).strip()
 
 
 def _element(text: str, tag: str, where: str) -> str:
-    """From the opening tag's name to the closing tag."""
+    """Return the text from the name of the opening tag to the closing tag."""
     start = text.find(f"<{tag}")
     end = text.find(f"</{tag}>", start)
     if start < 0 or end < 0:
@@ -195,14 +196,14 @@ def _optional(text: str, tag: str) -> str:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A selection: document numbers and their topics by split, and the topics that label it (columns, sorted)."""
+    """A selection: document numbers and their topics by split, and the topics used as labels (columns, sorted)."""
 
     numbers: dict[str, list[int]]
     marks: dict[str, list[tuple[str, ...]]]
     topics: list[str]
 
     def labels(self) -> np.ndarray:
-        """n x L, 0/1, splits one below the other."""
+        """Return the labels (n x L, 0/1) with the splits stacked."""
         column = {topic: j for j, topic in enumerate(self.topics)}
         rows = [row for part in self.marks.values() for row in part]
         Y = np.zeros((len(rows), len(column)), dtype=np.uint8)
@@ -212,17 +213,17 @@ class Chosen:
 
 
 def select(documents: Iterator[Document], selection: Selection = "modapte", random_state: int = 0) -> Chosen:
-    """Choose documents and topics, in one pass that keeps numbers and topics alone.
+    """Choose documents and topics in one pass that keeps only numbers and topics in memory.
 
-    - "modapte": the modified Apte split, 9603 training and 3299 test documents, all topics that occur;
-    - "modapte-90": the same documents, topics with a training and a test document;
-    - "mlsi": 1600 documents without a split, as many as [MLSI] reports with its 47 topics: drawn at random from the documents
-      of the modified Apte split with two topics or more, of which the 47 most frequent topics are kept (the paper's own list
-      was not published);
-    - "mope": the 10 largest topics of the whole collection and every document that has one of them, without a split (9400;
+    - "modapte": the modified Apte split, 9603 training and 3299 test documents, with all topics that occur;
+    - "modapte-90": the same documents, with the topics that have a training and a test document;
+    - "mlsi": 1600 documents without a split and 47 topics, the numbers reported by [MLSI], whose document list was not
+      published. The topics are the most frequent ones among the documents of the modified Apte split with two or more
+      topics; the documents are drawn at random from those that have one of them;
+    - "mope": the 10 largest topics of the whole collection and every document with one of them, without a split (9400;
       [MOPE] has 9980).
 
-    `random_state`: seed of the documents drawn by "mlsi".
+    `random_state` is the seed of the random choice of "mlsi".
     """
     if selection not in SELECTIONS:
         raise UserError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")
@@ -272,13 +273,14 @@ def ingest_reuters(
     overwrite: bool = False,
     random_state: int = 0,
 ) -> FeatureStore:
-    """Write a selection of Reuters-21578 as a feature store: tf-idf rows of the words, topics as labels.
+    """Write a selection of Reuters-21578 as a feature store, with tf-idf rows of the words and topics as labels.
 
-    The view is "words" (CSR, float32). The vocabulary, learned from the training documents, is the store's attribute
-    "vocabulary"; NEWIDs are sample ids, topics label names. Memory: the vocabulary, one block, and the labels.
+    The view is "words" (CSR, float32). The vocabulary is learned from the training documents and stored in the
+    attribute "vocabulary". Sample ids are NEWIDs; label names are topics. Memory holds the vocabulary, one block, and
+    the labels.
 
-    `source` as of `read_reuters`, `selection` as of `select`; `min_documents`: training documents that a word must occur in;
-    `stemmer` cuts words to their stems, with the extra `dmo-learn[text]`.
+    See `read_reuters` for `source` and `select` for `selection`. A word must occur in at least `min_documents` training
+    documents. `stemmer` reduces words to their stems and needs the extra `dmo-learn[text]`.
     """
     with stage("select documents"):
         chosen = select(read_reuters(source), selection, random_state)
@@ -315,18 +317,18 @@ def ingest_reuters(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ingest a selection; returns the exit code (see `dmo.workflows.program`)."""
+    """Ingest a selection and return the exit code (see `dmo.workflows.program`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("source", help="folder of .sgm files, or their archive (reuters21578.tar...)")
     made.add_argument("store", help="feature store to write")
     made.add_argument(
-        "--selection", choices=SELECTIONS, default="modapte", help="modapte-90: topics with documents on both sides"
+        "--selection", choices=SELECTIONS, default="modapte", help="modapte-90: only topics that occur in both splits"
     )
-    made.add_argument("--random-state", type=int, default=0, help="seed of the documents that mlsi draws")
-    made.add_argument("--min-documents", type=int, default=1, help="training documents that a word must occur in")
-    made.add_argument("--stemmer", choices=("porter",), help="cut words to their stems")
-    made.add_argument("--block", type=int, default=1024, help="documents in a block")
-    made.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    made.add_argument("--random-state", type=int, default=0, help="seed of the random documents of mlsi")
+    made.add_argument("--min-documents", type=int, default=1, help="minimum number of training documents of a word")
+    made.add_argument("--stemmer", choices=("porter",), help="reduce words to their stems")
+    made.add_argument("--block", type=int, default=1024, help="documents per block")
+    made.add_argument("--overwrite", action="store_true", help="replace an existing store")
     add_run_options(made)
     options = made.parse_args(arguments)
     names = ("selection", "random_state", "min_documents", "stemmer", "block", "overwrite")

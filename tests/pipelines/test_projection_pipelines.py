@@ -27,7 +27,7 @@ def test_a_trial_keeps_categories_and_samples_apart(pipeline):
     assert sorted([*split.train, *split.test]) == list(range(60))
     assert sorted([*split.known, *split.new]) == list(range(9)), "a category without samples is left out"
     assert (len(split.known), len(split.new)) == (6, 3)
-    with pytest.raises(ValueError, match="0 categories have samples on both sides"):
+    with pytest.raises(ValueError, match="0 categories have at least 2 samples in both halves"):
         protocol.Split.of(Y[:, 9:], 0)
 
 

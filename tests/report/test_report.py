@@ -143,8 +143,8 @@ def test_a_report_is_replaced_whole_and_is_the_same_every_time(tmp_path, figure)
 @pytest.mark.parametrize(
     ("tables", "names", "sentence"),
     [
-        ([report.Table("t", ["a", "b"], [[1, 2], [1]])], [], "table 't': row 1 has 1 cells, need 2"),
-        ([report.Table("t", ["a"], [[1]], best=["F1"])], [], "table 't': no column 'F1' to mark"),
+        ([report.Table("t", ["a", "b"], [[1, 2], [1]])], [], "table 't': row 1 has 1 cells, expected 2"),
+        ([report.Table("t", ["a"], [[1]], best=["F1"])], [], "table 't': column 'F1' of `best` does not exist"),
         ([], ["../up"], "figure name '../up' is not a file name; use letters"),
         ([], ["p", "p"], "two figures are called 'p'"),
     ],
@@ -237,11 +237,11 @@ BAD = {
     "names": (lambda: report.precision_recall_per_label(Y, Y, ["a"]), r"1 label names for labels of shape \(3, 3\)"),
     "empty labels": (lambda: report.precision_recall_per_label(0 * Y, Y, "abc"), "no label occurs in Y"),
     "one column": (lambda: report.embedding_per_label(Z[:, :1], Y, "abc"), "at least two components"),
-    "nan": (lambda: report.embedding_per_label(Z * np.nan, Y, "abc"), "Z holds NaN"),
-    "loadings": (lambda: report.biplot(Z, np.ones((3, 1)), "abc"), "pass those of two components"),
-    "component": (lambda: report.loading_plot(np.ones((3, 1)), "abc", 1), "loadings are of 1"),
+    "nan": (lambda: report.embedding_per_label(Z * np.nan, Y, "abc"), "Z contains NaN"),
+    "loadings": (lambda: report.biplot(Z, np.ones((3, 1)), "abc"), "expected at least two columns"),
+    "component": (lambda: report.loading_plot(np.ones((3, 1)), "abc", 1), "loadings have 1 components"),
     "rows": (lambda: report.embedding_per_label(Z[:2], Y, "abc"), "Z has 2 rows, labels have 3"),
-    "heat": (lambda: report.heat_map(Z, "ab", "ab"), r"shape \(3, 2\), need 2 rows and 2 columns"),
+    "heat": (lambda: report.heat_map(Z, "ab", "ab"), r"shape \(3, 2\), expected 2 rows and 2 columns"),
 }
 
 
@@ -336,7 +336,7 @@ def test_very_many_labels_are_named_but_not_all_searched():
     names = [str(j) for j in range(3000)]
     found = report.Samples([str(i) for i in range(50)], names, Y, 1.0 * Y, rows, np.arange(50)).payload()
     data = found["data"]
-    assert found["notes"] == ["1,000 of 3,000 labels can be searched for, those with most samples."]
+    assert found["notes"] == ["1,000 of 3,000 labels can be searched for, those with the most samples."]
     assert Y.sum(axis=0)[[int(name) for name in data["names"][:1000]]].min() >= np.sort(Y.sum(axis=0))[-1000]
     for i in range(50):
         assert {data["names"][j] for j in data["has"][i]} == {names[j] for j in np.flatnonzero(Y[i])}
@@ -351,10 +351,10 @@ def test_images_stop_at_their_limit_and_the_page_says_so(monkeypatch):
     found = report.Samples(names, names, Y, Y, given, np.arange(8), image=lambda i: pixels).payload()
     assert list(found["data"]["images"]) == ["0", "7", "1", "6"][: len(found["data"]["images"])]
     assert 0 < len(found["data"]["images"]) < 8
-    assert "of 8 samples with their images" in found["notes"][0]
-    with pytest.raises(ValueError, match=r"plane has shape \(3, 2\), need \(8, 2\)"):
+    assert "of 8 samples are shown with their images" in found["notes"][0]
+    with pytest.raises(ValueError, match=r"plane has shape \(3, 2\), expected \(8, 2\)"):
         report.Samples(names, names, Y, Y, given, np.arange(8), np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="no model gives labels"):
+    with pytest.raises(ValueError, match="`given` is empty"):
         report.Samples(names, names, Y, Y, {}, np.arange(8))
 
 

@@ -169,7 +169,7 @@ def test_requests_beyond_the_time_are_answered_and_those_at_once_are_few(trial, 
         go.set()
         first.join()
     assert second.status_code == 503
-    assert "1 requests are in work" in second.json()["error"]
+    assert "1 requests are already being processed" in second.json()["error"]
     assert answers[0].status_code == 200
 
 

@@ -72,7 +72,7 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
         page.on("console", lambda message: errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address)
-        page.get_by_text("At most 64 MiB and 500 rows at once").wait_for()
+        page.get_by_text("At most 64 MiB and 500 rows per request").wait_for()
         page.set_input_files("#files", [tmp_path / "new.csv"])
         page.get_by_text("Done.", exact=True).wait_for()
         assert errors == []
@@ -80,7 +80,7 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
             "#files", [tmp_path / "bad.csv", tmp_path / "new.csv"]
         )  # sent again, in place of the first
         page.get_by_text("bad.csv lacks the column 'color").wait_for()
-        page.get_by_text("1 of 2 refused.").wait_for()
+        page.get_by_text("1 of 2 rejected.").wait_for()
         assert page.locator("h3").all_text_contents() == [evil, "b"]  # as text, and no script ran
         sample = page.locator(".sample").filter(has_text=evil)
         warm = sample.get_by_label(re.compile("^warm"))

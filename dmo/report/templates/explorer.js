@@ -1,4 +1,5 @@
-// Samples: searched by labels, on a map (drawn by D3 on a canvas, since thousands of SVG nodes would be slow), and opened.
+// Search samples by labels, show them on a map, and open single samples.
+// The map uses a canvas because SVG is slow for thousands of nodes.
 "use strict";
 for (const section of document.querySelectorAll("section.samples")) {
   const get = selector => section.querySelector(selector);
@@ -35,9 +36,9 @@ for (const section of document.querySelectorAll("section.samples")) {
     return [image];
   };
 
-  // --- what is asked for
+  // --- search
 
-  // Longest names first, since names may hold commas; a beginning stands for the first name that has it.
+  // Try the longest names first because names can contain commas. A prefix selects the first name that starts with it.
   function read(text) {
     const words = text.split(",").map(word => word.trim().toLowerCase()), labels = [], strange = [];
     for (let i = 0; i < words.length;) {
@@ -55,7 +56,7 @@ for (const section of document.querySelectorAll("section.samples")) {
     return {labels: [...new Set(labels)], strange};
   }
 
-  // As dmo search ranks: the mean of the labels' scores, each standardized over the samples.
+  // Rank like dmo search: by the mean of the labels' scores, each standardized over the samples.
   function answering(labels) {
     const total = new Float64Array(n);
     for (const j of labels) {
@@ -158,7 +159,7 @@ for (const section of document.querySelectorAll("section.samples")) {
   const COLORS = ["--blue-mark", "--vermilion", "--green", "--pink", "--orange", "--sky", "--ink"];
   const counts = d3.rollup(data.has.flat().filter(j => j < data.searched), group => group.length, j => j);
   const common = [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 8).map(([j]) => j);
-  // A sample has the color of the rarest of its labels among those that have one.
+  // Color a sample by the rarest of its labels that have a color.
   const colored = common.slice(0, SYMBOLS.length), place = data.has.map(row => d3.max(row, j => colored.indexOf(j)) ?? -1);
   const oneEach = data.has.every(row => row.length <= 1), ofPlace = d3.group(all, i => place[i]);
   const color = name => getComputedStyle(section).getPropertyValue(name).trim();
@@ -176,7 +177,7 @@ for (const section of document.querySelectorAll("section.samples")) {
         context.moveTo(a - radius, b - radius); context.lineTo(a + radius, b + radius);
         context.moveTo(a - radius, b + radius); context.lineTo(a + radius, b - radius);
       } else if (rows.length > 5000 && !kind) {
-        context.rect(a - radius, b - radius, 2 * radius, 2 * radius); // many times as fast as discs
+        context.rect(a - radius, b - radius, 2 * radius, 2 * radius); // Squares are drawn many times as fast as discs.
       } else {
         context.moveTo(a + radius, b); context.arc(a, b, radius, 0, 2 * Math.PI);
       }
@@ -198,7 +199,7 @@ for (const section of document.querySelectorAll("section.samples")) {
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   }
 
-  // Images where these do not cover each other, the best in the order shown first.
+  // Draw images that do not overlap, in the order of the list.
   function pictures() {
     const context = canvas.getContext("2d"), side = 44, taken = new Set();
     for (const i of found) {
@@ -216,7 +217,7 @@ for (const section of document.querySelectorAll("section.samples")) {
       const image = loaded.get(i), longer = Math.max(image.naturalWidth, image.naturalHeight) || 1;
       const wide = (side - 6) * image.naturalWidth / longer, tall = (side - 6) * image.naturalHeight / longer;
       context.imageSmoothingEnabled = longer > 64;
-      // snapped to the cell, so that neighbors do not overlap
+      // Center the image in its cell, so that neighbors do not overlap.
       if (image.complete) context.drawImage(image, (Math.floor(a / side) + .5) * side - wide / 2, (Math.floor(b / side) + .5) * side - tall / 2, wide, tall);
     }
   }
@@ -253,7 +254,7 @@ for (const section of document.querySelectorAll("section.samples")) {
       ...colored.flatMap((j, at) => [" ", make("span", {className: "key"}, swatch(at), data.names[j])]),
       ...ofPlace.has(-1) ? [" ", make("span", {className: "key"}, swatch(-1), "others")] : []]);
     const said = asked.length ? get(".found").textContent : `${found.length} samples`;
-    canvas.ariaLabel = `Map of samples, ${data.axes[0]} against ${data.axes[1]}: ${said}. The same samples are listed beside it.`;
+    canvas.ariaLabel = `Map of samples, ${data.axes[0]} against ${data.axes[1]}: ${said}. The same samples are listed next to it.`;
   }
   let waiting = false;
   function later() {
@@ -292,7 +293,7 @@ for (const section of document.querySelectorAll("section.samples")) {
   }
 
   if (data.plane) {
-    // The wheel scrolls the page until the map was pressed; one finger scrolls it until the map is enlarged.
+    // The wheel scrolls the page until the map is clicked; one finger scrolls it until the map is zoomed in.
     const zoom = d3.zoom().scaleExtent([1, 60]).filter(event => event.type === "wheel" ? entered || event.ctrlKey :
       event.type !== "touchstart" || event.touches.length > 1 || view.k > 1).on("zoom", event => {
       view = event.transform;
@@ -315,7 +316,7 @@ for (const section of document.querySelectorAll("section.samples")) {
     get("[name=pictures]").addEventListener("change", draw);
   }
 
-  // --- what is pressed and typed
+  // --- controls
 
   get(".chips").append(...common.map((j, at) => {
     const chip = make("button", {type: "button", value: j}, ...data.plane && at < colored.length ? [swatch(at)] : [], data.names[j],

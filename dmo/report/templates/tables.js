@@ -1,4 +1,4 @@
-// Sorting (numbers before text, largest first; a second press turns the order round) and filtering of tables.
+// Sorting of tables (numbers before text, largest first; a second click reverses the order) and filtering of rows.
 "use strict";
 for (const section of document.querySelectorAll("section.sorts")) {
   const body = section.querySelector("tbody"), rows = [...body.rows];

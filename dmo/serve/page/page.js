@@ -1,5 +1,5 @@
-// What the page does: send files one request at a time, show the answers, keep what is put right, and ask for it as CSV.
-// All text is set as text, never as markup: names of files and labels come from anybody.
+// Send files one request at a time, show the answers, record corrections, and download them as CSV.
+// Insert all text as text, never as markup, because names of files and labels are untrusted.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -20,11 +20,11 @@ async function answer(request) {
   try {
     response = await request;
   } catch {
-    throw new Error("the model does not answer; is dmo serve still running?");
+    throw new Error("no answer from the server; check that dmo serve is still running");
   }
   if (response.ok) return response;
   const found = await response.json().catch(() => ({}));
-  throw new Error(found.error || `the model failed (${response.status}); its terminal says more`);
+  throw new Error(found.error || `the server failed (${response.status}); see its terminal for details`);
 }
 
 const ending = (name) => (name.match(/\.[^.]+$/) || [""])[0].toLowerCase();
@@ -34,10 +34,10 @@ function inSentences(about) {
   const views = Object.entries(about.views);
   const columns = views.map(([name, view]) => `${name} (${view.columns} columns)`).join(", ");
   const kinds = `${about.endings.slice(0, 2).join(", ")}, .npy, .npz and others`;
-  const several = views.length > 1 ? "; of several views one file each, called like the view, or one for all" : "";
-  const size = `${Math.round(about.limits.bytes / 1048576) || "<1"} MiB and ${about.limits.rows} rows at once`;
+  const several = views.length > 1 ? "; use one file per view, named like the view, or one file for all views" : "";
+  const size = `${Math.round(about.limits.bytes / 1048576) || "<1"} MiB and ${about.limits.rows} rows per request`;
   return about.images
-    ? `Images, described as those that the model learned from; or rows of the model's views as ${kinds}. At most ${size}.`
+    ? `Images, whose features are computed as for the training images, or rows of the model's views as ${kinds}. At most ${size}.`
     : `Rows of ${columns} as ${kinds}${several}. At most ${size}.`;
 }
 
@@ -59,7 +59,7 @@ async function start() {
 
 const isView = (file) => isRows(file) && file.name.replace(/\..*$/, "") in model.views;
 
-// Files that are called like views belong together, any other holds samples of its own.
+// Files named like views belong together; every other file contains separate samples.
 function groups(files) {
   const views = Object.keys(model.views).length > 1 ? files.filter(isView) : [];
   return [...(views.length ? [views] : []), ...files.filter((file) => !views.includes(file)).map((file) => [file])];
@@ -70,7 +70,7 @@ async function send(files) {
   let refused = 0;
   errors.replaceChildren();
   const all = groups(files);
-  const older = byId("samples").firstElementChild; // new samples stand above it, in their own order
+  const older = byId("samples").firstElementChild; // Insert new samples above it, in their order.
   for (const [place, group] of all.entries()) {
     byId("status").textContent = all.length > 1 ? `Describing ${place + 1} of ${all.length} ...` : "Describing ...";
     const form = new FormData();
@@ -86,7 +86,7 @@ async function send(files) {
     errors.hidden = !errors.children.length;
   }
   byId("status").textContent = refused
-    ? `${refused} of ${all.length} refused.`
+    ? `${refused} of ${all.length} rejected.`
     : `${all.length === 1 ? "Done" : `All ${all.length} done`}.`;
 }
 
@@ -98,7 +98,7 @@ function add(found, image, older) {
   if (image) {
     const shown = made.querySelector(".what img");
     shown.src = URL.createObjectURL(image);
-    shown.alt = `The image ${sample.id}`;
+    shown.alt = `Image of ${sample.id}`;
     shown.hidden = false;
   }
   const numbers = model.values === "numbers";
@@ -118,7 +118,7 @@ function add(found, image, older) {
   });
   showLabels(sample);
   showNeighbors(made.querySelector(".near"), found.neighbors);
-  if (known.has(sample.id)) forget(known.get(sample.id)); // sent again: the new answer counts
+  if (known.has(sample.id)) forget(known.get(sample.id)); // Replace a sample that is sent again.
   known.set(sample.id, sample);
   byId("samples").insertBefore(made, older && older.isConnected ? older : null);
   count();
@@ -173,7 +173,7 @@ function addLabel(sample, input) {
   mark(sample, true);
   byId("status").textContent = model.labels.includes(name)
     ? `${name} was added to ${sample.id}.`
-    : `${name} was added to ${sample.id}; the model has not learned this label yet.`;
+    : `${name} was added to ${sample.id}; the model does not know this label yet.`;
 }
 
 function showNeighbors(section, neighbors) {
@@ -212,7 +212,7 @@ function count() {
   const done = checkedSamples();
   const changed = done.filter((sample) => sample.labels.some((label) => label.on !== label.given)).length;
   byId("heading").hidden = known.size === 0;
-  document.querySelector("footer").hidden = known.size === 0 || model.values === "numbers"; // nothing to put right
+  document.querySelector("footer").hidden = known.size === 0 || model.values === "numbers"; // Predicted numbers cannot be corrected.
   byId("count").textContent = `${done.length} of ${known.size} checked, ${changed} corrected`;
   byId("download").disabled = done.length === 0;
 }
@@ -229,25 +229,25 @@ async function download() {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     saved = true;
-    byId("status").textContent = `corrections.csv holds ${samples.length} samples; dmo update learns from it, with --new and the file that you dropped.`;
+    byId("status").textContent = `corrections.csv contains ${samples.length} samples. To learn from it, run dmo update with --new and the file that you dropped.`;
   } catch (error) {
     byId("status").textContent = error.message;
   }
 }
 
 function take(list) {
-  const files = [...list]; // the list is emptied when its field is
+  const files = [...list]; // Copy the list, because it is emptied with its input field.
   if (model && files.length) waiting = waiting.then(() => send(files));
 }
 
 const drop = byId("drop");
 byId("files").addEventListener("change", (event) => {
   take(event.target.files);
-  event.target.value = ""; // the same file may be chosen again
+  event.target.value = ""; // Allow choosing the same file again.
 });
 for (const name of ["dragover", "dragleave", "drop"])
   document.addEventListener(name, (event) => {
-    event.preventDefault(); // a file that misses the field is not opened in place of the page
+    event.preventDefault(); // Prevent the browser from opening a file that is dropped outside the field.
     drop.classList.toggle("over", name === "dragover");
     if (name === "drop") take(event.dataTransfer.files);
   });
