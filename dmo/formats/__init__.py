@@ -1,1 +1,1 @@
-"""Readers of file formats: ARFF, delimited text, MATLAB, NumPy, SVMlight, vecs."""
+"""Readers of file formats: ARFF, delimited text, MATLAB, NumPy, svmlight and vecs files."""

@@ -1,4 +1,4 @@
-"""Bytes, lines and row sources that every reader shares, and the one error they raise."""
+"""Shared functions of the file readers: bytes, lines, row sources, and the exception `DataError`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if sys.platform != "win32":
 
 log = logging.getLogger("dmo")
 Block = Any
-"""Some rows in memory: a NumPy array, or CSR."""
+"""Block of rows in memory: a NumPy array or a CSR array."""
 LONGEST_LINE = 1 << 28
-"""Bytes of a line of text: some kilobytes may decompress to any number of them."""
+"""Maximum bytes per line of text, because a few compressed kilobytes can expand to a line of any length."""
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
 class DataError(UserError):
-    r"""A data file that is not what it should be: one sentence with file, byte or line, and what was expected.
+    r"""Exception for invalid data; the message names the file, the byte or line, and the expected content.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class DataError(UserError):
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    r"""Take a path to a file that is there, or fetch a URL: a pipe would wait for its writer, a device may have no end."""
+    r"""Return the path of an existing file, or of a local copy of a URL; reject folders, pipes and devices."""
     path = _fetched(os.fspath(path))[0] if "://" in os.fspath(path) else Path(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder, expected a file")
@@ -66,55 +66,53 @@ def existing(path: str | os.PathLike[str]) -> Path:
 
 @cache
 def _fetched(url: str) -> tuple[Path, TemporaryDirectory[str]]:
-    """Copy a file from a URL to a temporary folder that exists until this process ends."""
+    """Copy a file from a URL to a temporary folder, which is deleted when the process ends."""
     import fsspec
 
     fs, path = fsspec.core.url_to_fs(url)
     folder = TemporaryDirectory(prefix="dmo-")
     target = Path(folder.name, path.rpartition("/")[2])
-    log.info("%s: a copy is made here, because its format is not read at a URL", url)
+    log.info("%s: downloading a temporary copy, because files of this format cannot be read from a URL directly", url)
     fs.get_file(path, os.fspath(target))
     return target, folder
 
 
 def csv_rows(text: Iterable[str], mark: str = ",", spaced: bool = False) -> Any:
-    """Build a `csv.reader` of lines with long fields; `spaced`: spaces after a delimiter belong to it."""
-    csv.field_size_limit((1 << 31) - 1)  # a document is one cell, a wrong mark makes a line one field
+    """Create a `csv.reader` that accepts long fields; `spaced` skips spaces after delimiters."""
+    csv.field_size_limit((1 << 31) - 1)  # a cell can hold a document; with a wrong delimiter, a field is a whole line
     return csv.reader(text, delimiter=mark, skipinitialspace=spaced)
 
 
 def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = None) -> None:
-    """DataError where values of `needed` bytes, as a file says before they are read, do not fit into what memory is free."""
+    """Raise DataError if `needed` bytes exceed the free memory, before a file of this size is read."""
     free = psutil.virtual_memory().available if free is None else free
     if needed > free:
         raise DataError(
-            f"{where}: holds {needed} bytes that are needed at once, this machine has {free} free; take one with more memory, "
-            "or split the file, or write it as .npy or .zarr, which are read block by block"
+            f"{where}: needs {needed} bytes of memory at once, this machine has {free} free; use a machine with more "
+            "memory, split the file, or convert it to .npy or .zarr, which are read block by block"
         )
     if sys.platform != "win32":
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if 0 <= limit < needed + psutil.Process().memory_info().vms:
-            raise MemoryError(
-                f"{where}: holds {needed} bytes that are needed at once, the limit of this process is {limit}"
-            )
+            raise MemoryError(f"{where}: needs {needed} bytes of memory at once, this process is limited to {limit}")
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open the bytes of a file, decompressed where its name ends in .xz, .gz or .bz2."""
+    """Open a file in binary mode; decompress it if its name ends in .xz, .gz or .bz2."""
     path = existing(path)
     opener = COMPRESSED.get(path.suffix.lower(), open)
     return opener(path, "rb")
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
-    """The ending that names the format, lower case, without that of a compression."""
+    """Return the lower-case file extension that identifies the format, ignoring .xz, .gz and .bz2."""
     path = Path(path)
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 @contextmanager
 def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
-    """Turn what a decompressor raises inside the `with` block into one sentence with the place that was reached."""
+    """Convert decompression errors inside the `with` block to a DataError that includes the position reached."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -125,7 +123,7 @@ def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Ite
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines (from 1, without white space at either end) of a text file, plain or compressed."""
+    """Yield (line number, stripped line) of a plain or compressed text file, counting from 1."""
     number = 0
     with decompressing(path, lambda: f" after line {number}"), open_binary(path) as file:
         while line := file.readline(LONGEST_LINE):
@@ -138,7 +136,7 @@ def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    r"""SHA-256 of a file's bytes, decompressed where its name ends in .xz, .gz or .bz2."""
+    r"""Compute the SHA-256 of a file's bytes, decompressed if its name ends in .xz, .gz or .bz2."""
     with decompressing(path, lambda: ""), open_binary(path) as file:
         return file_digest(file)
 
@@ -148,7 +146,7 @@ def decoded(data: bytes | bytearray) -> str:
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return data.decode("utf-16")
     some = data[:4096]
-    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)):  # every other byte of most text is zero
+    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)):  # in UTF-16, every second byte is zero for most text
         if (
             len(data) % 2 == 0
             and some[first::2].count(0) > 0.7 * len(some[first::2])
@@ -162,14 +160,14 @@ def decoded(data: bytes | bytearray) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What a library says first of an error."""
+    """Return the first line of an exception message without its period, or the exception type if it is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def to_number(text: str) -> float | None:
-    """The number that a field of text is; None where it is none.
+    """Convert a text field to a number; return None if it is not numeric.
 
-    Digits may not be grouped: Python alone reads 1_000 as a number, and what Python alone reads is rather a name.
+    Underscores are rejected: Python would parse 1_000 as a number, but in data it is more likely a name.
     """
     try:
         return None if "_" in text else float(text)
@@ -178,25 +176,25 @@ def to_number(text: str) -> float | None:
 
 
 class SequentialRows(ByRows):
-    """A row source over something that can only be read from its beginning, block after block.
+    """Row source for data that can only be read sequentially from the beginning.
 
-    Slices in ascending order are one pass; a slice before the last one read starts again from the first row.
+    Slices in ascending order need one pass over the data. A slice before the current block restarts at the first row.
 
     Parameters
     ----------
     shape : tuple of int
         (n, d).
     dtype : numpy.dtype
-        Of the values.
+        Data type of the values.
     start : callable
-        Returns an iterator over the row blocks, first to last.
+        Function that returns a new iterator over all row blocks, in order.
     where : str or Path
-        The name of the file, for errors.
+        Name of the file in error messages.
 
     Raises
     ------
     DataError
-        On slicing, where fewer rows come than `shape` promises.
+        On slicing, if the iterator yields fewer rows than `shape` declares.
 
     Examples
     --------
@@ -220,7 +218,7 @@ class SequentialRows(ByRows):
     def __getitem__(self, where: slice) -> Block:
         begin, stop, step = where.indices(self.shape[0])
         if step != 1:
-            raise IndexError(f"{self._where}: rows are read in steps of 1, got {step}")
+            raise IndexError(f"{self._where}: got a slice with step {step}, expected step 1")
         if self._block is None or begin < self._first:
             self._blocks = self._start()
             self._first, self._block = 0, self._next(0)
@@ -238,26 +236,29 @@ class SequentialRows(ByRows):
     def _next(self, position: int) -> Block:
         block = next(self._blocks, None)
         if block is None:
-            raise DataError(f"{self._where}: ends after row {position}, expected {self.shape[0]} rows; it has changed")
+            raise DataError(
+                f"{self._where}: ends after row {position}, expected {self.shape[0]} rows; "
+                "the file has changed, open it again"
+            )
         return block.astype(self.dtype, copy=False)
 
 
 class Stacked(ByRows):
-    """Row sources with the same columns, one below the other, as one row source.
+    """Vertical concatenation of row sources with the same number of columns.
 
     Parameters
     ----------
     parts : sequence of row source
-        n_i x d each.
+        Row sources of shape (n_i, d).
     where : str
-        What they are, for errors.
+        Name of the data in error messages.
     names : sequence of str, default=()
-        Names of the parts, for errors.
+        Names of the parts in error messages.
 
     Raises
     ------
     DataError
-        If the parts differ in columns.
+        If the parts have different numbers of columns.
 
     Examples
     --------
@@ -272,7 +273,7 @@ class Stacked(ByRows):
     def __init__(self, parts: Sequence[Rows], where: str, names: Sequence[str] = ()):
         columns = [part.shape[1] for part in parts]
         if len(set(columns)) != 1:
-            raise DataError(f"{where}: the files have {columns} columns, expected the same number in each")
+            raise DataError(f"{where}: the files have {columns} columns, expected the same number in each file")
         self.parts, self.names = list(parts), list(names)
         self.ends = np.cumsum([part.shape[0] for part in parts])
         self.shape = (int(self.ends[-1]), columns[0])
@@ -281,7 +282,7 @@ class Stacked(ByRows):
     def __getitem__(self, where: slice) -> Block:
         begin, stop, step = where.indices(self.shape[0])
         if step != 1:
-            raise IndexError(f"rows are read in steps of 1, got {step}")
+            raise IndexError(f"got a slice with step {step}, expected step 1")
         pieces = []
         for part, end in zip(self.parts, self.ends):
             first = int(end) - part.shape[0]
@@ -292,14 +293,14 @@ class Stacked(ByRows):
 
     @property
     def shards(self) -> list[tuple[str, int]]:
-        """Names and row counts of the innermost parts; empty if they have no names."""
+        """Names and row counts of the parts, or of nested parts if these have none; empty without names."""
         inner = [part.shards for part in self.parts if isinstance(part, Stacked)]
         counts = [(name, part.shape[0]) for name, part in zip(self.names, self.parts)]
         return counts or [shard for shards in inner for shard in shards]
 
 
 def row_of_shard(shards: Sequence[tuple[str, int]], row: int) -> str | None:
-    """Name the shard that holds a row, and the row inside of it; None if there are no shards."""
+    """Return "SHARD, row I" for a row of stacked shards, or None if there are no shards."""
     first = 0
     for name, count in shards:
         if row < first + count:

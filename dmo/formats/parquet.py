@@ -1,4 +1,4 @@
-"""Columns of vectors of Parquet files as row sources, decoded by row groups with pyarrow and without Python objects."""
+"""Row sources for numeric and vector columns of Parquet files; pyarrow decodes one batch of rows at a time."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _BATCH = 8 << 20
-"""Bytes of vectors that are decoded at a time."""
+"""Bytes of decoded values per batch."""
 
 
 @contextmanager
 def by_pyarrow(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Turn any error of pyarrow inside the `with` block into a DataError."""
+    """Convert any pyarrow error inside the `with` block to a DataError."""
     try:
         yield
     except (MemoryError, UserError, FileNotFoundError):
         raise
-    except Exception as error:  # pyarrow's own, of any class
+    except Exception as error:  # pyarrow raises many exception types
         raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)})") from None
 
 
 def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
-    """Open a Parquet file, mapped into memory, or at a URL that fsspec opens."""
+    """Open a Parquet file, memory-mapped if it is local and through fsspec if it is a URL."""
     from pyarrow.parquet import ParquetFile
 
     with by_pyarrow(path, "Parquet"):
@@ -46,7 +46,7 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
 
 
 def top_columns(file: ParquetFile) -> list[str]:
-    """Name the column of the table that every column of the file belongs to."""
+    """Return the top-level table column of each physical column in the file (nested columns have several)."""
     names, found = dict.fromkeys(file.schema_arrow.names), []
     for j in range(file.metadata.num_columns):
         path = file.metadata.schema.column(j).path
@@ -55,7 +55,7 @@ def top_columns(file: ParquetFile) -> list[str]:
 
 
 def vector_columns(file: ParquetFile) -> list[str]:
-    """Names of the columns whose cells are lists of numbers with a type that holds them and any missing cells."""
+    """List the columns of numeric vectors; integer vectors qualify only if none of their values is missing."""
     found, tops = [], top_columns(file)
     for field in file.schema_arrow:
         if (inner := _value_type(field.type)) is not None:
@@ -67,7 +67,7 @@ def vector_columns(file: ParquetFile) -> list[str]:
 
 
 def _value_type(kind: pa.DataType) -> np.dtype | None:
-    """Type of the numbers in the lists of a column, or None if it holds anything else."""
+    """Return the dtype of the numbers in a list column, or None if it is not a list of numbers."""
     import pyarrow.types as types
 
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -77,7 +77,7 @@ def _value_type(kind: pa.DataType) -> np.dtype | None:
 
 
 def number_columns(path: str | os.PathLike[str]) -> dict[str, np.dtype]:
-    """Types of the columns whose cells are numbers or booleans, without those of the index of pandas."""
+    """Return the dtypes of the numeric and boolean columns, excluding the pandas index."""
     import pyarrow.types as types
 
     file = open_parquet(path)
@@ -92,9 +92,9 @@ def number_columns(path: str | os.PathLike[str]) -> dict[str, np.dtype]:
 
 
 class _ParquetRows(ByRows):
-    """Columns of a Parquet file as a row source.
+    """Row source for columns of a Parquet file.
 
-    Ascending slices decode every row group once. Memory holds a batch of rows per thread.
+    Ascending slices decode every row group once. One batch of rows per thread is held in memory.
     """
 
     shape: tuple[int, int]
@@ -107,7 +107,7 @@ class _ParquetRows(ByRows):
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest row group."""
+        """Size of the largest row group in bytes."""
         return self._most * self.shape[1] * self.dtype.itemsize
 
     def __getstate__(self) -> dict[str, Any]:
@@ -128,11 +128,12 @@ class _ParquetRows(ByRows):
         return out[::step]
 
     def _block(self, row: int) -> tuple[int, np.ndarray]:
-        """The decoded batch that holds a row, and the number of its first row."""
+        """Return the decoded batch that contains a row, and the index of the batch's first row."""
         own = self._own
         first, block = getattr(own, "block", (0, np.empty((0, 0))))
         group = int(np.searchsorted(self._ends, row, side="right")) - 1
-        if len(block) == 0 or row < first or self._ends[group] > first + len(block):  # not ahead in the same pass
+        # Restart if the row precedes the batch or belongs to a later row group.
+        if len(block) == 0 or row < first or self._ends[group] > first + len(block):
             own.batches, first, block = self._batches(group), int(self._ends[group]), block[:0]
         while row >= first + len(block):
             found = next(own.batches, None)
@@ -143,7 +144,7 @@ class _ParquetRows(ByRows):
         return first, block
 
     def _batches(self, group: int) -> Iterator[np.ndarray]:
-        """Decode a row group and those after it, batch by batch."""
+        """Decode a row group and all following ones, batch by batch."""
         file, first = open_parquet(self._path), int(self._ends[group])
         size = max(1, _BATCH // max(1, self.shape[1] * self.dtype.itemsize))
         groups = range(group, file.num_row_groups)
@@ -154,12 +155,12 @@ class _ParquetRows(ByRows):
                 yield block
 
     def _numbers(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
-        """The numbers of a batch, of which the first row is row `first`."""
+        """Convert a batch to an array; `first` is the index of its first row, used in error messages."""
         raise NotImplementedError
 
 
 class ParquetNumbers(_ParquetRows):
-    """Columns of numbers of a Parquet file as a row source, with NaN for missing cells."""
+    """Row source for numeric columns of a Parquet file; missing values become NaN."""
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], dtype: np.dtype):
         file = open_parquet(path)
@@ -173,14 +174,14 @@ class ParquetNumbers(_ParquetRows):
         out = np.empty((len(batch), len(self.columns)), self.dtype)
         for j, name in enumerate(self.columns):
             cells = batch.column(batch.schema.get_field_index(name))
-            if not types.is_floating(cells.type):  # integers and booleans become NaN where they are missing
+            if not types.is_floating(cells.type):  # missing integers and booleans become NaN
                 cells = pc.cast(cells.cast("uint8") if types.is_boolean(cells.type) else cells, "float64", safe=False)
             out[:, j] = cells.to_numpy(zero_copy_only=False)
         return out
 
 
 class ParquetVectors(_ParquetRows):
-    """A column of vectors of a Parquet file as a row source, with rows of NaN for missing cells."""
+    """Row source for a vector column of a Parquet file; missing vectors become rows of NaN."""
 
     def __init__(self, path: str | os.PathLike[str], column: str):
         file = open_parquet(path)
@@ -195,7 +196,7 @@ class ParquetVectors(_ParquetRows):
         self.dtype, self.shape = dtype, (file.metadata.num_rows, self._width(file, kind))
 
     def _width(self, file: ParquetFile, kind: pa.DataType) -> int:
-        """Length of the first vector."""
+        """Return the length of the first vector, or 0 if there is none."""
         if hasattr(kind, "list_size"):
             return int(kind.list_size)
         with by_pyarrow(self._path, "Parquet"):
@@ -212,10 +213,10 @@ class ParquetVectors(_ParquetRows):
             wrong = np.flatnonzero(present & (np.diff(np.asarray(cells.offsets)) != d))
             if len(wrong):
                 length = len(cells[int(wrong[0])])
-                raise DataError(f"{self._where}: row {first + wrong[0]} lists {length} values, expected {d} in each")
+                raise DataError(f"{self._where}: row {first + wrong[0]} has {length} values, expected {d} in every row")
         numbers = cells.flatten()
         if self.dtype.kind != "f" and (numbers.null_count or not present.all()):
-            raise DataError(f"{self._where}: cells are missing among integers; write the vectors as floats")
+            raise DataError(f"{self._where}: integer vectors have missing values; write the vectors as floats")
         values = numbers.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False).reshape(-1, d)
         if present.all():
             return values

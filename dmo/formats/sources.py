@@ -1,4 +1,4 @@
-"""Names of data, in one grammar: a file, a glob, a folder of shards, a list of paths, an array inside a file, and URLs."""
+"""Parser of data names: a file, a glob, a folder of shards, a list of paths, an array inside a file, or a URL."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ HDF5 = (".h5", ".hdf5")
 _PARTS = (".csv", ".tsv", *PARQUET, ".arrow", ".arrows", ".feather", ".jsonl", ".ndjson")
 _SHARDS = (".npy", ".npz", *HDF5, ".hvec", ".hvecs", ".hvec32", ".hvecs32", ".fvec", ".fvecs", ".dvec", ".dvecs")
 SHARDED = (*_PARTS, *_SHARDS)
-"""Endings of files that can be shards."""
+"""File extensions of formats that can be sharded."""
 _NAME = re.compile(r"(.+)::(?![A-Za-z][A-Za-z0-9+.-]*://)(.*?)", re.DOTALL)
 _OF = re.compile(r"(\d+)-of-(\d+)")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed name of data: the shards in order, and the array or column inside each of them.
+    """Parsed data name: an ordered list of shards, and optionally the array or column to read from each.
 
     Parameters
     ----------
     text : str
         The name as it was passed.
     paths : tuple of str
-        Local paths or URLs of the shards, in natural order.
+        Local paths or URLs of the shards. The shards of a glob or folder are sorted naturally, so that 2 precedes 10.
     name : str or None
         Array or column inside each shard, the part after "::".
     kind : {"file", "glob", "folder", "list"}
         How the shards were named.
     columns : tuple of str, default=()
-        Columns of numbers of Parquet shards that form one array.
+        Numeric columns of Parquet shards that form one array.
 
     Examples
     --------
@@ -59,17 +59,17 @@ class Source:
 
     @property
     def ending(self) -> str:
-        """Ending of the first shard that names its format."""
+        """File extension of the first shard, which determines the format."""
         return suffix(self.paths[0])
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the data were not named as a single file."""
+        """Whether the data were specified as a glob, a folder or a list instead of a single file."""
         return self.kind != "file"
 
     @property
     def title(self) -> str:
-        """Name of a view or store for the data: the array, or the last part of the path without ending and wildcards."""
+        """Default name of a view or store: the array name, or the file name without extension and wildcards."""
         if self.name is not None:
             return re.split(r"[/.]", self.name.rstrip("/"))[-1] or "x"
         path = Path(self.text.removeprefix("@"))
@@ -77,7 +77,7 @@ class Source:
         return first or path.parent.name.partition(".")[0] or "x"
 
     def digest(self) -> str:
-        """Compute a digest of the names, sizes and times of change of all files, which changes when a file is written.
+        """Compute a digest of the names, sizes and modification times of all files; file contents are not read.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class Source:
         return digest(found, self.name, *([self.columns] if self.columns else []))
 
     def place(self, path: str) -> str:
-        """Name a shard, with the array inside of it.
+        """Format the name of a shard, including the array inside it.
 
         Parameters
         ----------
@@ -114,32 +114,32 @@ class Source:
 
 
 def split_name(text: str) -> tuple[str, str | None]:
-    """Split PATH::NAME at the last "::" that no URL scheme follows, because chained fsspec URLs use the same mark."""
+    """Split PATH::NAME at the last "::" not followed by a URL scheme; chained fsspec URLs also contain "::"."""
     found = None if os.path.lexists(text) else _NAME.fullmatch(text)
     return (text, None) if found is None else (found[1], found[2])
 
 
 def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
-    """Parse the name of a file, a glob, a folder of shards or "@list.txt", with "::NAME" for an array or column inside.
+    """Parse the name of a file, glob, folder of shards or "@list.txt", optionally followed by "::NAME".
 
     Parameters
     ----------
     given : path-like or sequence of path-like
-        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt" with one path per
-        line, relative to the folder of the list. The part after the last "::" that is not followed by a URL scheme names
-        an array or column inside each shard. A sequence holds such names of single files.
+        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt". The list file
+        contains one path per line, relative to its own folder. A suffix "::NAME" selects an array or column inside each
+        shard. A sequence contains the names of single files.
 
     Returns
     -------
     Source
-        The shards in natural order, in which 2 is before 10.
+        The shards. Those of a glob or folder are sorted naturally, so that 2 precedes 10.
 
     Raises
     ------
     DataError
-        If a shard is missing from a numbered sequence, or if no shard is named.
+        If a number is missing from a sequence of numbered shards, or if a glob or list contains no files.
     FileNotFoundError
-        If the list does not exist.
+        If the list file does not exist.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     if not isinstance(given, str | os.PathLike):
         split = [split_name(os.fspath(one)) for one in given]
         if len({name for _, name in split}) != 1:
-            raise DataError(f"{given[0]} and the files after it name different arrays, expected the same in each")
+            raise DataError(f"{given[0]} and the files after it have different ::NAME suffixes, expected one suffix")
         return Source(f"{given[0]} and {len(split) - 1} more", tuple(path for path, _ in split), split[0][1], "list")
     text = os.fspath(given)
     path, name = split_name(text)
@@ -173,12 +173,12 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a local folder is a Zarr array or group."""
+    """Check whether a local folder is a Zarr array or group."""
     return any(os.path.exists(os.path.join(path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
 def is_zarr_array(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a local folder or URL is a Zarr array of version 2 or 3, and not a group."""
+    """Check whether a local folder or URL is a Zarr array (version 2 or 3) rather than a group."""
     import fsspec
 
     try:
@@ -186,12 +186,12 @@ def is_zarr_array(path: str | os.PathLike[str]) -> bool:
         if fs.exists(f"{place}/zarr.json"):
             return bool(json.loads(fs.cat_file(f"{place}/zarr.json")).get("node_type") == "array")
         return bool(fs.exists(f"{place}/.zarray"))
-    except Exception:  # of any class: the reader that opens the path reports what is wrong
+    except Exception:  # file systems raise many types; the reader that opens the path reports the error
         return False
 
 
 def is_rows(path: str) -> bool:
-    """Tell whether a path names rows in files: a table, an array, shards or a folder of documents, and no store."""
+    """Check whether a path names data files (table, array, shards, documents) rather than a feature store."""
     source = parse_source(path)
     place = source.paths[0]
     if source.is_sharded or source.name is not None:
@@ -202,17 +202,17 @@ def is_rows(path: str) -> bool:
 
 
 def is_image_folder(path: str) -> bool:
-    """Find whether a path is a local folder that is no store."""
+    """Check whether a path is a local folder that is not a feature store."""
     return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
 
 
 def natural_key(path: str) -> list[Any]:
-    """Key by which paths are sorted naturally: 2 before 10."""
+    """Compute the key for natural sorting, in which 2 precedes 10."""
     return [(int(part), part) if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
 
 
 def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
-    """List the files of a folder of shards: tables, or arrays of one format; none if there are other files."""
+    """List the shards in a folder (tables, or arrays of one format); return [] if it contains any other file."""
     if not os.path.isdir(folder):
         return []
     files, endings = list[str](), set[str]()
@@ -226,7 +226,7 @@ def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Paths or URLs that match a glob."""
+    """Expand a glob to paths or URLs."""
     if "://" in pattern:
         import fsspec
 
@@ -234,12 +234,12 @@ def _matches(pattern: str) -> list[str]:
     else:
         found = [path for path in glob(pattern, recursive=True) if not os.path.isdir(path) or suffix(path) == ".zarr"]
     if not found:
-        raise DataError(f"{pattern}: matches no file, expected one shard at least")
+        raise DataError(f"{pattern}: does not match any file, expected at least one shard; check the path and pattern")
     return found
 
 
 def _listed(path: Path) -> list[str]:
-    """Paths in a list, of which relative ones start at the folder of the list."""
+    """Read the paths in a list file; relative paths start at the folder of the list."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     found = [line if "://" in line else str(path.parent / line) for line in lines if line]
     if not found:
@@ -248,7 +248,7 @@ def _listed(path: Path) -> list[str]:
 
 
 def _check_sequence(text: str, paths: Sequence[str]) -> None:
-    """Raise DataError for a number that is missing from the numbers of the shards."""
+    """Raise DataError if a number is missing from the sequence of numbered shards."""
     groups: dict[str, list[str]] = {}
     for path in paths:
         groups.setdefault(re.sub(r"\d+", "#", path), []).append(path)
@@ -264,7 +264,7 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
             first = int(last == int(total[2]))
             last = int(total[2]) - 1 + first
         lost = last + 1 - first - len(own)
-        if lost and (total is not None or lost < len(own)):  # numbers farther apart do not count the shards
+        if lost and (total is not None or lost < len(own)):  # sparser numbers are not a shard count
             number = next(number for number in range(first, last + 1) if number not in own)
             raise DataError(
                 f"{text}: number {number} is missing from the shards {os.path.basename(group[0])} to "
@@ -273,13 +273,13 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
 
 
 def stack_shards(source: Source, shards: Sequence[Rows]) -> Rows:
-    """Stack the shards of a source; raises DataError for the first shard with another width or type, or without rows."""
+    """Stack the shards of a source; raise DataError for the first shard whose width or type differs."""
     for path, shard in zip(source.paths, shards):
         expected = shards[0].shape[1], np.dtype(shards[0].dtype)
         if (found := (shard.shape[1], np.dtype(shard.dtype))) != expected:
             raise DataError(
                 f"{source.place(path)}: has {found[0]} columns of type {found[1]}, expected {expected[0]} of type "
-                f"{expected[1]} as in {source.paths[0]}; write all shards alike"
+                f"{expected[1]} as in {source.paths[0]}; write all shards with the same columns and type"
             )
     if not source.is_sharded:
         return shards[0]

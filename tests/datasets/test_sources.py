@@ -85,7 +85,7 @@ def test_parquet_vectors_keep_types_and_missing_rows(tmp_path):
         np.testing.assert_array_equal(found[:], expected)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[4:7], expected[4:7])
     parquet.write_table(pa.table({"v": lists([[1, 2], None], pa.int8())}), tmp_path / "i.parquet")
-    with pytest.raises(DataError, match=r"i\.parquet::v: cells are missing among integers"):
+    with pytest.raises(DataError, match=r"i\.parquet::v: integer vectors have missing values"):
         open_rows(f"{tmp_path}/i.parquet::v")[:]
     np.testing.assert_array_equal(read_samples(tmp_path / "i.parquet").views["x"], [[1, 2], [np.nan, np.nan]])
 
