@@ -297,7 +297,7 @@ def test_origin_of_a_model_is_announced(tmp_path):
     model, said = str(tmp_path / "m.zarr"), list[str]()
     MultiViewRidge("linear").fit({"a": X}, Y).save(model, stores.Provenance([store]))
     assert named_store(model, said.append) == store
-    assert said == [f"the samples come from {store}, which {model} names; pass another feature store to use that one"]
+    assert said == [f"using the samples of {store}, as recorded in {model}; pass a feature store to use another"]
 
 
 def test_update_keeps_a_hierarchy_of_named_labels(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
-"""What a script, a notebook and the command line all do: apply, annotate, evaluate, plan, report, search."""
+"""Workflows shared by scripts, notebooks and the command line: apply, annotate, evaluate, plan, report and search."""
 
 import lazy_loader
 
-# a command makes its options before it works: its modules stand in __init__.pyi, loaded when a command asks for one
+# Lazy loading keeps the start of commands fast: the modules declared in __init__.pyi are imported on first use.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 del lazy_loader

@@ -1,4 +1,4 @@
-"""A model and the samples of a feature store that it is applied to, block by block, here or on workers."""
+"""Apply a fitted model to the samples of a feature store, block by block, in the client process or on workers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from dmo.methods.annotator import Decision
 
 ALL = "all"
-"""The name that stands for all samples where a split is asked for."""
+"""Name that selects all samples when a split is requested."""
 BLOCK, MANY = 1024, 1 << 17
-"""Samples that are worked on at a time, four times as many where there are so many: a block costs 4 ms of files alone."""
+"""Samples per block; from `MANY` samples on, blocks are four times larger because the files of a block cost 4 ms."""
 CELLS = 1 << 22
-"""Scores of a block of samples, at most."""
+"""Maximum number of scores in a block of samples."""
 
 
 @dataclass(frozen=True)
 class SampleIds(Sequence[str]):
-    """Ids of some samples of a store, or their row numbers, as text that is made when it is read."""
+    """Sequence of sample ids, or of row numbers as text, for selected rows of a store; converted on access."""
 
-    known: Sequence[str] | None  # of all samples of the store
-    numbers: np.ndarray | RowMask  # (m,): row numbers
+    known: Sequence[str] | None  # ids of all samples of the store
+    numbers: np.ndarray | RowMask  # (m,): row numbers of the selected samples
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -56,8 +56,10 @@ class SampleIds(Sequence[str]):
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """A model, the digest of its contents, and the samples it is applied to: views (m rows), row numbers, split; the store's
-    column of each of the model's classes, None where these are the store's labels."""
+    """Fitted model, the digest of its file contents, and the samples of a store that it is applied to.
+
+    `views` (m rows), `index` (row numbers) and `split` select the samples. `columns` holds the store's column of each
+    class of the model; it is None if the labels of both agree."""
 
     model: Any
     contents: str
@@ -67,7 +69,7 @@ class AppliedModel:
     split: str | None
     columns: np.ndarray | None = None
     excluded: int = 0
-    """Samples that were left out because a model has learned them."""
+    """Number of samples that were excluded because a model was trained on them."""
 
     @property
     def n(self) -> int:
@@ -75,19 +77,19 @@ class AppliedModel:
 
     @cached_property
     def n_columns(self) -> int:
-        """Number of scores of a sample; 1 for a model that has none."""
+        """Number of scores per sample; 1 for a model without label scores."""
         try:
             return len(self.label_names())
         except stores.StoreError:
             return 1
 
     def block_rows(self, most: int) -> int:
-        """Number of samples of a block: `most`, or fewer if a sample has many scores."""
+        """Return the number of samples per block: at most `most`, fewer if a sample has many scores."""
         return max(1, min(most, CELLS // self.n_columns))
 
     @cached_property
     def Y(self) -> np.ndarray | None:
-        """Labels of the samples (m x L), on disk, or None if the store has no labels; read at the first use."""
+        """Labels of the samples (m x L), stored on disk and read on first use; None if the store has no labels."""
         if "labels" not in self.store.configuration:
             return None
 
@@ -101,49 +103,49 @@ class AppliedModel:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digests of what rows of these samples are made from."""
+        """Digests of the model and of the views from which the results for these samples are computed."""
         return {name: fingerprint(view) for name, view in self.views.items()} | {"the model": self.contents}
 
     def some(self, rows: slice | np.ndarray) -> dict[str, Subset]:
-        """The views of some of the samples."""
+        """Return the views of a subset of the samples."""
         return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
 
     def keep(self, rows: np.ndarray) -> AppliedModel:
-        """The same model with some of the samples."""
+        """Return the same model with a subset of the samples."""
         return replace(self, views=self.some(rows), index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        """Label scores, or real values (m x L), of some of the samples."""
+        """Return label scores, or predicted values of regression targets (m x L), for the given rows of the views."""
         return np.asarray(self.model.decide(views).scores)
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        """The samples' ids, or their row numbers if the store has none."""
+        """Ids of the samples, or their row numbers if the store has no ids."""
         known = self.store.sample_ids
         whole = known is not None and isinstance(self.index, RowMask) and self.n == len(known)
         return known if known is not None and whole else SampleIds(known, self.index)
 
     @cached_property
     def learned(self) -> np.ndarray | None:
-        """Mark the samples that the model was fitted on (m); None if the model does not record them."""
+        """Mask of the samples that the model was trained on (m), or None if the model does not record them."""
         kept = self.model._sample_keys
         if kept is None:
             return None
         ordered, found = np.sort(kept), np.zeros(self.n, bool)
         for where in row_blocks(self.n, 4 * BLOCK):
-            # A model that was fitted in Python records rows, since the views that it got have no ids.
+            # A model that was fitted in Python has hashes of rows because the views that it received have no ids.
             ids = None if self.store.sample_ids is None else id_keys(self.ids[where])
             for keys in (stored_keys(self.some(where)), ids):
                 found[where] |= False if keys is None else marked_keys(keys, ordered)
         return found
 
     def label_names(self) -> list[str]:
-        """Names of the model's labels, numbers where it knows none."""
+        """Return the names of the model's labels, or their numbers if the labels are unnamed."""
         return label_names(self.model)
 
 
 def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.ndarray | None:
-    """Hash samples of a store, whose views are given: by their ids, or by their rows if the store has no ids.
+    """Hash the samples of a store by their ids, or by the rows of `views` if the store has no ids.
 
     -> (m,), uint64
     """
@@ -157,7 +159,7 @@ def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.nda
 def blocks_of(
     applied: AppliedModel, compute: Callable[[slice], Sequence[np.ndarray]], what: str
 ) -> Iterator[tuple[slice, Sequence[np.ndarray]]]:
-    """Compute arrays of all samples of a model in blocks, in order, here or on workers."""
+    """Compute arrays for all samples block by block, in the client process or on workers, and yield them in order."""
     places = row_blocks(applied.n, applied.block_rows(4 * BLOCK))
     for i, parts in each(what, lambda i: compute(places[i]), range(len(places))):
         yield places[i], parts
@@ -166,7 +168,7 @@ def blocks_of(
 def rows_of(
     applied: AppliedModel, compute: Callable[[Mapping[str, Rows]], np.ndarray], what: str = "score samples"
 ) -> np.ndarray:
-    """Compute rows of all samples of a model in blocks, here or on workers, and collect them on disk.
+    """Compute one row per sample in blocks, in the client process or on workers, and collect the rows on disk.
 
     -> (m, k)
     """
@@ -183,15 +185,16 @@ def open_applied(
     reading: Mapping[str, Any] | None = None,
     labeled: bool = False,
 ) -> AppliedModel:
-    """Load a model that scores labels, or one that `transforms`, and open the samples of a store or of files for it.
+    """Load a model and open the samples of a feature store or of data files for it.
 
-    `reading` are arguments of `ingest_files` for files of rows. Their labels are read if `labeled`.
+    The model must score labels, or have `transform` if `transforms` is set. `reading` holds arguments of `ingest_files`
+    for data files, whose labels are read if `labeled` is set.
     """
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
     if store is not None and reading:
-        raise UserError(f"{features}: is a feature store, which has been read; options of tables are for files of rows")
-    from dmo.persistence import load  # here: paths that are wrong are refused before scikit-learn is imported
+        raise UserError(f"{features} is a feature store, but table options apply only to data files; leave them out")
+    from dmo.persistence import load  # imported here so that invalid paths fail before scikit-learn is imported
 
     fitted, contents = read_with_contents(model, load)
     check_use(fitted, model, transforms)
@@ -204,24 +207,22 @@ def open_applied(
     chosen = chosen_split(store, split, default)
     views, _, _ = store.select(chosen, with_labels=False)
     used = {name: views[own] for name, own in known.items()}
-    index = next(iter(views.values())).index  # of many samples as bits
+    index = next(iter(views.values())).index  # a bit mask if there are many samples
     columns = class_columns(fitted, store, model)
     return AppliedModel(fitted, contents, store, used, index, chosen, columns)
 
 
 def named_store(model: str, note: Callable[[str], None]) -> str | None:
-    """Return the local feature store that a model or a result store names as its origin, with a note, or None.
+    """Return the local feature store recorded as the origin of a model or result store, or None, with a note.
 
-    A model may come from a third party: nothing else that it names is opened, neither a URL nor a file of rows.
+    A model may come from a third party. Therefore other recorded origins, such as URLs and data files, are not opened.
     """
     for path in reversed(stores.describe(model)["provenance"].get("parents", ())):
         reason = "is not a local path"
-        if "://" not in path and not path.startswith(("//", "\\\\")):  # the latter: a share on another machine
+        if "://" not in path and not path.startswith(("//", "\\\\")):  # "//" and "\\" begin network shares
             try:
                 if stores.describe(path)["kind"] == "features":
-                    note(
-                        f"the samples come from {path}, which {model} names; pass another feature store to use that one"
-                    )
+                    note(f"using the samples of {path}, as recorded in {model}; pass a feature store to use another")
                     return str(path)
                 reason = "is not a feature store"
             except (OSError, stores.StoreError) as error:
@@ -231,7 +232,7 @@ def named_store(model: str, note: Callable[[str], None]) -> str | None:
 
 
 def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, Any]]:
-    """View of a model -> the "names" of its columns, their "schema", and the weights "idf" of words, if a store has them."""
+    """Return the recorded column "names", "schema" and "idf" weights of each view of a model."""
     found = {}
     for view in fitted.view_widths_:
         own = view if view in store.views else next(iter(store.views))
@@ -245,12 +246,12 @@ def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, A
 
 
 def schema_of(kept: Mapping[str, Any]) -> Schema:
-    """The schema of a view that a model kept, or that of numbers with the names of its columns."""
+    """Return the schema recorded for a view, or a schema of numeric columns with the recorded names."""
     return Schema.from_dict(kept["schema"]) if "schema" in kept else Schema.of_numbers(list(kept["names"]))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
-    """Where a store has the classes of a model that learned classes: a class without a training sample is not among them."""
+    """Return the store's column of each class of a multiclass model; the model lacks untrained classes."""
     if not store.class_labels or getattr(fitted, "multilabel_", True):
         return None
     known = store.label_names or [str(j) for j in range(store.configuration["labels"]["shape"][1])]
@@ -264,10 +265,10 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
 
 
 def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
-    """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
+    """Map views of a model to views of a store by name; a model of one unnamed array uses the only view."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
-    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # a file is called as its owner likes
+    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # a file may have any name
     if alone and len(widths) == 1 and len(store.views) == 1:
         known = {next(iter(widths)): next(iter(store.views))}
     for name, own in known.items():
@@ -284,7 +285,7 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
 
 
 def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
-    """Refuse the model of a path that cannot do what is needed."""
+    """Raise an error if a model does not support the requested operation."""
     from dmo.methods.annotator import predicts
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
@@ -294,14 +295,14 @@ def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
 
 
 def check_chances(fitted: Any, text: bool) -> None:
-    """Refuse probabilities if no table is written for them, and those of a model of real targets."""
+    """Raise an error if probabilities are requested for regression targets or without an output table."""
     if learned_values(fitted) or not text:
-        cure = "leave it out: there are numbers, no labels" if learned_values(fitted) else "pass --csv too"
-        raise UserError(f"--proba: probabilities of labels go into a CSV or Parquet table; {cure}")
+        cure = "leave it out for a model of real targets" if learned_values(fitted) else "pass --csv too"
+        raise UserError(f"--proba: probabilities of labels are written to a CSV or Parquet table; {cure}")
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
-    """The labels of the samples, if they are the labels that the model scores; in a hierarchy with their ancestors."""
+    """Return the true labels, checked against the model's labels and extended by ancestors in a hierarchy."""
     scored = applied.label_names()
     if applied.Y is None:
         cure = "name them with --label-columns NAMES or --labels FILE, for a store in dmo ingest, or use dmo annotate"
@@ -326,7 +327,7 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
 
 
 def label_names(model: Any) -> list[str]:
-    """Names of the model's labels, numbers where it knows none."""
+    """Return the names of a model's labels, or their numbers if the labels are unnamed."""
     for names in ("label_names_", "classes_"):
         if getattr(model, names, None) is not None:
             return [str(label) for label in getattr(model, names)]
@@ -338,14 +339,14 @@ def label_names(model: Any) -> list[str]:
 
 
 def learned_values(model: Any) -> bool:
-    """Tell whether a fitted model learned real outputs, of which there are values, no labels to choose from."""
+    """Return whether a fitted model predicts regression targets instead of labels."""
     from dmo.methods.annotator import Annotator
 
     return isinstance(model, Annotator) and model.outputs_ is not None
 
 
 def checked_top(top: int | None, model: Any) -> int | None:
-    """Labels a sample that `decide` is asked for: `top` where there are as many, None for the sets that a model learned."""
+    """Check the number of labels per sample; None selects the label sets that the model's rule chooses."""
     if top is None:
         return None
     if learned_values(model):
@@ -371,9 +372,9 @@ def write_rows(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Compute rows of samples block by block, here or on workers, and write those that are missing in a result store.
+    """Compute one row per sample, in the client process or on workers, and write the missing blocks of a store.
 
-    A store that was begun with another model or other features is refused, by their paths and by their contents.
+    A result store that was started with another model or other features is rejected by its recorded paths and contents.
     """
     count = columns if isinstance(columns, int) else len(columns)
     size = 4 * applied.n * count
@@ -396,7 +397,7 @@ def write_rows(
     )
     missing = writer.missing()
     if not missing:
-        run.note(f"{out} is complete already, made from the same model and samples: nothing to do")
+        run.note(f"{out} is complete already for this model and these samples; nothing to do")
     elif len(missing) < writer.n_blocks:
         run.note(f"{out} is unfinished: {writer.n_blocks - len(missing)} of {writer.n_blocks} blocks are there already")
 
@@ -410,7 +411,7 @@ def write_rows(
 
 
 def check_rows_output(path: str, overwrite: bool) -> str:
-    """Refuse an output of rows that cannot be written; return its ending, which names its format."""
+    """Raise an error if an output of rows cannot be written; otherwise return its file name extension."""
     ending = output_format(path)
     if ending == ".zarr":
         stores.existing_store(path, "results")
@@ -423,7 +424,7 @@ def check_rows_output(path: str, overwrite: bool) -> str:
 
 
 def embedded(applied: AppliedModel) -> Iterator[tuple[slice, TableRows]]:
-    """The learned representation of samples as rows of a table, block by block."""
+    """Yield the embedding of the samples as rows of a table, block by block."""
 
     def block(where: slice) -> list[np.ndarray]:
         return [np.asarray(applied.model.transform(applied.some(where)))]
@@ -433,23 +434,23 @@ def embedded(applied: AppliedModel) -> Iterator[tuple[slice, TableRows]]:
 
 
 def written_table(run: Session, record: dict[str, Any]) -> dict[str, Any]:
-    """The record of a table in place of its plan."""
+    """Replace the plan in a record by the size of the written table and the costs of the run."""
     record = {key: value for key, value in record.items() if key != "plan"}
     return record | {"bytes": os.path.getsize(record["out"])} | run.costs()
 
 
 @dataclass(frozen=True)
 class AskedRows:
-    """What a table of samples holds: the labels given, and scores, probabilities or real values."""
+    """Rows of an output table: the assigned labels, and optionally scores, probabilities or predicted values."""
 
     applied: AppliedModel
-    top: int | None  # labels of a sample; None: the sets that the model learned
+    top: int | None  # labels per sample; None: the label sets that the model's rule chooses
     columns: TableColumns
     numbers: str | None = None  # "scores" or "probabilities"
-    written: stores.ResultStore | None = None  # rows that were written already and need no model
+    written: stores.ResultStore | None = None  # rows that are already written and do not need the model
 
     def of(self, where: slice) -> list[np.ndarray]:
-        """Labels (m x k) and numbers (m x c) of some samples."""
+        """Return the labels (m x k) and numbers (m x c) of a range of samples."""
         labels, numbers = np.zeros((where.stop - where.start, 0), np.int32), None
         model, views = self.applied.model, self.applied.some(where)
         if self.written is not None:
@@ -462,23 +463,23 @@ class AskedRows:
             if self.numbers == "scores":
                 numbers = found.scores
             elif self.numbers == "probabilities":
-                # `predict_proba` says why there are none.
+                # If the model has no probabilities, `predict_proba` raises an error with the reason.
                 numbers = model.predict_proba(views) if found.probabilities is None else found.probabilities
         return [labels, np.zeros((len(labels), 0)) if numbers is None else np.asarray(numbers)]
 
     def blocks(self) -> Iterator[tuple[slice, TableRows]]:
-        """The rows of all samples, block by block, computed here or on workers."""
+        """Yield the rows of all samples block by block, computed in the client process or on workers."""
         for where, (labels, numbers) in blocks_of(self.applied, self.of, "score samples"):
             yield where, TableRows(self.applied.ids[where], labels, numbers)
 
     def words(self, count: int) -> dict[str, list[str]]:
-        """Labels of the first samples by id."""
+        """Return the labels of the first `count` samples by sample id."""
         first = slice(0, min(count, self.applied.n))
         return dict(zip(self.applied.ids[first], label_words(self.of(first)[0], self.columns.labels or ())))
 
 
 def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
-    """Open the complete result store at a path, if there is one."""
+    """Open the result store at a path, or return None if there is no complete one."""
     try:
         return stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
@@ -488,15 +489,13 @@ def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
 def origin(
     parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
 ) -> stores.Provenance:
-    """Say where something comes from that is made from samples of a feature store: that store's own provenance is kept
-    in it.
-    """
+    """Return the provenance of a result computed from a feature store, including the store's own provenance."""
     parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.root["provenance"]}
     return stores.Provenance(parents, parameters | more, seed)
 
 
 def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -> str | None:
-    """The split to take (None: all samples): `wanted`, else `default` where the store has it. StoreError if it lacks it."""
+    """Return the split to use: `wanted`, else `default` if the store has it, else None, which selects all samples."""
     known = store.splits
     if wanted is None:
         return default if default in known else None
@@ -504,12 +503,12 @@ def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -
         return None
     if wanted not in known:
         has = f"it has {', '.join(known)}" if known else "it has none"
-        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {has}, or take --split all")
+        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {has}, or pass --split all")
     return wanted
 
 
 def chosen_views(store: stores.FeatureStore, wanted: Sequence[str] | None) -> list[str]:
-    """Names of views, from repeated or comma-separated `--views`; all views of the store without it."""
+    """Return the views named by repeated or comma-separated `--views` options; by default all views."""
     names = [name for part in wanted or () for name in part.split(",") if name]
     for name in names:
         if name not in store.views:

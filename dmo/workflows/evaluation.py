@@ -1,4 +1,4 @@
-"""Evaluation of models on the samples of a store, from which a report is made."""
+"""Evaluation of models on the samples of a store; reports are made from the results."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedModel:
-    """A model on the samples of a split: its name on the page, label scores (m x L), measures, recorded costs, and the
-    labels chosen (m x L, or m x 0 where none are)."""
+    """Evaluation of one model on a split: its display name, label scores (m x L), metrics and recorded costs.
+
+    `sets` holds the assigned labels (m x L); it has no columns (m x 0) if the model does not assign labels."""
 
     name: str
     applied: AppliedModel
@@ -56,7 +57,7 @@ class EvaluatedModel:
     sets: np.ndarray
 
     def given(self, top: int) -> np.ndarray:
-        """The labels given (m x L), uint8, on disk: those chosen, else `top` labels of the highest score."""
+        """Return the assigned labels (m x L, uint8, on disk): the chosen sets, or the `top` best-scored labels."""
         if self.sets.shape[1]:
             return self.sets
         places = cell_blocks(self.scores.shape)
@@ -65,7 +66,7 @@ class EvaluatedModel:
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
-        """Of the labels (m x L), by another pass over the samples; None of a model that learned none."""
+        """Label probabilities (m x L), computed by an additional pass over the samples; None if the model has none."""
         model = self.applied.model
         if isinstance(model, Annotations) or model.decoding_ is None:
             return None
@@ -74,17 +75,17 @@ class EvaluatedModel:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What the page shows: judged models, the one of the figures first, on samples with labels Y (m x L)."""
+    """Evaluated models on the same samples with labels Y (m x L); the figures show the first model."""
 
     models: list[EvaluatedModel]
     names: list[str]
     known: np.ndarray
-    """Labels, 0/1; NaN where a label is not known, which the measures leave out."""
+    """Labels, 0 or 1; unknown labels are NaN and are excluded from the metrics."""
     top: int
 
     @cached_property
     def Y(self) -> np.ndarray:
-        """Labels, 0 also where a label is not known."""
+        """Labels, with 0 for unknown labels."""
         if self.known.dtype.kind != "f":
             return self.known
         places = cell_blocks(self.known.shape)
@@ -92,14 +93,14 @@ class Evaluation:
 
     @cached_property
     def comparable(self) -> tuple[np.ndarray, str]:
-        """What samples are ranked by, and its name: probabilities, since the scores of a rule order the labels within a
-        sample only; without them scores."""
+        """Values that rank the samples of a label, with their name: probabilities, otherwise scores."""
+        # Scores of a decision rule are comparable only within a sample, so probabilities are preferred.
         found = self.first.probabilities
         return (self.first.scores, "score") if found is None else (found, "probability")
 
     @cached_property
     def average_precision(self) -> np.ndarray:
-        """Average precision of every label by the first model (L); NaN for a label without a positive."""
+        """Average precision per label for the first model (L); NaN for labels without positive samples."""
         return average_precisions(self.known, self.first.scores)
 
     @property
@@ -111,19 +112,19 @@ class Evaluation:
         return self.first.applied.store
 
     def image(self, i: int) -> np.ndarray | None:
-        """The image of a sample where the store was made from images that are still there."""
+        """Return the image of a sample if the store was extracted from images that still exist."""
         return stored_image(self.store, self.first.applied.ids[i])
 
 
 def judge_together(
     paths: Sequence[str], features: str, split: str | None, top: int | None, reading: Mapping[str, Any] | None = None
 ) -> tuple[EvaluatedModel, ...]:
-    """Evaluate several models on the same samples, by default on those that none of them has learned."""
-    # Without `top`, figures at k use the smallest k of the models.
+    """Evaluate several models on the same samples, by default excluding samples that any of them was trained on."""
+    # If `top` is None, the metrics at k use the smallest default k of the models.
     opened = [(path, _opened(path, features, split, reading)) for path in paths]
     if len({(applied.split, applied.n) for _, applied in opened}) > 1:
         has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)
-        raise UserError(f"models are compared on the same samples, but these differ: {has}; pass --split")
+        raise UserError(f"models must be compared on the same samples, but their samples differ: {has}; pass --split")
     opened = _unlearned(opened, features, split)
     judged = tuple(_judge(path, applied, features, top, top) for path, applied in opened)
     counts = {int(each.measures["top"]) for each in judged if "top" in each.measures}
@@ -132,7 +133,7 @@ def judge_together(
     labels = [each.applied.label_names() for each in judged]
     if any(names != labels[0] for names in labels):
         raise UserError(
-            "models are compared on the same labels, but these learned different ones; fit them on one store"
+            "models must be compared on the same labels, but these learned different ones; fit them on one store"
         )
     return judged
 
@@ -145,9 +146,9 @@ def judge(
     cv: int | None = None,
     reading: Mapping[str, Any] | None = None,
 ) -> EvaluatedModel:
-    """Evaluate a model, or what `dmo annotate` wrote, on samples of a store or of files."""
-    # By default samples that the model has learned are left out; an explicit `split` is evaluated as it is. With `cv`,
-    # models that are fitted without a sample score it.
+    """Evaluate a model, or the results written by `dmo annotate`, on samples of a store or of data files."""
+    # By default, training samples of the model are excluded; an explicit `split` is evaluated completely. With `cv`,
+    # each sample is scored by a model that was fitted without it.
     opened = [(path, _opened(path, features, split, reading))]
     ((_, applied),) = opened if cv is not None else _unlearned(opened, features, split)
     return _judge(path, applied, features, top, top, cv)
@@ -162,10 +163,10 @@ def _opened(path: str, features: str, split: str | None, reading: Mapping[str, A
 def _unlearned(
     opened: Sequence[tuple[str, AppliedModel]], features: str, split: str | None
 ) -> list[tuple[str, AppliedModel]]:
-    """Leave out samples that one of the models has learned, unless `split` requests them; log both."""
+    """Exclude samples that any of the models was trained on, unless `split` requests them; log either case."""
     marks = {path: applied.learned for path, applied in opened}
     for path in (path for path, learned in marks.items() if learned is None):
-        log.warning("%s does not record which samples it learned; on these, figures would be too good", path)
+        log.warning("%s does not record which samples it learned; scores of training samples are too optimistic", path)
     applied = opened[0][1]
     by = {path: learned for path, learned in marks.items() if learned is not None and learned.any()}
     learned = np.any([np.zeros(applied.n, bool), *by.values()], axis=0)
@@ -193,13 +194,13 @@ def _unlearned(
 def _judge(
     path: str, applied: AppliedModel, features: str, top: int | None, count: int | None, cv: int | None = None
 ) -> EvaluatedModel:
-    """Score samples here or on workers, and measure the scores; `count` labels a sample in the figures at k."""
+    """Score samples and compute metrics; metrics at k use `count` labels per sample."""
     if isinstance(applied, AppliedResults):
         return _judge_results(path, applied, features, count)
     Y = known_labels(applied, features)
     real = applied.store.real_labels
     if real and not learned_values(applied.model):
-        raise UserError(f"{features} has real targets, {path} scores labels; fit a model on real targets")
+        raise UserError(f"{features} has real targets, but {path} scores labels; fit a model on real targets")
     shown = 0 if real else checked_top(count, applied.model) or _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
@@ -226,30 +227,30 @@ def _judge(
 
 @dataclass(frozen=True)
 class Annotations:
-    """Stands for the model of a result store."""
+    """Substitute for the model when the results in a store are evaluated."""
 
     label_names_: list[str]
-    n_seen_labels_: int  # labels that a sample is given
-    multilabel_: bool  # whether they are labels, not classes
-    _sample_keys: np.ndarray | None = None  # of the samples that the model was fitted on, as an estimator has them
+    n_seen_labels_: int  # maximum number of labels per sample
+    multilabel_: bool  # True for labels, False for classes
+    _sample_keys: np.ndarray | None = None  # keys of the model's training samples, as in an estimator
 
 
 @dataclass(frozen=True)
 class AppliedResults(AppliedModel):
-    """What `dmo annotate` wrote for samples, with these samples."""
+    """Results written by `dmo annotate`, with the samples that they belong to."""
 
     kind: str = "labels"
     written: Rows = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
 
     def keep(self, rows: np.ndarray) -> AppliedResults:
-        """The same with some of the samples."""
+        """Return the same results for a subset of the samples."""
         return replace(self, views=self.some(rows), index=self.index[rows], written=Subset(self.written, rows))
 
 
 def _opened_results(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedResults:
-    """Open what `dmo annotate` wrote with the samples that it was written for."""
+    """Open results of `dmo annotate` together with their samples."""
     results = stores.open_results(path)
-    if is_rows(features):  # they are read by the recipe of the model that wrote the results
+    if is_rows(features):  # data files are read with the recipe of the model that wrote the results
         store = open_applied(results.provenance["parents"][0], features, ALL, ALL, reading=reading, labeled=True).store
     else:
         store = stores.open_features(features)
@@ -258,13 +259,13 @@ def _opened_results(path: str, features: str, split: str | None, reading: Mappin
         raise stores.StoreError(f"{path} holds {results.kind}, not labels or scores; write it with dmo annotate")
     if store.real_labels != (results.kind == "values"):
         has = "real targets" if store.real_labels else "labels"
-        raise stores.StoreError(f"{path} holds {results.kind}, {features} has {has}; pass what it was written for")
+        raise stores.StoreError(f"{path} holds {results.kind}, but {features} has {has}; pass the samples of {path}")
     where = split or results.attributes.get("split")
     views, _, index = store.select(chosen_split(store, where, "test"), with_labels=False)
     ids = results.sample_ids
     if results.shape[0] != len(index) or (ids is not None and ids != SampleIds(store.sample_ids, index)):
         raise stores.StoreError(
-            f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
+            f"{path} has {results.shape[0]} samples, {features} {len(index)} others; pass the --split of {path}"
         )
     written = len(names) if results.kind == "scores" else results.shape[1]
     contents = results.provenance["parameters"].get("contents", {})
@@ -275,7 +276,7 @@ def _opened_results(path: str, features: str, split: str | None, reading: Mappin
 
 
 def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> np.ndarray | None:
-    """Load the keys of the training samples of the model that wrote results, if it is there unchanged."""
+    """Load the keys of the training samples of the model that wrote the results, if its file is unchanged."""
     for parent in provenance["parents"]:
         with suppress(FileNotFoundError, stores.StoreError):
             if stores.model_contents(parent) == contents.get("the model"):
@@ -284,7 +285,7 @@ def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> 
 
 
 def _judge_results(path: str, applied: AppliedResults, features: str, top: int | None) -> EvaluatedModel:
-    """Measure what `dmo annotate` wrote; only labels that it wrote have a score."""
+    """Evaluate results of `dmo annotate`; in results with labels only, every other label has the score 0."""
     names, kind, store, written = applied.label_names(), applied.kind, applied.store, applied.model.n_seen_labels_
     nothing = np.zeros((applied.n, 0), np.uint8)
 
@@ -292,7 +293,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         block = rows(applied.written, where)
         if kind != "labels":
             return [block.astype(np.float64)]
-        scores = np.zeros((len(block), len(names) + 1))  # -1, no label, is the last column
+        scores = np.zeros((len(block), len(names) + 1))  # the padding value -1 addresses the additional last column
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
 
@@ -305,7 +306,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
     if store.real_labels:
         return EvaluatedModel(name, applied, scores, regression_figures(known, scores) | unseen, costs, nothing)
     if top is not None and top > written:
-        raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
+        raise UserError(f"--top {top}: {path} holds {written} labels per sample; pass a number from 1 to {written}")
     count = min(_suitable(applied.model, known), written) if top is None else top
     measures = figures(known, scores, count, area=kind == "scores")
     measures |= unseen | chosen_figures(known, sets)
@@ -314,20 +315,20 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:
-    """Describe, for a title, how many of the evaluated samples the model was trained on."""
+    """Return the part of a title that marks evaluations which include training samples."""
     known = {"all": ", training samples", "some": ", training samples among them"}
     return known.get(str(measures.get("training_samples")), "")
 
 
 def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> list[np.ndarray]:
-    """Scores of samples, or values of real outputs (m x L), and the labels given (m x L, uint8; m x 0 of real outputs)."""
+    """Return scores or predicted values (m x L), and assigned labels (m x L, uint8; m x 0 for regression targets)."""
     found: Decision = model.decide(views, top)
     sets = np.zeros((len(found.scores), 0), np.uint8) if found.sets is None else found.sets.astype(np.uint8)
     return [np.asarray(found.scores), sets]
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
-    """Measure rankings and label sets, under the names of the JSON output.
+    """Compute ranking metrics and metrics of label sets, with the names of the JSON output.
 
     Y, scores, sets (m, L)
     """
@@ -341,15 +342,15 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
 
 def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
-    """The accuracy of classes; sets (m, L) of several classes have a coverage instead."""
+    """Return the accuracy if every sample has exactly one predicted class, otherwise an empty dictionary."""
     one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in cell_blocks(sets.shape))
     return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
 def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
-    """Measure label sets, under the names of the JSON output.
+    """Compute metrics of label sets, with the names of the JSON output.
 
-    Y (m, L); sets (m, L), or (m, 0) where there are none
+    Y (m, L); sets (m, L), or (m, 0) if there are no label sets
     """
     if not sets.shape[1]:
         return {}
@@ -360,7 +361,7 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
 
 
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Measure predictions of real targets, under the names of the JSON output.
+    """Compute regression metrics, with the names of the JSON output.
 
     Y, predictions (m, L)
     """
@@ -369,7 +370,7 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 
 
 def _suitable(model: Any, Y: np.ndarray) -> int:
-    """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
+    """Return the default k of metrics at k, based on the label frequencies of the training or evaluated samples."""
     if not model.multilabel_:
         return 1
     if isinstance(model, Annotations):
@@ -382,7 +383,7 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
 
 
 def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any]:
-    """Count the samples that the model was trained on, under the names of the JSON output.
+    """Count the evaluated samples that the model was trained on, with the names of the JSON output.
 
     learned (m,)
     """
@@ -393,7 +394,7 @@ def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Trained:
-    """Frequency of labels (L) and number of the samples that a fit learned from, and the rows it scored; None: all."""
+    """Label frequencies (L) and number of training samples of one fit, and the rows it scored (None: all rows)."""
 
     frequency: np.ndarray
     n: float
@@ -401,7 +402,7 @@ class Trained:
 
 
 def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:
-    """Propensity-scored precision by propensities of the training samples, averaged over fits.
+    """Compute propensity-scored precision with training-set propensities, averaged over fits.
 
     Y, scores (m, L)
     """
@@ -419,7 +420,7 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
 def _cross_validated(
     applied: AppliedModel, Y: np.ndarray, cv: int, top: int | None
 ) -> tuple[np.ndarray, np.ndarray, list[Trained]]:
-    """Scores and label sets of every sample by a fit on the other folds, on disk, and what each was fitted on."""
+    """Return out-of-fold scores and label sets (on disk), and the label frequencies of each fit."""
     fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), list[np.ndarray](), []
     classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
     labeled = np.nansum(Y, axis=1) > 0
@@ -444,7 +445,7 @@ def _cross_validated(
 
 
 def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: int) -> list[np.ndarray]:
-    """Scores and sets of some classes as those of all L, the others last and never chosen."""
+    """Expand scores and sets of some classes to all L classes; missing classes rank last and are never chosen."""
     found = np.full((len(scores), L), scores.min() - 1.0)
     found[:, columns] = scores
     chosen = np.zeros((len(sets), L if sets.shape[1] else 0), sets.dtype)
@@ -454,13 +455,13 @@ def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: in
 
 
 def store_labels(applied: AppliedModel, split: str | None = None) -> np.ndarray | None:
-    """Labels of all samples of the store, or of a split, in the columns of the model, on disk."""
+    """Return the labels of all samples of the store or of a split, in the column order of the model, on disk."""
     index = applied.store.split_rows(split)
     return AppliedModel(applied.model, "", applied.store, {}, index, None, applied.columns).Y
 
 
 def label_frequency(evidence: Evaluation) -> np.ndarray:
-    """Share of the training samples (all, where there is no such split) that carry each label."""
+    """Return the fraction of training samples with each label; without a 'train' split, all samples are used."""
     split = "train" if "train" in evidence.store.splits else None
     labels = store_labels(evidence.first.applied, split)
     positives, known = count_labels(evidence.Y if labels is None else labels)
@@ -468,11 +469,11 @@ def label_frequency(evidence: Evaluation) -> np.ndarray:
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:
-    """JEC's label scores of the samples, over the views of the store: chi-square distances where they hold histograms."""
+    """Return label scores of JEC trained on the 'train' split; views of histograms use chi-square distances."""
     store = evidence.store
     if store.split is None or "train" not in store.split or evidence.first.applied.split in (None, "train"):
         raise UserError(
-            f"--jec: {store.url} needs training samples apart from those that are judged; take --split test"
+            f"--jec: {store.url} needs training samples apart from the evaluated samples; pass --split test"
         )
     views, Y, _ = store.select("train")
     applied = evidence.first.applied
@@ -483,14 +484,14 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
 
 
 def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Average precision of every sample's ranking of the labels: m float64, 0 for a sample without labels."""
+    """Compute the average precision of each sample's label ranking (m, float64); 0 for samples without labels."""
     ranked = np.take_along_axis(Y, np.argsort(-scores, axis=1, kind="stable"), axis=1).astype(np.float64)
     precision = np.cumsum(ranked, axis=1) / np.arange(1, Y.shape[1] + 1)
     return (precision * ranked).sum(axis=1) / np.maximum(Y.sum(axis=1), 1)
 
 
 def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Order samples, the best annotated first: by the F1 of the labels given, then by the ranking of all labels.
+    """Sort samples from best to worst: by F1 of the assigned labels, then by the ranking of all labels; unlabeled last.
 
     Y, scores, given (m, L) -> (m,)
     """
@@ -503,7 +504,7 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
 
 
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
-    """Measure an annotation, under the names of the JSON output.
+    """Compute annotation metrics, with the names of the JSON output.
 
     Y, scores (m, L)
     """

@@ -1,4 +1,4 @@
-"""From the samples of a feature store to a saved model, by given parameters or the best of a cross-validated sweep."""
+"""Fit models on the samples of a feature store and save them, with given parameters or the best of a sweep."""
 
 from __future__ import annotations
 
@@ -41,47 +41,47 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dmo")
 IN_PLACE = (".npy", ".zarr", *HDF5, *PARQUET)
-"""Endings of files of arrays that may be read in place."""
+"""File name extensions of arrays that may be read in place."""
 _CURVE = 5000
-"""Samples of a learning curve at most."""
+"""Maximum number of samples of a learning curve."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Samples of a feature store to learn from."""
+    """Training samples of a feature store."""
 
-    store: stores.FeatureStore  # where they are
-    views: Mapping[str, Rows]  # (n, d): by name
-    Y: Any  # (n, L): labels, as an array or `LabelRows`; None where there are none
-    split: str | None  # the split that they are; None: all
+    store: stores.FeatureStore  # store of the samples
+    views: Mapping[str, Rows]  # (n, d), by name
+    Y: Any  # (n, L): labels as an array or `LabelRows`; None if there are no labels
+    split: str | None  # split of the samples; None: all samples
 
     @property
     def n(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return int(next(iter(self.views.values())).shape[0])
 
     @property
     def n_labels(self) -> int:
-        """Labels; 0 where there are none."""
+        """Number of labels; 0 if there are no labels."""
         return 0 if self.Y is None else int(self.Y.shape[1])
 
     @property
     def lacks_cells(self) -> bool:
-        """Whether cells of a view are missing."""
+        """Whether a view has missing values."""
         return any(self.store.view_info(view).missing for view in self.views)
 
     @property
     def targets(self) -> str:
-        """What is learned: "labels", or "targets" where they are real."""
+        """Word for the targets: "labels", or "targets" for regression."""
         return "targets" if self.store.real_labels else "labels"
 
     def known_to(self, estimator: Any) -> Training:
-        """The samples that an estimator learns from: not those of unknown class, but where it has a use for them."""
+        """Return the samples for an estimator; samples of unknown class are kept only if the estimator can use them."""
         needed = get_tags(estimator).target_tags.required
         return self if not needed or getattr(estimator, "_takes_unknown_classes", False) else self.known()
 
     def known(self) -> Training:
-        """The samples without those whose class is not known."""
+        """Return the samples whose class is known."""
         if not self.store.class_labels or self.Y is None:
             return self
         rows = np.flatnonzero(~np.isnan(self.Y.sum(axis=1)))
@@ -92,12 +92,12 @@ class Training:
 
     @property
     def y(self) -> Any:
-        """What an estimator is fitted on: the names of the classes (n) where every sample has one, else `Y`."""
+        """Targets for `fit`: class names (n) if every sample has one class, otherwise `Y`."""
         return class_vector(self.Y, self.store.label_names) if self.store.class_labels else self.Y
 
     @property
     def samples(self) -> str:
-        """In words: how many, of which split."""
+        """Number and split of the samples, as text for messages."""
         return f"{self.n} samples" + (f" of split {self.split}" if self.split else "")
 
 
@@ -107,11 +107,11 @@ def open_training(
     split: str | None = None,
     one_view: str | None = None,
 ) -> Training:
-    """The samples of a feature store to learn from."""
-    attached_recipe(store)  # a damaged recipe is refused before the work, not after it
+    """Select the training samples of a feature store."""
+    attached_recipe(store)  # fail on a damaged extraction recipe before the fit
     names = chosen_views(store, views)
     if one_view is not None and len(names) != 1:
-        raise UserError(f"{one_view} takes one view, got {len(names)}; pass --view with one of {', '.join(names)}")
+        raise UserError(f"{one_view} needs one view, got {len(names)}; pass --view with one of {', '.join(names)}")
     chosen = chosen_split(store, split, "train")
     labels = store.label_view
     found, Y, _ = store.select(chosen, labels is None)
@@ -120,13 +120,13 @@ def open_training(
 
 
 def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
-    """What a model of a store of images has attached, to describe others in the same way; nothing for other stores."""
+    """Return the extraction recipe that is saved with models of an image store; empty for other stores."""
     return {PART: Extractor.load(store.url).parts()} if store.attributes.get("dataset") == PART else {}
 
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> stores.FeatureStore:
-    """Open dense arrays in files in place; make a feature store of other files beside them, or use an older one."""
-    from dmo.datasets.files import fingerprints, ingest_files, read_description  # these here: few fits begin with files
+    """Open dense array files in place; convert other files to a feature store next to them, or reuse such a store."""
+    from dmo.datasets.files import fingerprints, ingest_files, read_description  # few fits need these
     from dmo.features import Recipe, extract, list_images
     from dmo.formats.tables import is_svmlight
 
@@ -152,16 +152,16 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
         else:
             same &= fingerprints(views).items() <= made.get("files", {}).items()
         if same:
-            run.note(f"{store}, made from {path} before, is used")
+            run.note(f"using {store}, which was made from {path} earlier")
             return stores.open_features(store)
         if not (overwrite or in_place):
             raise stores.StoreError(
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
-                "--overwrite to make it anew"
+                "--overwrite to replace it"
             )
-    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # says itself what its labels are
+    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # these formats declare their labels
     if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
-        raise UserError(f"{path}: what its labels are is not said; {_label_cure(path, of_images)}")
+        raise UserError(f"{path}: the labels are not specified; {_label_cure(path, of_images)}")
     if of_images:
         listing = list_images(path, given.get("labels"), given.get("separator"))
         listing = listing.with_test_share(given["test_share"]) if "test_share" in given else listing
@@ -170,25 +170,23 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
         replaced = overwrite and bool(complete)
         opened = ingest_files(views, store, overwrite=replaced, in_place=in_place, **given)
         if isinstance(opened, SourceStore):
-            run.note(f"{path} is read in place")
+            run.note(f"reading {path} in place")
             return opened
-    run.note(f"{store} is made from {path}; dmo info {store} says what it holds")
+    run.note(f"created {store} from {path}; show its contents with dmo info {store}")
     return stores.open_features(store)
 
 
 def _may_be_in_place(spec: str) -> bool:
-    """Whether a source is a file of arrays that may be read in place, or a Zarr array."""
+    """Return whether a source is a Zarr array, or an array file that may be read in place."""
     return ending_of(spec) in IN_PLACE or is_zarr_array(parse_source(spec).paths[0])
 
 
 def _label_cure(path: str, of_images: bool) -> str:
     if of_images:
-        return "pass --labels folders where folders have their names, or --labels FILE.csv with the images and their labels"
+        return "pass --labels folders if folder names are labels, or --labels FILE.csv with images and their labels"
     columns = read_frame(path, unread={}).columns if parse_source(path).ending in FRAMES else []
     if parse_source(path).ending == ".json":
-        return (
-            'add "labels": FILE, or a list of names of columns, to it; or pass --labels FILE or --label-columns NAMES'
-        )
+        return 'add "labels": FILE, or a list of column names, to it; or pass --labels FILE or --label-columns NAMES'
     if len(columns):
         more = ", ..." if len(columns) > 12 else ""
         return f"pass --label-columns with some of its columns: {', '.join(map(str, columns[-12:]))}{more}"
@@ -196,24 +194,24 @@ def _label_cure(path: str, of_images: bool) -> str:
 
 
 def auto_kernel(store: stores.FeatureStore, view: str) -> str:
-    """The kernel of a view where none is named: square roots make histograms Euclidean."""
+    """Return the default kernel of a view; square roots make histograms Euclidean."""
     return "hellinger-rbf" if store.view_info(view).histogram else "rbf"
 
 
 def with_auto_kernels(spec: Any, training: Training) -> Any:
-    """Replace "auto" in the choice of kernels by the kernel that a view's rows call for."""
+    """Replace "auto" in a choice of kernels by the default kernel of each view."""
     if isinstance(spec, Mapping):
         return {view: auto_kernel(training.store, view) if one == "auto" else one for view, one in spec.items()}
     return with_auto_kernels(dict.fromkeys(training.views, "auto"), training) if spec == "auto" else spec
 
 
 def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
-    """Decide the kernels and the engine of an estimator."""
+    """Resolve the kernels and the engine of an estimator; return it with a description of these choices."""
     known = estimator.get_params(deep=False)
     if training.Y is None and get_tags(estimator).target_tags.required:
         raise UserError(
-            f"{training.store.url} has no labels, from which {type(estimator).__name__} learns; name them when the store is "
-            "made: dmo ingest files --labels FILE or --label-columns NAMES, dmo extract --labels folders or FILE"
+            f"{training.store.url} has no labels, which {type(estimator).__name__} needs; add them when you create the "
+            "store: dmo ingest files --labels FILE or --label-columns NAMES, dmo extract --labels folders or FILE"
         )
     _check_gaps(estimator, training)
     if training.store.label_names is not None:
@@ -236,14 +234,14 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
 
 
 def set_hierarchy_by_column(estimator: Any, names: Sequence[str]) -> None:
-    """Replace label names by column numbers in the hierarchy of an estimator that is fitted on a matrix of labels."""
+    """Convert label names to column numbers in the hierarchy of an estimator that is fitted on a label matrix."""
     tree = hierarchy_of(estimator)
     if tree is not None:
         estimator.set_params(decoder__hierarchy=by_column(tree, names))
 
 
 def _check_gaps(estimator: Any, training: Training) -> None:
-    """Raise UserError for views with missing cells that the estimator does not fill."""
+    """Raise UserError for views with missing values that the estimator does not impute."""
     asked = preparing(estimator)
     impute = None if asked is None else asked.impute
     for view in training.views:
@@ -256,14 +254,14 @@ def _check_gaps(estimator: Any, training: Training) -> None:
             if "prepare" in estimator.get_params(deep=False):
                 cure = "pass --impute mean, median or zero"
             elif "base" in estimator.get_params(deep=False):
-                cure = "pass --base MODEL, a model that dmo fit ridge STORE MODEL --impute mean wrote"
+                cure = "pass --base MODEL, a model written by dmo fit ridge STORE MODEL --impute mean"
             else:
-                cure = "fill them before dmo ingest, or take an estimator with --impute"
-            raise UserError(f"view {view!r} lacks cells: {shares}{more}; {cure}")
+                cure = "impute them before dmo ingest, or use an estimator with --impute"
+            raise UserError(f"view {view!r} has missing values: {shares}{more}; {cure}")
 
 
 def _by_value(kernels: Mapping[str, Any], training: Training) -> str:
-    """Kernels with their views: "rbf (pixels), hellinger-rbf (8 views, histograms)"."""
+    """List kernels with their views as text: "rbf (pixels), hellinger-rbf (8 views, histograms)"."""
     found: dict[str, list[str]] = {}
     for view, kernel in kernels.items():
         found.setdefault(str(kernel), []).append(view)
@@ -281,9 +279,8 @@ def fit(
     """Fit an estimator on training samples and save it."""
     if not getattr(estimator, "out_of_sample", True):
         raise UserError(
-            f"--method {estimator.method}: has coordinates for the samples that it was fitted on only, so there is no "
-            "model to save; take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform "
-            "in Python"
+            f"--method {estimator.method} cannot embed new samples, so there is no model to save; use a method with "
+            "new rows in the table of `dmo methods`, or TraceEmbedding(...).fit_transform in Python"
         )
     training = training.known_to(estimator)
     estimator.fit(training.views, training.y)
@@ -302,9 +299,9 @@ def save(
     more: Mapping[str, Any] | None = None,
     keys: np.ndarray | None = None,
 ) -> None:
-    """Save a fitted estimator with the names of its labels, its provenance and the keys of its training samples."""
-    # The provenance is the store, its own provenance and the split. If the store was made from images, their recipe and
-    # vocabularies are saved too. `keys` replaces the keys of the samples of `training`.
+    """Save a fitted estimator with its label names, provenance and the keys of its training samples."""
+    # The provenance consists of the store, the store's own provenance and the split. For a store of images, the recipe
+    # and its vocabularies are saved as well. `keys` replaces the keys of the samples in `training`.
     store = training.store
     estimator._sample_keys = sample_keys(store, training.views) if keys is None else keys
     names = store.label_names if names is None else names
@@ -318,7 +315,7 @@ def save(
 
 
 def learned(estimator: Any) -> dict[str, Any]:
-    """Collect the figures of a fitted estimator for a report."""
+    """Return the properties of a fitted estimator that are reported."""
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
     prepared: Mapping[str, Preparation] = getattr(estimator, "preparations_", {})
     found["scales"] = {view: made.scale for view, made in prepared.items() if made.scale != "none"}
@@ -343,26 +340,26 @@ def tune(
     folds: int = 4,
     metric: str | None = None,
 ) -> SweepResult:
-    """Score settings by cross-validation, refit the best one on all training samples and save it."""
-    from dmo.select.tuning import search  # here: a fit needs none of it
+    """Evaluate hyperparameter candidates by cross-validation, refit the best on all training samples and save it."""
+    from dmo.select.tuning import search  # imported here because a fit does not need it
 
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    training = training.known()  # by which settings are compared
-    Y = _learned(estimator, training)  # where there are none, the search says so
+    training = training.known()  # candidates are compared on samples of known class
+    Y = _learned(estimator, training)  # None raises an error in the search
     result = search(estimator, dict(training.views), Y, tried, metric, folds, getattr(estimator, "random_state", 0))
     save(result.best_estimator, path, training, overwrite)
     return result
 
 
 def _learned(estimator: Any, training: Training) -> Any:
-    """Labels as the estimator takes them."""
+    """Return the targets in the form that the estimator expects."""
     by_columns = is_regressor(estimator) and not isinstance(estimator, Annotator)
     return training.Y if by_columns else training.y
 
 
 def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> list[tuple[int, float, float]]:
-    """Score the best setting of a sweep on eighths, quarters, halves and all of the samples."""
+    """Evaluate the best candidate of a sweep on one eighth, one quarter, one half and all of the samples."""
     from dmo.select.sweeps import sweep
 
     training = training.known()
@@ -381,7 +378,7 @@ def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> l
         try:
             some = _safe_indexing(learned, rows)
             found = sweep(clone(model), views, some, grid, folds, result.metric, random_state, refit=False)
-        except UserError:  # no label occurs in a fold, say
+        except UserError:  # for example, a label is missing from a fold
             continue
         row = found.table[0]
         curve.append((len(rows) * (folds - 1) // folds, float(row["mean"]), float(row["std"])))

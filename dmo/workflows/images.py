@@ -1,4 +1,4 @@
-"""Annotation of a folder of images: every image is described and scored once, and again only when it changed."""
+"""Annotation of an image folder: each image is described and scored once, and again only after it has changed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dmo.workflows.tables import OTHER_CSV, as_csv, chances, output_format
 
 BATCH = 256
 JOURNAL = ".journal"
-"""The end of the name of the file beside an annotation that holds what is known of every image."""
+"""Suffix of the file next to an annotation that stores the results of every image."""
 _SHOWN = 5
 Annotation = dict[str, Any]
-"""An image: its "file", the hash of its "contents", the numbers of its "labels", best first, their "scores", where asked for
-"numbers" of all labels (probabilities, or real values), and what they are "by": the digest of all that they depend on."""
+"""Entry of an image: its "file", the hash of its "contents", the numbers of its "labels" (best first), their "scores", and
+the digest "by" of model and options. On request, "numbers" holds probabilities or predicted values."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +38,30 @@ class ImageFolder:
     """A request to annotate the images below a folder."""
 
     model: str  # path of a model of images
-    folder: str  # of the images
-    out: str  # CSV or JSON file by its ending, else a result store
+    folder: str  # folder of the images
+    out: str  # CSV file, JSON file or result store, according to the file name extension
     top: int | None  # labels per image
-    csv: str | None  # A CSV file to write besides
-    unreadable: str  # what is done with images that cannot be read
-    threads: int | None  # that describe images; None: one a core
-    overwrite: bool  # begin anew, and replace the outputs
-    dry_run: bool  # count, and write nothing
-    proba: bool = False  # write probabilities of all labels into the CSV or JSON
+    csv: str | None  # additional CSV file to write
+    unreadable: str  # how unreadable images are handled
+    threads: int | None  # threads that extract features; None: one per core
+    overwrite: bool  # ignore earlier results and replace the outputs
+    dry_run: bool  # count the images and write nothing
+    proba: bool = False  # write the probabilities of all labels to the CSV or JSON file
 
     @property
     def journal(self) -> Path:
-        """The file that holds what is known of every image."""
+        """Path of the file that stores the results of every image."""
         return Path(self.out.rstrip("/") + JOURNAL)
 
 
 def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
-    """Write the best labels of all images below a folder; only new or changed images are described and scored."""
-    # That is done on the workers of the current cluster, where there is one.
+    """Write the best labels of all images in a folder; only new or changed images are described and scored."""
+    # The images are processed on the workers of the current cluster, if there is one.
     #
-    # What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next
-    # run of the same model knows what is done.
+    # Each batch of results is appended to a journal next to the output. An interrupted run resumes from the journal,
+    # and later runs with the same model skip the images in it.
     _check_out(request)
-    from dmo.persistence import load  # here: what is refused before needs no estimators
+    from dmo.persistence import load  # imported here because the checks above do not need estimators
 
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (Extractor.load(path), load(path))
@@ -101,15 +101,14 @@ def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
 
 
 def _check_out(request: ImageFolder) -> None:
-    """Refuse outputs that cannot be written, or that an earlier annotation of a folder did not write, unless they may be
-    replaced."""
+    """Raise an error for outputs that cannot be written, or that exist without a journal and must not be replaced."""
     if not (request.overwrite or request.dry_run or request.journal.exists()):
         for path in (request.out, request.csv):
             if path is not None and os.path.exists(path):
                 raise stores.StoreError(f"{path} exists; {OTHER_CSV}")
     if "://" in request.out:
         raise stores.StoreError(
-            f"{request.out} is a URL, and the journal of an annotation is a file; pass a local path"
+            f"{request.out} is a URL, but an annotation of images needs a journal on a local disk; pass a local path"
         )
     output_format(request.out, (".csv", ".json", ".zarr"))
     (stores.check_output_file if _is_text(request.out) else stores.check_output)(request.out)
@@ -118,7 +117,7 @@ def _check_out(request: ImageFolder) -> None:
 
 
 def _is_text(path: str) -> bool:
-    """Whether an output is asked for as a text file, by its ending."""
+    """Return whether the file name extension of an output selects a text file."""
     return Path(path).suffix.lower() in (".csv", ".json")
 
 
@@ -137,7 +136,7 @@ def _annotated(
     threads: int | None,
     advance: Callable[[int], None],
 ) -> tuple[list[Annotation], dict[str, str]]:
-    """The annotations of a batch of the images in `contents`, and the reasons of those that cannot be read."""
+    """Return the annotations of a batch of the images in `contents`, and the reasons why images cannot be read."""
     (top, proba), batch, scored = asked, list(contents)[where], []
     views, failed = extractor.rows([folder / name for name in batch], threads)
     good = [name for i, name in enumerate(batch) if i not in failed]
@@ -156,10 +155,8 @@ def _annotated(
 
 
 def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]:
-    """Image -> entry of a journal, of those that are `by` the same model, up to a line that was cut off.
-
-    Every entry says so for itself: while the model is replaced, another annotation may write into the same journal.
-    """
+    """Map image names to journal entries `by` the same model and options, up to a truncated line."""
+    # Every entry records its model because, while a model is replaced, another run may write to the same journal.
     if not journal.exists():
         return {}
     entries: dict[str, Annotation] = {}
@@ -174,12 +171,12 @@ def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]
     except (ValueError, KeyError, TypeError):
         run.note(f"{journal} ends in the middle of a line: the images before it are kept")
     if others and not entries:
-        run.note(f"{journal} is of another model or number of labels: all images are annotated anew")
+        run.note(f"{journal} was written with another model or number of labels: all images are annotated again")
     return entries
 
 
 def _append(journal: Path, entries: Sequence[Annotation]) -> None:
-    """Add entries to the journal; a disk that is full leaves a line cut off, which is left out when it is read."""
+    """Append entries to the journal; on a full disk the last line may be truncated, and reading ignores such a line."""
     with stores.writing(str(journal), "what is annotated"), open(journal, "ab") as file:
         file.write(_lines(*entries))
 
@@ -196,7 +193,7 @@ def _write(
     extractor: Extractor,
     model_contents: str,
 ) -> None:
-    """The output in the format of its ending, and the CSV file that is asked for beside it."""
+    """Write the output in the format of its extension, and the additional CSV file."""
     ending = Path(request.out).suffix.lower()
     words = [[names[label] for label in entry["labels"]] for entry in entries]
     real, top = learned_values(model), request.top
@@ -237,13 +234,13 @@ def _write(
 
 
 def made_from_images(model: str) -> bool:
-    """Whether a model was fitted on a store of images, and so can describe others."""
+    """Return whether a model was fitted on a store of images and can therefore annotate image files."""
     parameters = stores.describe(model)["provenance"].get("parameters")
     return isinstance(parameters, dict) and parameters.get("dataset") == PART
 
 
 def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
-    """The image of a sample where the store was made from images that are still there, or from scikit-learn's digits."""
+    """Return the image of a sample if its file still exists or if it is one of scikit-learn's digits."""
     if store.attributes.get("dataset") == DIGITS:
         return digit_image(name)
     folder = store.attributes.get("folder")
@@ -251,7 +248,7 @@ def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
         return None
     root = Path(store.folder.absolute(folder)).resolve()
     path = (root / name).resolve()
-    if not path.is_relative_to(root):  # by "..", an absolute name or a link: a page shows nothing from elsewhere
+    if not path.is_relative_to(root):  # pages must not show files outside the folder ("..", absolute paths, links)
         return None
     try:
         return read_image(path)

@@ -1,4 +1,4 @@
-"""What a fit will take, before it starts: its engine and the reason, bytes, and tasks, from what the engines say."""
+"""Estimate the engine, memory and tasks of a fit before it starts."""
 
 from __future__ import annotations
 
@@ -46,34 +46,35 @@ from dmo.persistence import load
 from dmo.threads import thread_count
 
 SCHEDULER = 340 << 20
-"""Bytes of a scheduler that holds nothing, in an environment with dmo."""
+"""Bytes of an idle scheduler in an environment with dmo."""
 _TASK = 8 << 10
-"""Bytes of a task in a scheduler, with its history."""
+"""Bytes of a task in the scheduler, including its history."""
 _OTHERS = 4
-"""Tasks beside those of a stage: the data that are sent."""
+"""Tasks in addition to the tasks of a stage, which send data."""
 DRIVER, WORKER = 420 << 20, 380 << 20
-"""Bytes of this process, and of a worker, that hold nothing but what a fit loads, of which compiled loops are 160 MiB."""
+"""Bytes of an idle client process and an idle worker after the imports of a fit; compiled loops need 160 MiB."""
 _TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
-"""What a task costs the scheduler and this process, and a product a worker for an entry of the kernel and a column."""
+"""Seconds per task in scheduler and client process; seconds per kernel entry and column of a product in a worker."""
 LARGEST = 4 << 30
-"""Bytes of the largest worker that is asked for."""
+"""Maximum memory of a recommended worker in bytes."""
 MOST_WORKERS = 4096
 _TALL, _MADE, _BASES = 6, 4, 3
-"""Blocks of one column a label that this process holds beside kernels; copies of a preconditioner while workers make one; and
-of the basis of a search: it, its images, and one that a block is joined to."""
+"""Blocks of one column per label that the client process holds in addition to kernels; copies of a preconditioner while
+workers compute it; and copies of a search basis: the basis, its images, and the one that a block is joined to."""
 
 
 @dataclass(frozen=True)
 class TaskGraph:
-    """What a scheduler has to do with a pass or a product: `tasks` in all, the most that it holds at a time, and its memory
-    (bytes) at most; what passes through it is there once."""
+    """Work of the scheduler for a pass or a product: total `tasks`, maximum number `held` at a time, and peak memory.
+
+    `scheduler_bytes` includes data that pass through the scheduler once."""
 
     tasks: int
     held: int
     scheduler_bytes: int
 
     def cells(self) -> list[str]:
-        """Tasks, the most at a time, the scheduler's memory."""
+        """Format the total tasks, the maximum number at a time and the memory of the scheduler."""
         return [str(self.tasks), str(self.held), amount(self.scheduler_bytes)]
 
 
@@ -82,12 +83,10 @@ def _graph(tasks: int, held: int, moved: int) -> TaskGraph:
 
 
 def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
-    """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in trees, which are added one to
-    the other.
-    """
-    # Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of
-    # what lies in memory of the views. What is sent, the labels of a segment and the last sum (m x m, float64) pass
-    # through the scheduler, which holds all tasks that the sum so far was made from.
+    """Estimate the task graph of one pass over n rows: tasks of fixed size and a tree reduction of their moments."""
+    # `columns` is the total number m of columns of the moments, `labels` of which belong to labels. `sent` is the size
+    # of views in memory in bytes. Sent views, the labels of a segment and the last sum (m x m, float64) pass through
+    # the scheduler, which holds all tasks that contributed to the current sum.
     size = BLOCK * task_blocks(n, columns)
     parts = -(-n // size)
     tasks = 2 * parts - 1
@@ -97,17 +96,16 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
 def tile_graph(
     n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool
 ) -> TaskGraph:
-    """The graph of a solve with tiles: a group of tiles per thread, what it gives for the row parts that it touches, and the
-    sums of these in trees."""
-    # Arguments: `products` with each of `kernels` matrices n x n, with n x `columns` right-hand sides (float64),
-    # which pass through the scheduler; `resident`: the groups stay in its list.
+    """Estimate the task graph of a solve with tiles: one group of tiles per thread, summed by tree reduction."""
+    # The solve computes `products` of each of `kernels` n x n matrices with n x `columns` right-hand sides (float64),
+    # which pass through the scheduler. If `resident` is set, the groups of tiles remain in its list.
     groups, tasks = product_tasks(n, block, threads)
     kept = kernels * groups if resident else 0
     return _graph(kept + kernels * products * tasks, kept + tasks + _OTHERS, 8 * n * columns)
 
 
 def useful_threads(n: int, block: int, columns: int, threads: int, stored: bool) -> int:
-    """Count the worker threads from which on a product with tiles takes longer for its tasks than it gains."""
+    """Return the number of worker threads above which task overhead makes a product with tiles slower."""
 
     def seconds(count: int) -> float:
         tasks = product_tasks(n, block if stored else tile_rows(n, count, block), count)[1]
@@ -120,41 +118,42 @@ def useful_threads(n: int, block: int, columns: int, threads: int, stored: bool)
 
 
 def tall_bytes(n: int, columns: int) -> int:
-    """Bytes of the blocks of n x columns that this process holds beside kernels: labels, right-hand sides, solutions."""
+    """Return the bytes of n x `columns` blocks in the client process: labels, right-hand sides and solutions."""
     return 8 * n * columns * _TALL
 
 
 def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsize: int | None = None) -> int:
-    """Bytes of this process with so many kernels in memory, beside blocks of n x columns."""
-    # A float32 factor lies in one array with its kernel; `apart`: not where held-out rows are factorized last, as in
-    # regressions. Half of a float32 matrix more is what it is made and factorized with.
+    """Return the peak bytes of the client process with kernels in memory, including blocks of n x `columns`."""
+    # A float32 factor shares one array with its kernel. `apart` marks regressions, which factorize held-out rows last and
+    # therefore need a separate factor. Half of another float32 matrix is needed to compute and factorize a kernel.
     entries, factors = exact_bytes(n, kernels, itemsize)
     single = entries == 4 * kernels * n * n
     return entries + (4 * apart * n * n if single else factors) + 2 * n * n + tall_bytes(n, columns)
 
 
 def copied_bytes(views: Mapping[str, Rows]) -> int:
-    """Bytes of the rows in memory that a model with exact kernels copies at the end of its fit."""
+    """Return the bytes of in-memory rows that a model with exact kernels copies at the end of its fit."""
     in_memory = (source for source in views.values() if not is_lazy(source))
     return sum(source.data.nbytes if scipy.sparse.issparse(source) else source.nbytes for source in in_memory)  # type: ignore[attr-defined]
 
 
 def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
-    """Bytes of this process beside tiles: blocks of n x columns, `here` preconditioners and the columns one is made of; or
-    what the bandwidth of the widest dense view takes before: a sample's rows, prepared, and distances."""
+    """Return the peak bytes of the client process for kernels in tiles, including n x `columns` blocks."""
+    # Either the solve decides, with `here` preconditioners and the columns from which one is computed, or the earlier
+    # bandwidth estimate, which prepares a sample of rows of the `widest` dense view and computes distances.
     sampled = min(n, SAMPLE)
     return max(tall_bytes(n, columns) + basis_bytes(n) * (here + (here > 0)), 4 * sampled * (3 * widest + sampled))
 
 
 def basis_bytes(n: int) -> int:
-    """Bytes of a preconditioner."""
+    """Return the bytes of a preconditioner."""
     return 4 * n * default_rank(n)
 
 
 def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
-    """Bytes of the moments of all views and labels together, of this process, and of a worker, beside what lies there.
+    """Return the bytes of the moments of all views and labels, and of the client process and a worker for a pass.
 
-    Four sums at a time; in this process numbers of the rows of a split, in a worker a bit for each, and some rows.
+    Four sums are held at a time. The client process also holds row numbers of a split; a worker holds one bit per row.
     """
     columns = views * rank + labels
     gram = 8 * columns**2
@@ -162,7 +161,7 @@ def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, 
 
 
 def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
-    """Work out what a fit takes for 5 000 to 10 million samples: what `dmo plan --resources` prints."""
+    """Compute the table of `dmo plan --resources`: the resources of a fit for 5 000 to 10 million samples."""
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
         if n <= 20_000:
@@ -179,11 +178,11 @@ def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
 
 
 def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
-    """float32 tiles streamed from a disk, or in the memory of the fewest workers of one thread that hold them."""
+    """Estimate a fit with float32 tiles on disk, or in the memory of the smallest number of one-thread workers."""
     for workers in range(1, MOST_WORKERS):
         block = Exact().block if stored else tile_rows(n, workers, Exact().block)
         one = product_bytes(n, block, labels, [1] * workers, False)
-        kept = product_bytes(n, block, labels, [1] * workers, True) - one  # each view has its tiles
+        kept = product_bytes(n, block, labels, [1] * workers, True) - one  # tiles of each view
         worker = WORKER + one + (0 if stored else views * kept) + basis_bytes(n) * (views + _MADE) // workers
         if worker <= LARGEST or stored:
             break
@@ -195,35 +194,35 @@ def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
 
 
 def markdown(lines: list[list[str]]) -> str:
-    """Write a table in Markdown."""
+    """Format a table as Markdown."""
     texts = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([texts[0], "|" + "---|" * len(lines[0]), *texts[1:]]) + "\n"
 
 
-_LOOKED_AT = 1024  # rows whose categories are counted
+_LOOKED_AT = 1024  # rows in which categories are counted
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit takes, as far as its engine says so."""
+    """Estimated resources of a fit; 0 or None if the engine does not provide an estimate."""
 
-    engine: str  # what the fit goes by
-    storage: str  # where kernels are, or what takes their place
-    kernel_bytes: int  # of kernels, or of what takes their place
-    factor_bytes: int  # of what is solved with
-    model_bytes: int  # on disk
-    peak_bytes: int  # at most in this process, with what it holds before; 0: the engine does not say
-    reason: str = ""  # why this engine or storage was chosen; empty: it was asked for
-    worker_bytes: int = 0  # at most on a worker that held nothing; 0: it runs in this process
+    engine: str  # engine of the fit
+    storage: str  # location of the kernels, or the data structure that replaces them
+    kernel_bytes: int  # size of the kernels, or of the data structure that replaces them
+    factor_bytes: int  # size of the factors for solving
+    model_bytes: int  # size of the model on disk
+    peak_bytes: int  # peak of the client process, including its memory before the fit; 0: no estimate
+    reason: str = ""  # reason for the choice of engine or storage; empty if the user chose it
+    worker_bytes: int = 0  # peak of a worker that was idle before; 0: the fit runs in the client process
     graph: TaskGraph | None = None
-    held_bytes: int = 0  # of this process without the fit
+    held_bytes: int = 0  # memory of the client process before the fit
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the plan as JSON."""
+        """Convert the plan to a dictionary for JSON."""
         return asdict(self)
 
     def cells(self) -> dict[str, str]:
-        """Write the plan as words."""
+        """Format the plan as cells of a table."""
         graph = ["-"] * 3 if self.graph is None else self.graph.cells()
         return {
             "engine": self.engine,
@@ -238,19 +237,19 @@ class Plan:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Write the plan as lines of a table."""
+        """Format the plan as rows of a table of two columns."""
         reason = [("reason", self.reason)] if self.reason else []
         return [*reason, *((name, value) for name, value in self.cells().items() if value != "-")]
 
 
 def kernel_count(estimator: Any, views: int) -> int:
-    """Count the n x n kernels that an estimator makes of so many views."""
+    """Return the number of n x n kernels that an estimator computes from `views` views."""
     joined = getattr(estimator, "combine", "predictions") != "predictions" or is_regressor(estimator)
     return 1 if joined or is_product(getattr(estimator, "kernel", None)) else views
 
 
 def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None = None) -> Plan | None:
-    """Say what `estimator.fit` takes.
+    """Estimate the resources of `estimator.fit`, or return None if that is not possible.
 
     views (n, d)
     """
@@ -263,7 +262,7 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | No
 
 
 def _planned(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None) -> Plan | None:
-    """What the fit takes beside what processes hold before."""
+    """Estimate the resources of a fit in addition to the memory that processes use before it."""
     source = next(iter(views.values()))
     n = source.shape[0] if n is None else n
     if isinstance(estimator, (FastTag, NeighborVotes)):
@@ -282,12 +281,12 @@ def _planned(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | No
 
 
 def _width(views: Mapping[str, Rows]) -> int:
-    """Bytes of a row of all views."""
+    """Return the bytes of one row of all views."""
     return sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in views.values())
 
 
 def _base_of(estimator: FastTag | NeighborVotes, n: int, views: int) -> Any:
-    """The model that its labels, or votes, start from."""
+    """Return the base model of an estimator, whose labels or votes it refines."""
     given = load(estimator.base) if isinstance(estimator.base, str) else estimator.base
     return estimator._default_base(n, views) if given is None else given
 
@@ -295,7 +294,7 @@ def _base_of(estimator: FastTag | NeighborVotes, n: int, views: int) -> Any:
 def _exact_plan(
     estimator: Any, engine: Exact, n: int, labels: int, views: Mapping[str, Rows], kernels: int, reason: str
 ) -> Plan:
-    """Kernels of all samples: those of embeddings are held together, regressions take one after the other."""
+    """Estimate a fit with kernels of all samples: embeddings hold all kernels together, regressions one at a time."""
     spectral = isinstance(estimator, (HomogeneityEmbedding, Projection))
     count = estimator.n_components if spectral else labels
     wanted = round(count * labels) if isinstance(count, float) else count
@@ -312,11 +311,11 @@ def _exact_plan(
     if storage == "memory":
         entries, factors = exact_bytes(n, held)
         peak = memory_peak(n, columns, held, not spectral, 8 if engine.precision == "float64" else None)
-        # Rows are copied when kernels are no longer held.
+        # At the end of the fit, rows are copied after the kernels have been released.
         peak = max(peak, copied_bytes(views) + tall_bytes(n, columns))
         if spectral and getattr(
             estimator, "_decides", False
-        ):  # by a fit on a part of the samples, in float64 if it is small
+        ):  # decision rules need a fit on a part of the samples, in float64 if it is small
             peak = max(peak, memory_peak(min(n - n // 4, HELD_OUT_ROWS), columns, held))
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
@@ -343,12 +342,12 @@ def _exact_plan(
 
 
 def _with_useful(reason: str, useful: int, threads: int) -> str:
-    """The reason, and how many worker threads are of use where there are more."""
+    """Append the useful number of worker threads to the reason if there are more threads."""
     return reason if threads <= useful else f"{reason}; " * bool(reason) + f"{useful} worker threads are of use"
 
 
 def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], reason: str) -> Plan:
-    """Moments of factor rows from one pass, beside the rows that feature maps are learned from."""
+    """Estimate a fit from moments of feature maps: one pass over the data, and the rows from which maps are learned."""
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     each = 1000 if engine.rank == "auto" else engine.rank
     rank, count = min(n, each * clusters), len(views)
@@ -368,7 +367,7 @@ def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], re
 
 
 def _landmark_plan(engine: Nystrom, n: int, labels: int, views: Mapping[str, Rows]) -> Plan:
-    """Kernel values at landmarks, of one view after the other; made again in every pass where they are too many."""
+    """Estimate a fit on kernel values at landmarks, view by view; values above the memory limit are recomputed."""
     rank = min(n, 1000 if engine.rank == "auto" else engine.rank)
     by_rows, held = solved_by_rows(rank, labels), 4 * n * rank
     model = 4 * rank * sum(source.shape[1] for source in views.values()) + 8 * len(views) * rank * labels
@@ -380,16 +379,16 @@ def _landmark_plan(engine: Nystrom, n: int, labels: int, views: Mapping[str, Row
 
 
 def _linear_plan(n: int, d: int, components: int) -> Plan:
-    """A linear projection: the d x d moments of the rows, or the n x n products of them where n is smaller."""
+    """Estimate a linear projection: d x d moments of the rows, or n x n products of rows if n is smaller."""
     side = min(n, d)
     storage = f"{side} x {side} {'moments' if d <= n else 'products of rows'}"
     return Plan("exact", storage, 8 * side**2, 8 * side**2, 8 * d * components, 0)
 
 
 def _on_features(estimator: Any) -> bool:
-    """Whether it solves a problem of the samples on their features in memory, or their similarities to some of them."""
+    """Return whether an estimator solves dense problems of features or of similarities to landmarks in memory."""
     if isinstance(estimator, TraceEmbedding):
-        method = METHODS.get(estimator.method)  # an unknown name is refused by the fit
+        method = METHODS.get(estimator.method)  # unknown names raise an error in the fit
         if method is None or method.family == "global":
             return False
     own = isinstance(estimator, (MOPE, MESD, TraceEmbedding))
@@ -397,10 +396,10 @@ def _on_features(estimator: Any) -> bool:
 
 
 def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: int) -> Plan | None:
-    """What an estimator takes that has no choice of engines."""
+    """Estimate the fit of an estimator without a choice of engines."""
     source, width = next(iter(views.values())), _width(views)
     if isinstance(estimator, LabelPropagation):
-        edges = 2 * n * estimator._graph.n_neighbors  # symmetric: about twice as many as neighbors
+        edges = 2 * n * estimator._graph.n_neighbors  # the symmetric graph has about twice as many edges as neighbors
         return Plan("graph", "memory", 12 * edges, 8 * n * labels * 4, n * (width + 8 * labels), 0)
     if isinstance(estimator, HomogeneityAnalysis):
         first = np.asarray(rows(source, slice(0, _LOOKED_AT)))
@@ -415,8 +414,8 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
 
 
 def _feature_plan(estimator: Any, n: int, source: Rows) -> Plan | None:
-    """Features (n x p), forms of them (p x p). None where neighbors are sought class by class, or every sample is
-    reconstructed from others: how many, the labels decide."""
+    """Estimate a fit on features (n x p) with p x p forms; None if the cost depends on the labels."""
+    # It does if neighbors are searched within classes, or if every sample is reconstructed from other samples.
     entry = METHODS.get(getattr(estimator, "method", ""))
     if entry is not None and (
         entry.direct or entry.family != "supervised" or {"n_neighbors", "n_repelled"} & set(entry.parameters)
@@ -434,7 +433,7 @@ def _feature_plan(estimator: Any, n: int, source: Rows) -> Plan | None:
 def compare_engines(
     estimator: Any, views: Mapping[str, Rows], labels: int, n: int, rank: int, clusters: int
 ) -> tuple[dict[str, Plan], str]:
-    """Say what a fit takes with every engine that the estimator has.
+    """Estimate a fit with each engine of the estimator; also return the engine that "auto" chooses, with the reason.
 
     views (n, d)
     """
@@ -445,11 +444,11 @@ def compare_engines(
         found = plan_fit(estimator, views, labels, n)
         if found is None:
             raise UserError(
-                f"the labels decide what a fit of {type(estimator).__name__} takes; fit it on fewer samples"
+                f"the cost of {type(estimator).__name__} depends on the labels; fit it on fewer samples to measure it"
             )
         return {"exact": found}, "exact"
     engines: dict[str, Any] = {"exact": "exact"}
-    if not is_product(getattr(estimator, "kernel", None)):  # which has no low-rank form
+    if not is_product(getattr(estimator, "kernel", None)):  # product kernels have no low-rank form
         engines |= {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
     plans = {}
     for name, engine in engines.items():

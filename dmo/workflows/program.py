@@ -1,8 +1,8 @@
-"""Running a program on whichever cluster was asked for: its options, its log and its exit.
+"""Run commands and pipelines on the selected cluster: run options, logging and exit codes.
 
-Exit codes: 0 done; 1 a fault of the program (with Python's traceback); 2 wrong input, or a store, model or backend that cannot
-be used; 3 the cluster, the disk or a worker failed, run the same command again; 4 `dmo verify` found problems; 130 stopped by
-Ctrl-C; 143 by SIGTERM. After 3, 130 and 143 the same command goes on with what is finished.
+Exit codes: 0 success; 1 error in dmo (with a traceback); 2 invalid input, or an unusable store, model or backend;
+3 failure of the cluster, the disk or a worker; 4 problems found by `dmo verify`; 130 stopped by Ctrl-C; 143 stopped by
+SIGTERM. After 3, 130 and 143, the same command resumes from the finished parts.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ _GO_ON = "what is finished is kept, the same command goes on or starts again"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived: a batch system ends the job."""
+    """SIGTERM, by which a batch system ends a job."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM inside this block, so that stores are closed and clusters taken down.
-
-    An interrupt that comes within a callback (of the lock of an import, say), whose errors Python drops, comes again.
-    """
+    """Raise `Terminated` on SIGTERM inside the block, so that stores are closed and clusters are shut down."""
+    # Python drops exceptions that are raised inside some callbacks, for example of the import lock. An interrupt that
+    # was dropped this way is raised again.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -74,7 +73,7 @@ def terminable() -> Iterator[None]:
 
 
 def sentence(error: BaseException) -> str:
-    """An error as one line for people."""
+    """Format an error as one line of text."""
     return visible(_sentence(error))
 
 
@@ -85,7 +84,7 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return f"stopped; {_GO_ON}"
     if isinstance(error, MemoryError):
-        return f"not enough memory ({error}); take fewer views or samples, or --storage recomputed or stored"
+        return f"not enough memory ({error}); use fewer views or samples, or --storage recomputed or stored"
     if _lost(error):
         return f"the cluster was lost ({type(error).__name__}: {' '.join(str(error).split())}); {_GO_ON}"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
@@ -95,7 +94,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def code(error: BaseException) -> int | None:
-    """The exit code of an error; None for one that is a fault of the program."""
+    """Return the exit code of an error, or None for an error in dmo itself."""
     error = _cause(error)
     if isinstance(error, KeyboardInterrupt):
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
@@ -105,15 +104,15 @@ def code(error: BaseException) -> int | None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The interrupt that Python made this error from, as it does where a class is being defined; else the error."""
+    """Return the interrupt behind an error that Python raised while a class was being defined; otherwise the error."""
     return error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
 
 
 def _lost(error: BaseException) -> bool:
-    """Whether workers or the scheduler went away under the program."""
+    """Return whether an error means that workers or the scheduler became unreachable."""
     if isinstance(error, CancelledError | TimeoutError):
         return True
-    # distributed's, later on
+    # `distributed` raises OSError for a later timeout.
     if isinstance(error, OSError) and str(error).startswith("Timed out trying to connect to"):
         return True
     return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
@@ -121,7 +120,7 @@ def _lost(error: BaseException) -> bool:
 
 @contextmanager
 def told(program: str, trace: bool = False) -> Iterator[None]:
-    """End the program with the sentence and the code of an error of this block that a user can cause; faults are raised."""
+    """Exit with a one-line message and an exit code on user errors inside the block; raise other errors."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -135,7 +134,7 @@ def told(program: str, trace: bool = False) -> Iterator[None]:
 
 
 def ending(program: str, work: Callable[[], None]) -> int:
-    """Run `work`; returns the exit code, having said on standard error what is wrong. Faults are raised."""
+    """Run `work` and return the exit code; print user errors to standard error and raise other errors."""
     try:
         with told(program), terminable():
             work()
@@ -146,9 +145,9 @@ def ending(program: str, work: Callable[[], None]) -> int:
 
 @contextmanager
 def json_log(path: str | None, program: str) -> Iterator[None]:
-    """Append what happens in this block to `path` (None: nowhere)."""
-    # Every line has time (UTC, ISO 8601) and event: "start" (program, arguments, dmo), "message" (level, text),
-    # "stage" (see `dmo.progress.listen`), "end" (seconds, error: null or one sentence). Raises OSError where the file
+    """Append the events of the block to the file `path`; None disables the log."""
+    # Each line has a time (UTC, ISO 8601) and an event: "start" (program, arguments, dmo), "message" (level, text),
+    # "stage" (see `dmo.progress.listen`), or "end" (seconds, error: null or one sentence). Raises OSError if the file
     # cannot be written.
     if path is None:
         yield
@@ -169,7 +168,7 @@ def json_log(path: str | None, program: str) -> Iterator[None]:
 
 @contextmanager
 def heard(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
-    """Let a handler hear the library's log from a level on."""
+    """Send the library's log records of a minimum level to a handler inside the block."""
     log = logging.getLogger("dmo")
     before = log.level
     log.addHandler(handler)
@@ -182,7 +181,7 @@ def heard(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]
 
 
 class _Lines(logging.Handler):
-    """Writes events to an open file, each line at once."""
+    """Log handler that writes each event to an open file immediately."""
 
     def __init__(self, file: TextIO):
         super().__init__()
@@ -198,19 +197,19 @@ class _Lines(logging.Handler):
 
 
 HELP = {
-    "workers": "Workers to start (jobs of a batch queue), and to wait for; default: the setting of the backend.",
-    "worker_threads": "Threads of a worker that is started.",
-    "memory_limit": "Memory of one worker that is started, such as 4GiB.",
+    "workers": "Number of workers (jobs of a batch queue) to start and wait for; default: the setting of the backend.",
+    "worker_threads": "Threads per started worker.",
+    "memory_limit": "Memory per started worker, such as 4GiB.",
     "performance_report": "HTML file for Dask's performance report of the run.",
-    "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
-    "so that the same command goes on where a run was interrupted; emptied when it ends well.",
-    "log": "File to append what happens to, one JSON object a line.",
-    "json": "Print the result as JSON, and nothing else, on standard output.",
-    "quiet": "Say nothing but the result of a question, and what is wrong.",
-    "verbose": "Say all that is decided, and the time of every stage; show bars off a terminal too.",
+    "checkpoint": "Folder for the state of long passes, kernel solves and sweeps, from which the same command resumes "
+    "after an interruption; emptied after a successful run.",
+    "log": "File to which events are appended, one JSON object per line.",
+    "json": "Print only the result, as JSON, to standard output.",
+    "quiet": "Print only the requested result and errors.",
+    "verbose": "Print all choices and the time of every stage; show progress bars even without a terminal.",
 }
 FLAGS = ("json", "quiet", "verbose")
-"""Options of a run that are said or not."""
+"""Run options without a value."""
 SCHEDULER = (
     "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or "
     "ssh:HOST,HOST "
@@ -220,20 +219,20 @@ SCHEDULER = (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of every run; see `HELP`."""
+    """Options of every run, described in `HELP`."""
 
-    workers: int | None = None  # to start
-    worker_threads: int | None = None  # of a worker
-    memory_limit: str | None = None  # of a worker
-    performance_report: str | None = None  # HTML file of Dask's
+    workers: int | None = None  # number of workers to start
+    worker_threads: int | None = None  # threads per worker
+    memory_limit: str | None = None  # memory per worker
+    performance_report: str | None = None  # HTML file for Dask's report
     checkpoint: str | None = None  # folder for the state of long computations
-    log: str | None = None  # file to append to
+    log: str | None = None  # file to which events are appended
     json: bool = False  # print JSON
-    quiet: bool = False  # say little
-    verbose: bool = False  # say all
+    quiet: bool = False  # print only results and errors
+    verbose: bool = False  # print all details
 
     def settings(self) -> dict[str, Any]:
-        """Find the settings that the given options stand for."""
+        """Return the options as dmo settings."""
         names = ("workers", "worker_threads", "memory_limit", "performance_report")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {f"dmo.{name.replace('_', '-')}": value for name, value in given.items()}
@@ -241,17 +240,17 @@ class RunOptions:
 
 _options: ContextVar[RunOptions] = ContextVar("dmo_run_options", default=RunOptions())  # noqa: B039 (frozen)
 run_options = _options.get
-"""The options of the run that goes on."""
+"""The options of the current run."""
 
 
 @contextmanager
 def running(options: RunOptions, program: str) -> Iterator[None]:
-    """Apply the options of a run to what is inside this block."""
+    """Apply run options inside the block."""
     if options.quiet and options.verbose:
-        raise UserError("--quiet and --verbose: say little, or say all? pass one of them")
+        raise UserError("--quiet and --verbose contradict each other; pass one of them")
     token = _options.set(options)
     try:
-        with ExitStack() as stack:  # a command that is given no such option starts without Dask and stores
+        with ExitStack() as stack:  # Dask and stores are imported only for options that need them
             if settings := options.settings():
                 import dask.config
 
@@ -267,10 +266,10 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Give a pipeline `--scheduler` and the options of `RunOptions`."""
+    """Add `--scheduler` and the options of `RunOptions` to the parser of a pipeline."""
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
-    for name in FLAGS[1:]:  # the result of a pipeline is what it writes
+    for name in FLAGS[1:]:  # pipelines write files and have no --json
         group.add_argument(f"-{name[0]}", f"--{name}", action="store_true", help=HELP[name])
     for name, text in HELP.items():
         if name in FLAGS:
@@ -280,8 +279,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
-    """Run a pipeline where its options say, with bars and notes on standard error."""
-    from dmo.cluster import connect  # here: a command that needs no cluster starts without its modules
+    """Run a pipeline on the selected cluster, with progress bars and notes on standard error."""
+    from dmo.cluster import connect  # imported here so that commands without a cluster start faster
 
     name = Path(file).name
     chosen = RunOptions(**{key: getattr(options, key) for key in HELP if key != "json"})
@@ -295,7 +294,7 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
 
 
 def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Refuse an output path that cannot be written, or that holds what may not be replaced."""
+    """Raise an error if an output path cannot be written or must not be replaced; return whether it is unfinished."""
     complete = dmo.stores.existing_store(path, kind)
     if complete and not overwrite:
         raise dmo.stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
@@ -304,40 +303,40 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
 
 
 def begin(run: Session, path: str, overwrite: bool) -> None:
-    """As `free` for a feature store, with a note where an unfinished one goes on."""
+    """Check the path of a feature store like `free`, and note if an unfinished store is resumed."""
     if free(path, overwrite, "features") and not overwrite:
-        run.note(f"{path} is unfinished: going on with the blocks that are missing")
+        run.note(f"{path} is unfinished: resuming with the missing blocks")
 
 
 @dataclass
 class Session:
-    """What a running command may use."""
+    """State of a running command."""
 
     errors: Console  # standard error
-    verbose: bool = False  # whether details are told
-    quiet: bool = False  # whether nothing is told
-    seconds: dict[str, float] = field(default_factory=dict)  # of every stage so far
-    started: float = field(default_factory=time.perf_counter)  # when, by `time.perf_counter`
-    said: set[str] = field(default_factory=set)  # warnings and records of the log that were told
+    verbose: bool = False  # whether details are printed
+    quiet: bool = False  # whether notes are suppressed
+    seconds: dict[str, float] = field(default_factory=dict)  # duration of every stage so far
+    started: float = field(default_factory=time.perf_counter)  # start, by `time.perf_counter`
+    said: set[str] = field(default_factory=set)  # warnings and log records that were printed
 
     def note(self, text: str) -> None:
-        """Remark on standard error."""
+        """Print a note to standard error, unless the run is quiet."""
         if not self.quiet:
             self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def once(self, text: str) -> bool:
-        """Tell whether a text is new, and take it as told."""
+        """Return whether a text is new, and remember it."""
         new = text not in self.said
         self.said.add(text)
         return new
 
     def detail(self, text: str) -> None:
-        """Remark for those who want to know all."""
+        """Print a note to standard error if the run is verbose."""
         if self.verbose:
             self.note(text)
 
     def costs(self) -> dict[str, Any]:
-        """Say what the run has taken so far."""
+        """Return the time and peak memory of the run so far."""
         return {
             "stages": {name: round(seconds, 4) for name, seconds in self.seconds.items()},
             "seconds": round(time.perf_counter() - self.started, 4),
@@ -347,8 +346,8 @@ class Session:
 
 @contextmanager
 def session() -> Iterator[Session]:
-    """Run a command's work: bars for its stages on a terminal, lines elsewhere, the library's log and warnings as notes."""
-    from rich.console import Console  # here: the program's version is told without it
+    """Run a command with progress bars on a terminal or lines elsewhere; print log records and warnings as notes."""
+    from rich.console import Console  # imported here so that `dmo --version` starts faster
 
     run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
     shown = bars(run.errors, run.quiet, brief=not run.verbose)
@@ -359,18 +358,18 @@ def session() -> Iterator[Session]:
 
 
 def quiet() -> AbstractContextManager[None]:
-    """Keep the library's log out of the notes."""
+    """Suppress notes from the library's log inside the block."""
     return heard(logging.NullHandler(), logging.WARNING)
 
 
 def _warn(run: Session, text: str) -> None:
-    """Once: what is said of every fold of every setting is said of the first."""
+    """Print a warning once, even if every fold and candidate raises it."""
     if run.once(text):
         run.note(text)
 
 
 class _Notes(logging.Handler):
-    """Log records as notes, each text once: what is said of every view is said of the first."""
+    """Log handler that prints each distinct record as a note once, even if every view repeats it."""
 
     def __init__(self, run: Session):
         super().__init__()
@@ -379,14 +378,14 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self.run.once(text):
-            # what was chosen and why, and where to watch, is told to everyone; what follows from it to those who ask
+            # Choices with their reasons and the dashboard are always shown; other records only in verbose runs.
             told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
             told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)
 
 
 def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
+    """Return the peak resident memory of the client process in bytes."""
     if sys.platform == "win32":
         import psutil
 

@@ -1,4 +1,4 @@
-"""The figures of `dmo report`, each with words for those who do not see it."""
+"""Figures of `dmo report`, each with a text alternative."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
 AXES = ("first direction of the label scores", "second direction")
-"""What the axes of every picture of the learned space are."""
+"""Labels of the axes in all pictures of the embedding."""
 _CLASSES = 20
-"""Classes of a table of confusions at most, the commonest."""
+"""Maximum number of classes in a confusion matrix; the most frequent ones are shown."""
 _SPREAD = 1e-6
-"""Share of the longest direction below which there is no second one to draw."""
+"""A second direction is drawn only if its length exceeds this fraction of the longest direction."""
 
 
 def samples(evidence: Evaluation) -> Samples:
-    """The samples to search, map and open."""
+    """Return the samples of the page, which readers can search, map and open."""
     scores, name = evidence.comparable
     given = {each.name: each.given(evidence.top) for each in evidence.models}
     width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
@@ -53,7 +53,7 @@ def samples(evidence: Evaluation) -> Samples:
 
 
 def plane_of(scores: np.ndarray) -> np.ndarray | None:
-    """Samples (m x 2) on the plane of the learned space in which the label scores differ most; None for a line."""
+    """Project the label scores to the plane of largest variance (m x 2); None if they vary along one line only."""
     places, mean = cell_blocks(scores.shape), scores.mean(axis=0)
     products = np.zeros((scores.shape[1], scores.shape[1]))
     for where in places:
@@ -66,7 +66,7 @@ def plane_of(scores: np.ndarray) -> np.ndarray | None:
 
 
 def draw(evidence: Evaluation) -> list[PageFigure]:
-    """Curves of the models on common axes, numbers of labels, co-occurrence and the learned space by label."""
+    """Draw the curves of all models on common axes, label counts, co-occurrence and the embedding by label."""
     return [
         _precision_recall(evidence),
         *_calibration(evidence),
@@ -96,16 +96,14 @@ def _precision_recall(evidence: Evaluation) -> PageFigure:
 
 
 def _calibration(evidence: Evaluation) -> list[PageFigure]:
-    """How far probabilities can be believed; none of models without them."""
+    """Draw calibration curves of the models with probabilities."""
     found = {each.name: each.probabilities for each in evidence.models}
     known = {name: p for name, p in found.items() if p is not None}
     if not known:
         return []
     errors = {name: reliability(evidence.known, p)[2] for name, p in known.items()}
     said = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
-    caption = (
-        "Calibration: of the labels given some probability, the share that is there; dashed: perfect. The error is the "
-    )
+    caption = "Calibration: observed frequency of labels by predicted probability; dashed: perfect. The error is the "
     figure = report.calibration_curves(evidence.known, known)
     return [
         PageFigure("calibration", figure, caption + "mean distance from it.", f"Expected calibration error: {said}.")
@@ -123,26 +121,26 @@ def _thresholds(evidence: Evaluation) -> PageFigure:
         at = int(np.argmax(found["F1"]))
         said.append(f"{name} {found['F1'][at]:.2f} at {thresholds[at]:.2g}")
     caption = (
-        f"Left: labels above a threshold of the {score}, all pooled. Right: so many labels for every sample, averaged over "
-        f"samples; dashed: {evidence.top}, as in the tables."
+        f"Left: labels above a threshold of the {score}, pooled over all labels. Right: a fixed number of labels for "
+        f"every sample, averaged over samples; dashed: {evidence.top}, as in the tables."
     )
     figure = report.threshold_curves(evidence.known, scores, evidence.top, score)
     return PageFigure("thresholds", figure, caption, f"Highest F1 over thresholds: {', '.join(said)}.")
 
 
 def _label_counts(evidence: Evaluation) -> list[PageFigure]:
-    """Sizes of label sets; none where every sample has one label, as classes have."""
+    """Draw the sizes of label sets, unless every sample has exactly one label."""
     counts = {"true": evidence.Y.sum(axis=1).astype(int)}
     counts |= {each.name: each.sets.sum(axis=1).astype(int) for each in evidence.models if each.sets.shape[1]}
     if len(evidence.names) == 1 or all((values == 1).all() for values in counts.values()):
         return []
     said = ", ".join(f"{name} {values.mean():.1f}" for name, values in counts.items())
-    caption = "Labels of a sample: true ones, and those that predict gives by its thresholds."
+    caption = "Number of labels per sample: true labels, and labels assigned by predict."
     return [PageFigure("cardinality", report.label_counts(counts), caption, f"Mean number of labels: {said}.")]
 
 
 def label_f1(evidence: Evaluation, model: EvaluatedModel) -> np.ndarray:
-    """F1 of every label in percent (L), when samples are given the best labels; NaN for a label that does not occur."""
+    """Compute the F1 of each label in percent (L) for the best labels per sample; NaN for labels that do not occur."""
     found = annotation_scores(evidence.known, model.scores, evidence.top)
     p, r = found.per_label_precision, found.per_label_recall
     both = p + r
@@ -150,7 +148,7 @@ def label_f1(evidence: Evaluation, model: EvaluatedModel) -> np.ndarray:
 
 
 def _differences(evidence: Evaluation) -> list[PageFigure]:
-    """Which labels each other model annotates better and worse than the first."""
+    """Draw the differences in F1 per label between each other model and the first."""
     found = []
     base = label_f1(evidence, evidence.first)
     for number, other in enumerate(evidence.models[1:], 1):
@@ -158,8 +156,8 @@ def _differences(evidence: Evaluation) -> list[PageFigure]:
         gains, losses = int((values > 0).sum()), int((values < 0).sum())
         best, worst = int(np.nanargmax(values)), int(np.nanargmin(values))
         alt = (
-            f"{gains} labels gain, {losses} lose; most: {evidence.names[best]} {values[best]:+.1f}, least: "
-            f"{evidence.names[worst]} {values[worst]:+.1f}."
+            f"{gains} labels improve, {losses} worsen; highest difference: {evidence.names[best]} {values[best]:+.1f}, "
+            f"lowest: {evidence.names[worst]} {values[worst]:+.1f}."
         )
         figure = report.label_differences(values, evidence.names, "F1 %")
         caption = f"Labels that {other.name} annotates better (right) and worse (left) than {evidence.first.name}."
@@ -168,7 +166,7 @@ def _differences(evidence: Evaluation) -> list[PageFigure]:
 
 
 def _confusion(evidence: Evaluation) -> list[PageFigure]:
-    """Which class is taken for which; none where a sample has several labels or none."""
+    """Draw the confusion matrix, if every sample has exactly one true and one predicted class."""
     names, Y = evidence.names, evidence.Y
     if len(names) < 2 or not (Y.sum(axis=1) == 1).all():
         return []
@@ -180,18 +178,16 @@ def _confusion(evidence: Evaluation) -> list[PageFigure]:
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     table = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
     picked = [names[j] for j in shown_]
-    figure = report.heat_map(table, picked, picked, "true class", "class given", "% of the true class", mark=False)
+    figure = report.heat_map(table, picked, picked, "true class", "predicted class", "% of the true class", mark=False)
     wrong = counts - np.diag(np.diag(counts))
     a, b = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    alt = (
-        f"Most often: {names[a]} is taken for {names[b]}, in {int(wrong[a, b])} samples." if wrong.any() else "None is."
-    )
-    caption = f"Which class is taken for which ({evidence.first.name}); –: no sample."
+    alt = f"Most frequent error: {names[a]} as {names[b]}, {int(wrong[a, b])} samples." if wrong.any() else "No errors."
+    caption = f"Confusion matrix of {evidence.first.name}; –: no sample."
     return [PageFigure("confusion", figure, caption, alt)]
 
 
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
-    """Which labels come together; none where no sample has two."""
+    """Draw the co-occurrence of labels, if any sample has two labels."""
     stored = store_labels(evidence.first.applied)
     Y = evidence.Y if stored is None else stored
     counts = together(Y, Y)
@@ -200,8 +196,8 @@ def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
         return []
     figure = report.label_cooccurrence(Y, evidence.names)
     a, b = np.unravel_index(int(np.argmax(counts)), counts.shape)
-    caption = "Labels that come together: the share of the samples of the row's label that carry the column's."
-    alt = f"Most often together: {evidence.names[a]} and {evidence.names[b]}, in {int(counts[a, b])} samples."
+    caption = "Co-occurrence: the fraction of the samples with the row's label that also have the column's label."
+    alt = f"Most frequent pair: {evidence.names[a]} and {evidence.names[b]}, in {int(counts[a, b])} samples."
     return [PageFigure("co-occurrence", figure, caption, alt)]
 
 
@@ -211,14 +207,14 @@ def _space(evidence: Evaluation) -> list[PageFigure]:
     if plane is None:
         return []
     figure = report.embedding_per_label(plane, evidence.Y, evidence.names, axes=AXES)
-    caption = "The plane in which the label scores differ most, one panel a label: its samples in blue."
+    caption = "The plane in which the label scores differ most, with one panel per label: its samples in blue."
     counts = np.sort(evidence.Y.sum(axis=0))[::-1]
-    alt = f"{len(plane)} samples; panels of the labels with most of them, {int(counts[0])} the first."
+    alt = f"{len(plane)} samples; panels of the most frequent labels, the first with {int(counts[0])} samples."
     return [PageFigure("labels-in-space", figure, caption, alt)]
 
 
 def draw_targets(models: Sequence[EvaluatedModel], Y: np.ndarray, names: Sequence[str]) -> list[PageFigure]:
-    """Predictions and errors of real targets, of the first model."""
+    """Draw predictions and errors of the first model for regression targets."""
     first = models[0]
     r2 = regression_scores(Y, first.scores).per_target[2]
     said = ", ".join(f"{names[j]} {r2[j]:.2f}" for j in np.argsort(-r2, kind="stable")[:15])
@@ -226,14 +222,14 @@ def draw_targets(models: Sequence[EvaluatedModel], Y: np.ndarray, names: Sequenc
         PageFigure(
             "predicted-against-true",
             report.predicted_against_true(Y, first.scores, names),
-            f"Predictions of {first.name} against true values; dashed: perfect ones.",
+            f"Predictions of {first.name} against true values; dashed: perfect predictions.",
             f"R2 by target: {said}.",
         ),
         PageFigure(
             "residuals",
             report.residuals(Y, first.scores, names),
-            f"True less predicted values against predictions ({first.name}): without a trend where nothing was missed.",
-            f"Mean and deviation of the errors: {_errors(Y, first.scores, names)}.",
+            f"True minus predicted values against predictions ({first.name}); a good model leaves no trend.",
+            f"Mean and standard deviation of the errors: {_errors(Y, first.scores, names)}.",
         ),
     ]
 
@@ -244,7 +240,7 @@ def _errors(Y: np.ndarray, P: np.ndarray, names: Sequence[str]) -> str:
 
 
 def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "sweep") -> list[PageFigure]:
-    """Scores over what a sweep tried: a heat map of the two parameters with most values, or a curve of the only one."""
+    """Draw the scores of a sweep: a heat map of the two most varied parameters, or a curve of the only one."""
     values = varied(table)
     if not values:
         return []
@@ -275,27 +271,27 @@ def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "
 
 
 def learning_figures(curve: Sequence[tuple[int, float, float]], metric: str) -> list[PageFigure]:
-    """The score over numbers of training samples; none of less than two."""
+    """Draw the score by number of training samples, if there are at least two points."""
     if len(curve) < 2:
         return []
     counts, means, deviations = zip(*curve)
     figure = report.score_curve(counts, means, deviations, "training samples", metric, mark=False)
     gain = means[-1] - means[-2]
     caption = (
-        f"Learning curve of the best setting: {metric} over training samples, bars: deviation over folds. From "
-        f"{counts[-2]:,} to {counts[-1]:,} samples it changes by {gain:+.3g}."
+        f"Learning curve of the best candidate: {metric} by number of training samples; bars: standard deviation over "
+        f"folds. From {counts[-2]:,} to {counts[-1]:,} samples it changes by {gain:+.3g}."
     )
     said = ", ".join(f"{count:,}: {mean:.4g}" for count, mean in zip(counts, means))
     return [PageFigure("learning-curve", figure, caption, f"{metric} by training samples: {said}.")]
 
 
 def _plain(value: Any) -> Any:
-    """A value that can be compared and shown: numbers as they are, all else as text."""
+    """Return a value that can be compared and shown: numbers and text unchanged, other values as text."""
     return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
 
 
 def varied(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Values by parameter, of those with several, most values first; numbers in their order."""
+    """Return the values of each parameter with several values, most values first; numbers are sorted."""
     keys = dict.fromkeys(key for row in table for key in row if key not in ("mean", "std", "folds"))
     found = {}
     for key in keys:
@@ -306,11 +302,12 @@ def varied(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _edges(values: Mapping[str, Sequence[Any]], best: Mapping[str, Any]) -> list[str]:
-    """Sentences on parameters of which the best value is the first or last that was tried."""
+    """Return sentences about parameters whose best value is the smallest or largest candidate."""
     said = []
     for key, tried in values.items():
         numbers = all(isinstance(value, (int, float)) for value in tried)
         if numbers and key in best and best[key] in (tried[0], tried[-1]):
-            which = "smallest" if best[key] == tried[0] else "largest"  # none beyond may make sense: not said to try
+            # The sentence does not advise to try values beyond, because they may be invalid.
+            which = "smallest" if best[key] == tried[0] else "largest"
             said.append(f"The best {key}, {shown(best[key])}, is the {which} tried.")
     return said

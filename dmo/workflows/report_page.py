@@ -1,4 +1,4 @@
-"""The pages of models and of sweeps: their figures and tables."""
+"""Report pages of models and of sweeps, with figures and tables."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_
 
 _RESAMPLES = 2000
 _ENTRIES = 2**21
-"""Resamples of an interval, and counts of samples that are held at a time."""
+"""Number of bootstrap resamples, and maximum number of counts of samples in memory."""
 Measures = Callable[[np.ndarray], np.ndarray]
 
 
 def paired_differences(first: Measures, second: Measures, n: int) -> np.ndarray:
-    """Difference of measures of two models, with 95 % intervals of the paired bootstrap over samples.
+    """Compute differences between the metrics of two models, with 95 % intervals of the paired bootstrap over samples.
 
     -> (r, 3)
     """
-    # Every resample takes the same samples for both models, so that what makes samples hard for both cancels;
-    # intervals are percentiles.
+    # Each resample uses the same samples for both models, so that the difficulty of samples cancels. Intervals are
+    # percentile intervals.
     #
     # Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13.
 
@@ -68,11 +68,11 @@ def paired_differences(first: Measures, second: Measures, n: int) -> np.ndarray:
 
 
 ANNOTATION = ("precision %", "recall %", "F1 %", "F1 of a sample %")
-"""What `annotation_measures` gives, times 100."""
+"""Metrics of `annotation_measures`, times 100."""
 
 
 def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures:
-    """Measures of an annotation, for resamples.
+    """Return a function that computes annotation metrics of bootstrap resamples.
 
     Y, scores (n, L)
     """
@@ -102,16 +102,16 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
 
 
 TARGETS = ("RMSE", "MAE", "R2")
-"""What `target_measures` gives."""
+"""Metrics of `target_measures`."""
 
 
 def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
-    """Measures of predictions of real targets, for resamples.
+    """Return a function that computes regression metrics of bootstrap resamples.
 
     Y, P (n, L)
     """
     known = ~np.isnan(Y)
-    center = np.nanmean(Y, axis=0)  # sums of squares of centered targets lose no digits
+    center = np.nanmean(Y, axis=0)  # centering avoids cancellation in the sums of squares
     y = np.where(known, Y - center, 0.0)
     errors = np.where(known, Y - P, 0.0)
 
@@ -119,7 +119,7 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
         count = np.maximum(taken @ known, 1)
         squares, sums = taken @ errors**2, taken @ y
         spread = taken @ y**2 - sums**2 / count
-        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # a resample may hold one value only
+        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # a resample may contain a single distinct value
         absolute = taken @ np.abs(errors) / count
         return np.stack([np.sqrt(squares / count).mean(axis=1), absolute.mean(axis=1), r2.mean(axis=1)], axis=1)
 
@@ -139,7 +139,7 @@ def write_page(
     lead: str = "",
     more: Sequence[Part] = (),
 ) -> dict[str, Any]:
-    """Write the page of models that have been judged on the samples of a store, with a `lead` and `more` at its end."""
+    """Write the page of evaluated models; the text `lead` is at its top and the parts `more` at its end."""
     first = judged[0].applied
     Y = known_labels(first, features)
     names = " and ".join(each.name for each in judged[:2]) + (f" and {len(judged) - 2} more" if len(judged) > 2 else "")
@@ -153,7 +153,7 @@ def write_page(
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
     others = {name: figures(Y, S, evidence.top, area=False) for name, S in baselines.items()}
     if evidence.image(0) is None:
-        run.note("the samples have no images to show (the store was not made from images, or their folder is gone)")
+        run.note("there are no images to show: the store was not made from images, or their folder no longer exists")
     with stage("draw the report", 1) as advance:
         compared = judged if len(judged) > 1 else ()
         measures = [annotation_measures(Y, each.scores, evidence.top) for each in compared]
@@ -195,7 +195,7 @@ def _record(
 def _write_targets(
     judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, made: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The page of models of real targets: errors, and predicted against true values."""
+    """Write the page of regression models: errors, and predicted against true values."""
     first, names = judged[0], judged[0].applied.label_names()
     columns = {"RMSE": "rmse", "MAE": "mae", "R2": "r2", "aRRMSE": "arrmse"}
     rows = [[each.name, *(each.measures[key] for key in columns.values())] for each in judged]
@@ -205,7 +205,7 @@ def _write_targets(
         for j, name in enumerate(names)
     ]
     heads = ["target", *list(columns)[:3], "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
-    note = f"{first.name}. RMSE and MAE are in the units of a target; relative RMSE: over that of its mean."
+    note = f"{first.name}. RMSE and MAE have the unit of the target; relative RMSE: divided by the RMSE of its mean."
     scores = [target_measures(Y, each.scores) for each in judged]
     parts: list[Part] = [
         Table(
@@ -228,7 +228,7 @@ def _write_targets(
 def _differences(
     judged: Sequence[EvaluatedModel], measures: Sequence[Measures], names: Sequence[str], factor: float, n: int
 ) -> list[Table]:
-    """How much the other models differ from the first, with intervals; none of one model."""
+    """Tabulate the differences of the other models from the first, with intervals; empty for a single model."""
     rows: list[list[object]] = []
     for each, own in zip(judged[1:], measures[1:]):
         found = factor * paired_differences(measures[0], own, n)
@@ -239,15 +239,15 @@ def _differences(
         return []
     columns = ["model", "measure", "difference", "from", "to", f"than {judged[0].name}"]
     note = (
-        "From - to: 95 % of the paired bootstrap, which draws the same samples for both models 2,000 times; – where the "
-        "interval holds 0: these samples do not tell the models apart. F1 of a sample: mean over samples of "
-        "2 hits / (labels given + true labels)."
+        "From - to: 95 % interval of the paired bootstrap, which draws the same samples for both models 2,000 times; "
+        "–: the interval contains 0, so these samples do not show which model is better. F1 of a sample: mean over samples of "
+        "2 hits / (assigned labels + true labels)."
     )
     return [Table(f"Differences from {judged[0].name}", columns, rows, note=note)]
 
 
 def _parameters(judged: Sequence[EvaluatedModel]) -> list[Table]:
-    """The parameters of every model; none of annotations that stand alone."""
+    """Tabulate the parameters of every model; stored annotations without a model have no parameters."""
     found = []
     for each in judged:
         if hasattr(each.applied.model, "get_params"):
@@ -261,7 +261,7 @@ def _plainly(value: object) -> str:
 
 
 def read_sweep(path: str) -> dict[str, Any]:
-    """Read the record that `dmo tune --json` printed."""
+    """Read a record printed by `dmo tune --json`."""
     file = existing(path)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -275,7 +275,7 @@ def read_sweep(path: str) -> dict[str, Any]:
 
 
 def _facts(evidence: Evaluation) -> dict[str, object]:
-    """The data set's card, the model's parameters, version and date, as a strip."""
+    """Return the facts at the top of the page: data set, sample counts, views, labels, license and citation."""
     store, Y = evidence.store, evidence.Y
     facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
     facts["samples"] = store.n_samples
@@ -302,10 +302,11 @@ def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Ta
     split = evidence.first.applied.split
     labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
     excluded = evidence.first.applied.excluded
-    without = f" without {excluded} that a model has learned" if excluded else ""
+    without = f" without {excluded} that a model was trained on" if excluded else ""
     note = (
         f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}{without}, {labels} each; precision and "
-        "recall are means over the labels that occur; N+: labels found at least once; sets: the labels that the model gives."
+        "recall are means over the labels that occur; N+: labels found at least once; sets: the labels that the model "
+        "assigns."
     )
     return Table("Annotation", columns, rows, best=columns[1:], note=note)
 
@@ -321,7 +322,7 @@ def _views(evidence: Evaluation) -> Table:
 
 
 def _costs(evidence: Evaluation) -> Table:
-    """What was planned before the fit, and what it took; only for models that recorded it."""
+    """Tabulate planned and actual costs of the fits; only for models that recorded a plan."""
     columns = ["model", "seconds taken", "kernels and factors planned", "peak memory", "model on disk"]
     rows: list[list[object]] = []
     for each in evidence.models:
@@ -330,7 +331,7 @@ def _costs(evidence: Evaluation) -> Table:
             held = amount(plan["kernel_bytes"] + plan["factor_bytes"])
             peak = amount(each.costs["peak_memory_bytes"])
             rows.append([each.name, each.costs["seconds"], held, peak, size])
-    note = "Peak memory is that of the whole process, with its libraries."
+    note = "Peak memory includes the whole process with its libraries."
     return Table("Plan and fact", columns, rows, note=note, folded=True)
 
 
@@ -349,14 +350,14 @@ def _per_label(evidence: Evaluation) -> Table:
         rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
     columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]
     columns += [f"F1 of {each.name}, difference" for each in evidence.models[1:]]
-    note = f"{first.name}, {evidence.top} labels a sample. Press a column's head to sort; type a part of a label to filter."
+    note = f"{first.name}, {evidence.top} labels per sample. Click a column header to sort; type text to filter labels."
     return Table("Every label", columns, rows, note=note, interactive=True)
 
 
 def write_sweep(
     result: SweepResult, title: str, path: str, curve: Sequence[tuple[int, float, float]] = ()
 ) -> list[str]:
-    """Write an HTML file with a heat map of two parameters, or the curve of one, the learning curve, and all settings."""
+    """Write an HTML file with a heat map or curve of the scores, the learning curve and all candidates."""
     keys = [*varied(result.table), "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
     rows = [[row.get(key) for key in keys] for row in ranked]

@@ -1,4 +1,4 @@
-"""Rows of files as a feature store for a fitted model: read by the recipe that the model kept, with labels in its columns."""
+"""Open data files as a feature store for a fitted model: read columns as in training, order labels as in the model."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from dmo.workflows.apply import label_names, learned_values, named_store
 from dmo.workflows.trial import IDS, Trial, Upload, row_reader
 
 _ROW = "row of the file"
-"""Column of row numbers, by which rows are put in the order of the joined tables."""
+"""Column of row numbers, used to put rows in the order of the joined tables."""
 _READING = tuple(TableOptions.__dataclass_fields__)
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of one source: views of the model, names of samples, files of unread views, and the table to be joined."""
+    """Rows of one data source: views of the model, sample names, sources of unread views, and the table to join."""
 
     views: dict[str, Any]
     ids: list[str] | None
@@ -49,9 +49,9 @@ class _Part:
 def open_rows(
     model: str, fitted: Any, path: str, given: Mapping[str, Any] | None = None, labeled: bool = False
 ) -> stores.FeatureStore:
-    """Open the rows of files as a feature store; dense arrays are read in place, other views (n x d) are in memory.
+    """Open data files as a feature store; dense arrays are read in place, other views (n x d) are held in memory.
 
-    `given` are arguments of `ingest_files`. If `labeled`, labels are read by the recipe of the model or by `given`.
+    `given` holds arguments of `ingest_files`. If `labeled` is set, labels are read by `given` or as in training.
     """
     given, made = dict(given or {}), _features(model).get("options", {})
     files: Mapping[str, Any] = {"": path}
@@ -60,11 +60,11 @@ def open_rows(
         files, given = cell_views(described.pop("views")), described | given
     parted = next((view for view, file in files.items() if isinstance(file, Mapping)), None)
     if parted is not None:
-        raise UserError(f"{path}: view {parted!r} has a file for each split; make a store of it with dmo ingest")
+        raise UserError(f"{path}: view {parted!r} has one file per split; convert it to a store with dmo ingest files")
     options = TableOptions(**{name: given[name] for name in _READING if name in given})
     reader = row_reader(model, fitted, options=options)
     reader = replace(reader, id=given.get("id", reader.id))
-    if len(files) > 1:  # arrays that the model does not use are not opened
+    if len(files) > 1:  # do not open arrays that the model does not use
         files = {view: file for view, file in files.items() if view in reader.widths or ending_of(file) in FRAMES}
     asked = given.get("labels", made.get("labels")) if labeled else None
     others = [name for name in (given.get("split", made.get("split")),) if name and labeled]
@@ -74,7 +74,7 @@ def open_rows(
     views: dict[str, Any] = {}
     for part in parts.values():
         if twice := views.keys() & part.views.keys():
-            raise UserError(f"{path}: view {min(twice)!r} is in two files; name it once")
+            raise UserError(f"{path}: view {min(twice)!r} is in two files; keep it in one of them")
         views |= part.views
     ids = next((part.ids for part in parts.values() if part.ids is not None), None)
     samples = Samples(
@@ -82,7 +82,7 @@ def open_rows(
         ids=ids,
         sources={view: source for part in parts.values() for view, source in part.sources.items()},
     )
-    if labeled:  # what a model that is fitted on these samples keeps
+    if labeled:  # models that are fitted on these samples record this information
         known = {view: schema.features for view, schema in reader.columns.items()}
         known |= {view: vocabulary.words for view, vocabulary in reader.texts.items()}
         schemas = {view: schema.to_dict() for view, schema in reader.columns.items()}
@@ -111,30 +111,30 @@ def training_store(model: str, path: str, given: Mapping[str, Any]) -> str | Non
     made = _features(model)
     known = {about.get("sha256") for about in made.get("files", {}).values()} - {None}
     files = read_description(path)["views"] if ending_of(path) == ".json" else {"": path}
-    own = fingerprints(files).values() if known else ()  # files are read for this
+    own = fingerprints(files).values() if known else ()  # computing fingerprints reads the files
     if not own or not all(about.get("sha256") in known for about in own):
         return None
     options = made.get("options", {})
     same = all(options.get(name) == value for name, value in given.items())
     store = named_store(model, log.warning) if same else None
     if store is None:
-        log.warning("%s learned samples of %s, which cannot be left out: figures would be too good", model, path)
+        log.warning("%s learned samples of %s that cannot be excluded; the scores are too optimistic", model, path)
     return store
 
 
 def _features(model: str) -> dict[str, Any]:
-    """Parameters of the feature store that a model was fitted on."""
+    """Return the parameters of the feature store that a model was fitted on."""
     kept = (stores.describe(model)["provenance"].get("parameters") or {}).get("features") or {}
     return dict(kept.get("parameters") or {})
 
 
 def _names(labels: Any) -> list[str]:
-    """Names that may be columns of labels."""
+    """Return the names that may be label columns."""
     return [labels] if isinstance(labels, str) else list(labels) if isinstance(labels, list | tuple) else []
 
 
 def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, others: Sequence[str]) -> _Part:
-    """Open the rows of one source, which has all views if it is `alone`; columns of labels and `others` are joined later."""
+    """Open one data source, which has all views if it is `alone`; columns of labels and `others` are joined later."""
     source, ending = parse_source(path), ending_of(path)
     name = view or (Path(source.text).name if source.name is None else source.name)
     upload = Upload(name if name.endswith(ending) else f"{name}{ending}", Path(source.text))
@@ -165,7 +165,7 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, other
 
 
 def _of_arrays(reader: Trial, upload: Upload, path: Any, source: Source, labels: Any) -> _Part:
-    """Open a source that is no table of columns."""
+    """Open a source that is not a table of columns."""
     ending = ending_of(path)
     if ending not in (".arff", *SVMLIGHT) and (source.name is not None or ending != ".npz"):
         view, X = reader.view_of(upload), open_source(source)
@@ -183,17 +183,17 @@ def _of_arrays(reader: Trial, upload: Upload, path: Any, source: Source, labels:
 
 
 def _check_ids(path: Any, ids: Sequence[str] | None, shards: Sequence[tuple[str, int]]) -> None:
-    """Raise DataError for an id of several rows, with the shards that hold them."""
+    """Raise DataError if several rows have the same id; the message names the rows and shards."""
     if ids is None or len(set(ids)) == len(ids):
         return
     twice = Counter(ids).most_common(1)[0][0]
     places = [row_of_shard(shards, i) for i, one in enumerate(ids) if one == twice]
     where = f" ({' and '.join(map(str, places[:2]))})" if all(places) else ""
-    raise DataError(f"{path}: the id {twice!r} stands in {len(places)} rows{where}, expected 1")
+    raise DataError(f"{path}: the id {twice!r} is in {len(places)} rows{where}, expected 1")
 
 
 def _numbers(reader: Trial, source: Source, others: Sequence[str]) -> list[str]:
-    """Columns of the only table of a model in Parquet shards that need not be read whole, since all of them are numbers."""
+    """Return the columns of Parquet shards that can be streamed because the model uses one table of numbers only."""
     schemas = list(reader.columns.values())
     if len(schemas) != 1 or source.ending not in PARQUET or source.name is not None:
         return []
@@ -213,7 +213,7 @@ def _joined(
     key: str | None,
     options: Mapping[str, Any],
 ) -> Samples:
-    """Put the rows of all parts in the order of the first, and read the labels in the columns of the model."""
+    """Put the rows of all parts in the order of the first part, and read the labels in the model's columns."""
     tables = {view or next(iter(part.views)): part.table for view, part in parts.items()}
     key = None if reader.options.row_names else key
     split = options.get("split") if any(options.get("split") in part.columns for part in parts.values()) else None
@@ -238,7 +238,7 @@ def _joined(
 
 
 def _found_labels(path: str, parts: Collection[_Part], asked: Any, is_given: bool) -> Any:
-    """The labels in the form that `ingest_files` takes them, or None if the files lack those of the training samples."""
+    """Return the labels as an argument of `ingest_files`, or None if the files lack the recorded labels."""
     names = _names(asked)
     columns = [name for part in parts for name in part.columns]
     there = bool(chosen_columns(columns, names)[0])
@@ -251,7 +251,7 @@ def _found_labels(path: str, parts: Collection[_Part], asked: Any, is_given: boo
 
 
 def _label_options(fitted: Any, reader: Trial, options: Mapping[str, Any]) -> LearnedLabels:
-    """Options of a table of labels that have the type and the names that a model learned."""
+    """Return the options of a label table, with the type and names that the model learned."""
     kept: dict[str, Any] = {name: options[name] for name in _READING if name in options and name != "drop_columns"}
     decimals = {schema.decimal for schema in reader.columns.values()} - {"."}
     kept = {"decimal": next(iter(decimals), None), **kept}
@@ -264,14 +264,14 @@ def _label_options(fitted: Any, reader: Trial, options: Mapping[str, Any]) -> Le
 
 
 def _learned_names(fitted: Any) -> list[str] | None:
-    """Names of the labels or classes that a model learned, or None if it learned columns without names."""
+    """Return the names of the learned labels or classes, or None if the columns were unnamed."""
     if getattr(fitted, "multilabel_", True) and getattr(fitted, "label_names_", None) is None:
         return None
     return label_names(fitted)
 
 
 def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_column: bool) -> Samples:
-    """Add labels in the order of the model's: a label that no sample has is 0, classes that the model lacks come last."""
+    """Order label columns as in the model: labels without samples are 0, and classes unknown to the model come last."""
     Y: Any = joined.labels
     names, known = joined.label_names, _learned_names(fitted)
     real = learned_values(fitted) or joined.real
@@ -282,15 +282,15 @@ def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_co
         lost, extra = [name for name in known if name not in place], [name for name in names if name not in learned]
         if lost and by_column:
             raise DataError(
-                f"{path}: no column is the label {lost[0]!r} that the model learned; pass all of its labels"
+                f"{path} has no column for the label {lost[0]!r} that the model learned; pass all of its labels"
             )
         if extra and not joined.classes:
             shown = ", ".join(map(repr, extra[:3])) + (f" and {len(extra) - 3} more" if len(extra) > 3 else "")
-            log.warning("%s: labels that the model did not learn are left out: %s", path, shown)
+            log.warning("%s: ignoring labels that the model did not learn: %s", path, shown)
         names = [*known, *(extra if joined.classes else [])]
         unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
         Y = scipy.sparse.csr_array(Y) if scipy.sparse.issparse(Y) or lost else Y
-        if lost:  # one more column, in which no sample has a label
+        if lost:  # append an empty column for labels without samples
             Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
         Y = Y[:, [place.get(name, len(place)) for name in names]]
         Y = unknown_rows(Y, unknown) if lost else Y

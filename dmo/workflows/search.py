@@ -1,4 +1,4 @@
-"""Search in a learned space: the samples nearest to a sample, and those that labels ask for."""
+"""Search in an embedding space: nearest neighbors of a sample, and samples that match labels."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dmo.workflows.program import Session
 
 
 class Places:
-    """Samples in a space (m x p) to search among: by the cosines of angles, seen from their mean."""
+    """Samples in an embedding space (m x p), searched by cosine similarity of the centered rows."""
 
-    # A query is one float32 product with all directions. It is off by far less than 1e-4, and the rows that come so near
-    # to the best are compared once more in float64.
+    # A query is one float32 product with all directions. Its error is far below 1e-4, so rows within 1e-4 of the best
+    # are compared again in float64.
 
     def __init__(self, Z: np.ndarray):
         self.rows, self.origin = Z, Z.mean(axis=0, dtype=np.float64)
@@ -32,14 +32,14 @@ class Places:
             self.directions[where] = self._seen(Z[where])
 
     def _seen(self, Z: np.ndarray) -> np.ndarray:
-        """Directions in float64; 0 for rows at the mean."""
+        """Normalize centered rows to unit length, in float64; rows equal to the mean become 0."""
         found = np.asarray(Z, np.float64) - self.origin
         lengths = np.sqrt(np.einsum("...i,...i->...", found, found))[..., None]
         found /= np.where(lengths > 0, lengths, 1.0)
         return found
 
     def nearest(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find the rows that are nearest to a query (p), and their cosines."""
+        """Return the rows nearest to a query (p) and their cosine similarities."""
         q, count = self._seen(query), min(count, len(self.rows))
         rough = self.directions @ q.astype(np.float32)
         near = np.flatnonzero(rough >= np.partition(rough, -count)[-count] - 1e-4)
@@ -49,19 +49,19 @@ class Places:
 
 
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
-    """Work out how well samples answer to several labels: the mean of these labels' scores, each standardized.
+    """Compute how well samples match several labels: the mean of the standardized scores of these labels.
 
     scores (m, L) -> (m,)
     """
-    # For scores that are linear in the learned space this ranks by the inner product with one direction, the sum of
-    # the labels' own.
+    # If scores are linear in the embedding, this ranks samples by an inner product with one direction, the sum of the
+    # directions of the labels.
     asked = np.asarray(scores, dtype=np.float64)[:, list(labels)]
     spread = asked.std(axis=0)
     return ((asked - asked.mean(axis=0)) / np.where(spread > 0, spread, 1.0)).mean(axis=1)
 
 
 def best(values: np.ndarray, count: int) -> np.ndarray:
-    """Find the largest values.
+    """Return the indices of the largest values in descending order.
 
     values (m,)
     """
@@ -71,7 +71,7 @@ def best(values: np.ndarray, count: int) -> np.ndarray:
 def labels_in_common(
     known: np.ndarray, Y: np.ndarray, queries: np.ndarray, truth: np.ndarray, count: int = 10
 ) -> float:
-    """Judge a space by its labels: how much those of the nearest samples and of queries have in common.
+    """Compute the mean Jaccard similarity between the labels of queries and their nearest samples.
 
     known (n, p); Y (n, L); queries (m, p); truth (m, L)
     """
@@ -83,7 +83,7 @@ def labels_in_common(
 
 
 def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
-    """Take the views of one sample of the store.
+    """Return the views of one sample of the store.
 
     -> (1, d)
     """
@@ -97,7 +97,7 @@ def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
 
 
 def of_image(model: str, path: str) -> dict[str, Any]:
-    """Describe an image in a file as the model's training images were.
+    """Extract the features of an image file as for the model's training images.
 
     -> (1, d)
     """
@@ -105,7 +105,7 @@ def of_image(model: str, path: str) -> dict[str, Any]:
 
 
 def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedModel:
-    """Let views count otherwise than they did in the fit: each has its coordinates times a number."""
+    """Multiply the coordinates of each view by a weight and return the modified model."""
     parts = getattr(applied.model, "expansions_", {})
     if not hasattr(applied.model, "transform") or set(parts) != set(applied.views) or len(parts) < 2:
         raise UserError(
@@ -116,7 +116,7 @@ def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedMode
         if view not in parts or not 0 <= weight < np.inf:
             raise UserError(f"--view-weight {view}={weight:g}: pass numbers of at least 0 for {', '.join(parts)}")
     if not any(weights.get(view, 1.0) for view in parts):
-        raise UserError("--view-weight: all views weigh 0; leave one of them out")
+        raise UserError("--view-weight: all views have weight 0; pass a positive weight for at least one view")
     model, shares = copy.copy(applied.model), {view: weights.get(view, 1.0) for view in parts}
     model.expansions_ = {
         view: replace(part, coefficients=shares[view] * part.coefficients, offset=shares[view] * part.offset)
@@ -126,11 +126,11 @@ def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedMode
 
 
 Compute = Callable[[Mapping[str, Any]], np.ndarray]
-"""Of views of m rows m x p."""
+"""Function from views of m rows to an m x p array."""
 
 
 def space(applied: AppliedModel) -> tuple[str, Compute]:
-    """Say where samples are searched, and what places them: a model without coordinates has its label scores instead."""
+    """Return the name and function of the search space; models without an embedding use label scores."""
     if hasattr(applied.model, "transform"):
         return "embedding", applied.model.transform
     return "scores", applied.scores
@@ -139,7 +139,7 @@ def space(applied: AppliedModel) -> tuple[str, Compute]:
 def all_rows(
     run: Session, applied: AppliedModel, kind: str, compute: Compute, index: str | None, parents: Sequence[str]
 ) -> np.ndarray:
-    """Compute rows of all samples, or read them in the result store `index`, made of this model and these samples.
+    """Compute rows of all samples, or read them from the result store `index` of this model and these samples.
 
     -> (m, p)
     """
@@ -147,10 +147,10 @@ def all_rows(
         return rows_of(applied, compute, f"{kind} of samples")
     kept = finished_rows(index)
     if kept is not None and kept.kind != kind:
-        raise UserError(f"--index {index} holds {kept.kind}, needed is a store of {kind}; choose another path")
+        raise UserError(f"--index {index} holds {kept.kind}, but {kind} are needed; choose another path")
     if kept is None or kept.root["provenance"]["parameters"].get("contents") != applied.sources:
         if kept is not None:
-            run.note(f"{index} is of another model, or of other samples: it is made anew")
+            run.note(f"{index} belongs to another model or other samples and is computed again")
         width = compute(applied.some(slice(0, 1))).shape[1]
         write_rows(run, applied, compute, index, width, kind, parents=parents, overwrite=kept is not None)
         kept = stores.open_results(index)
@@ -158,7 +158,7 @@ def all_rows(
 
 
 def found_rows(applied: AppliedModel, rows: np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
-    """List the samples that were found.
+    """Return the search results with ids, values and labels.
 
     rows, values (k,)
     """

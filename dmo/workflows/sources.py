@@ -1,4 +1,4 @@
-"""How a source of data is interpreted: its shards, arrays and columns, and whether it is read in place."""
+"""Inspect a data source: its shards, arrays and columns, and whether it is read in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dmo.formats.tables import ending_of
 
 
 def describe_source(path: str) -> dict[str, Any]:
-    """Describe the shards, arrays and columns of a source of data, and whether it is read in place."""
+    """Return the shards, arrays and columns of a data source, and whether it is read in place."""
     source = parse_source(path)
     if source.ending == ".json":
         return _described(path)
@@ -49,7 +49,7 @@ def describe_source(path: str) -> dict[str, Any]:
 
 
 def _described(path: str) -> dict[str, Any]:
-    """Describe the sources of all views in a JSON description."""
+    """Return the sources of all views of a JSON description."""
     files = {view: by_split(spec) for view, spec in read_description(path)["views"].items()}
     parts = {view: [describe_source(spec) for spec in own.values()] for view, own in files.items()}
     return {

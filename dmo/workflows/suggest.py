@@ -1,4 +1,4 @@
-"""Samples whose labels are worth a look, for annotation tools, and what people answered there, taken in by a model."""
+"""Active learning: suggest samples for annotation tools, and update a model with the answers of annotators."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from dmo.workflows.tables import csv_text, guarded, unguarded
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
 HELD_OUT = ("test", "val", "valid", "validation", "dev")
-"""Splits whose samples models are judged by: nobody is asked for their labels, which `dmo update` would learn."""
+"""Splits reserved for evaluation; their samples are not suggested, because `dmo update` would train on the answers."""
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
-"""Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
+"""Possible columns of the sample name, in order of preference; in Label Studio exports, "id" identifies the task."""
 _LABELS = ("labels", "label", "choice")
-"""Names of the labels of a sample; Label Studio's templates call their tag "choice"."""
+"""Possible columns of the labels; templates of Label Studio use the tag "choice"."""
 _JSON = ("{", "[{")
-"""How Label Studio begins a cell that holds more than one choice."""
+"""First characters of a cell in which Label Studio writes several choices."""
 _TASK = "annotation_id"
-"""What Label Studio adds to a task of JSON-MIN and CSV."""
+"""Key that Label Studio adds to tasks in JSON-MIN and CSV exports."""
 _NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
-"""Types of Label Studio's results that say nothing about labels."""
+"""Types of Label Studio results that do not contain labels."""
 _SUGGESTED = "suggested"
-"""The column of labels that `dmo suggest` repeats, so that an answer can be told from a suggestion."""
+"""Column in which `dmo suggest` repeats its labels, so that answers can be distinguished from suggestions."""
 _OURS = (_SUGGESTED, "doubts")
-"""Columns of `dmo suggest` that are no answers."""
+"""Columns written by `dmo suggest` that are not answers."""
 _ANSWERS = "answers"
 _WHOLE = "whole_split"
 
@@ -63,14 +63,14 @@ _WHOLE = "whole_split"
 def open_suggested(
     model: str, features: str, split: str | None, reading: Mapping[str, Any] | None = None
 ) -> AppliedModel:
-    """A model and the samples of a split that may be suggested; of none those that no split holds out."""
+    """Load a model and the samples that may be suggested: from `split`, by default all outside held-out splits."""
     applied = open_applied(model, features, split, ALL, reading=reading, labeled=True)
     if split is not None or applied.store.split is None:
         return applied
     rows = np.flatnonzero(~np.isin(applied.store.split, HELD_OUT))
     if not len(rows):
         raise UserError(
-            f"{features} has samples of {', '.join(applied.store.splits)} alone; pass --split with one of them"
+            f"{features} has only samples of {', '.join(applied.store.splits)}; pass --split with one of them"
         )
     return applied.keep(rows)
 
@@ -81,19 +81,18 @@ def suggestions(
     kinds: Sequence[str] = KINDS,
     answers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """List samples worth a look, those of each kind by their value, highest first."""
-    # "uncertain": samples without labels of which most decisions are expected to be wrong, sum_l min(p_l, 1 - p_l).
-    # "wrong": labeled samples with a label that probabilities from other folds contradict most, max_l |y_l - p_l|.
-    # "different": samples without labels that are farthest, in the learned space or that of the scores, from the
-    # labeled samples and from those that were suggested before them. Samples that people have answered for are
-    # labeled as they said, and not listed again.
-    from dmo.decide.out_of_fold import out_of_fold_scores  # these here: `dmo suggest --help` needs no estimators
+    """List the samples most in need of a label or a check, for each kind in descending order of value."""
+    # "uncertain": unlabeled samples with the largest expected number of wrong decisions, sum_l min(p_l, 1 - p_l).
+    # "wrong": labeled samples with the largest contradiction to out-of-fold probabilities, max_l |y_l - p_l|.
+    # "different": unlabeled samples that are farthest, in the embedding or in the probabilities, from the labeled
+    # samples and from previously suggested ones. Samples with answers count as labeled and are not listed again.
+    from dmo.decide.out_of_fold import out_of_fold_scores  # imported here to keep `dmo suggest --help` fast
     from dmo.inputs import Data
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
         raise UserError(
-            f"a {type(model).__name__} without probabilities cannot say what is doubtful; pass decoder= to its fit"
+            f"this {type(model).__name__} has no probabilities to rank samples by; fit it with the parameter decoder"
         )
     Y = np.zeros((applied.n, len(names)), np.uint8) if applied.Y is None else applied.Y
     labeled, looked_at = labeled_rows(Y), np.zeros(len(Y), bool)
@@ -138,7 +137,7 @@ def suggestions(
 
 
 def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, distances): one after the other the row farthest from `known` rows and from those before it."""
+    """Return rows and distances: repeatedly choose the row farthest from `known` and from the rows chosen before."""
     if len(known):
         from sklearn.metrics import pairwise_distances_argmin_min
 
@@ -156,9 +155,7 @@ def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarra
 
 
 def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) -> str:
-    """Write suggestions as tasks of Label Studio, with the likeliest labels as predictions of a `Choices` named
-    "labels".
-    """
+    """Format suggestions as Label Studio tasks, with predicted labels for a `Choices` tag named "labels"."""
     tasks = []
     for entry in found:
         choice = {"from_name": "labels", "to_name": "image", "type": "choices", "value": {"choices": entry["labels"]}}
@@ -169,12 +166,12 @@ def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) 
 
 
 def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
-    """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it."""
-    # The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the
-    # labels. Labels with a mark in them that stands between labels are written as {"choices": labels}.
+    """Format suggestions as CSV with a column `filepath`, as read by FiftyOne's CSVDataset."""
+    # The column `suggested` repeats the labels: `dmo update` rejects the table until somebody has changed a label.
+    # Labels that contain a separator are written as {"choices": labels}.
     #
-    # Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.tables.csv_rows`; a path must stay
-    # one, and gets "./" before it instead.
+    # Cells that a spreadsheet would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`. A path
+    # must remain valid, so it is prefixed by "./" instead.
     lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:
         path = prefix + entry["sample"]
@@ -185,13 +182,13 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
 
 
 def _cell(labels: Sequence[str]) -> str:
-    """Labels in a cell, from which `dmo.workflows.suggest` reads them."""
+    """Join labels to the text of a cell that this module can read again."""
     plain = not any(set(SEPARATORS) & set(label) or label.startswith(_JSON) for label in labels)
     return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})
 
 
 def read_answers(path: str | Path, known: Collection[str] = (), separator: str | None = None) -> dict[str, list[str]]:
-    """Read what people answered; a cell that is one of the `known` labels is not split at the separator."""
+    """Read the answers of annotators; a cell that equals one of the `known` labels is not split at separators."""
     try:
         text = existing(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
@@ -209,19 +206,19 @@ def read_answers(path: str | Path, known: Collection[str] = (), separator: str |
 
 
 def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
-    """Take one answer to every sample."""
+    """Collect one answer per sample; raise UserError for contradicting answers."""
     found: dict[str, list[str]] = {}
     for sample, labels in answers:
         if set(found.setdefault(sample, labels)) != set(labels):
-            raise UserError(f"sample {sample!r} is answered by {found[sample]} and by {labels}; keep one answer")
+            raise UserError(f"sample {sample!r} has the answers {found[sample]} and {labels}; keep one answer")
     return found
 
 
 def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, whose names occur once each."""
+    """Build a JSON object and raise UserError if a name occurs twice."""
     if len(found := dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
-        raise UserError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+        raise UserError(f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object")
     return found
 
 
@@ -230,17 +227,17 @@ def _of_table(text: str, known: Collection[str], separator: str | None) -> Itera
     head: list[str] = next(lines, [])
     records = {}
     if len(set(head)) < len(head):
-        raise UserError(f"its first line {head} names a column twice")
+        raise UserError(f"its first line {head} has a column name twice")
     for fields in lines:
         if len(fields) not in (0, len(head)):
             raise UserError(
-                f"line {lines.line_num} has {len(fields)} fields, the first line {len(head)}: a field with a comma is quoted"
+                f"line {lines.line_num} has {len(fields)} fields, the first line {len(head)}; quote fields with a comma"
             )
         if fields:
             records[f"line {lines.line_num}"] = dict(zip(head, fields, strict=True))
     if _SUGGESTED in head and records and all(row.get("labels") == row[_SUGGESTED] for row in records.values()):
         raise UserError(
-            f"it is as dmo suggest wrote it; put its labels right, or remove the column {_SUGGESTED!r} where all are right"
+            f"no label differs from dmo suggest; correct them, or remove the column {_SUGGESTED!r} if all are right"
         )
     cells = [value for row in records.values() for value in row.values()]
     if _TASK in head or any(cell.startswith(_JSON) for cell in cells):
@@ -251,7 +248,7 @@ def _of_table(text: str, known: Collection[str], separator: str | None) -> Itera
 def _of_columns(
     records: Mapping[str, Mapping[str, str]], head: Sequence[str], known: Collection[str], separator: str | None
 ) -> Iterable[tuple[str, list[str]]]:
-    """Of a plain table: one column of labels, classes or lists, or columns of 0 and 1."""
+    """Read answers of a plain table with one column of labels, classes or label lists, or with 0/1 columns."""
     import pandas as pd
 
     named = [name for name in head if name in _LABELS]
@@ -267,7 +264,7 @@ def _of_columns(
 
 
 def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterable[tuple[str, list[str]]]:
-    """Of a table or JSON-MIN: one name among all records holds the labels, that of Label Studio's tag or "labels"."""
+    """Read answers of records from Label Studio or a table; exactly one field must hold the labels."""
     named = dict.fromkeys(
         name
         for record in records.values()
@@ -275,12 +272,12 @@ def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterabl
         if name in _LABELS or (_are_choices(value) and name not in _OURS)
     )
     if records and len(named) != 1:
-        raise UserError(f"of {names}, {' and '.join(named) or 'none'} may hold labels; leave one, called 'labels'")
+        raise UserError(f"of {names}, {' and '.join(named) or 'none'} may hold labels; keep one field, named 'labels'")
     for where, record in records.items():
         name, theirs = next(iter(named)), _TASK in record
         if name not in record and not theirs:
             raise UserError(f"{where} has no {name!r}")
-        given = record.get(name, [])  # Label Studio leaves out the tag where someone submitted nothing
+        given = record.get(name, [])  # Label Studio omits the tag if an annotator submitted nothing
         if isinstance(given, str):
             given = [given] if theirs and not given.startswith(_JSON) else _parsed(unguarded(given))
         yield _sample(record, where, _SAMPLE[:-1] if theirs else _SAMPLE), _labels(given, where)
@@ -291,7 +288,7 @@ def _sample(record: Mapping[str, Any], where: str, names: Sequence[str]) -> str:
         if isinstance(record.get(name), str | int) and record[name] != "":
             return unguarded(str(record[name]))
     raise UserError(
-        f"{where} names no sample: it has {', '.join(map(str, record))}, needed is one of {', '.join(names)}"
+        f"{where} has no sample name: it has {', '.join(map(str, record))}, expected one of {', '.join(names)}"
     )
 
 
@@ -301,7 +298,7 @@ def _are_choices(value: Any) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """What a cell holds: {"choices": labels}, as Label Studio writes several, or labels with ";" between them."""
+    """Parse a cell: {"choices": labels}, as Label Studio writes several labels, or labels separated by ";"."""
     if text.startswith(_JSON):
         try:
             return json.loads(text)
@@ -311,7 +308,7 @@ def _parsed(text: str) -> Any:
 
 
 def _labels(given: Any, where: str) -> list[str]:
-    """Labels of a whole sample from a list of them, or {"choices": labels}."""
+    """Convert a list of labels, or {"choices": labels}, to label names."""
     if isinstance(given, Mapping) and "choices" in given:
         given = given["choices"]
     parts = given if isinstance(given, list) else [given]
@@ -319,16 +316,16 @@ def _labels(given: Any, where: str) -> list[str]:
         if isinstance(part, bool) or not isinstance(part, str | int):
             lists = [name for name, value in part.items() if isinstance(value, list)] if isinstance(part, dict) else []
             raise UserError(
-                f"{where} holds {', '.join(lists) or json.dumps(part)[:60]}, needed are choices, a list of labels"
+                f"{where} holds {', '.join(lists) or json.dumps(part)[:60]}, expected choices, a list of labels"
             )
     return [str(label).strip() for label in parts if str(label).strip()]
 
 
 def _of_tasks(tasks: Sequence[Any]) -> Iterable[tuple[str, list[str]]]:
-    """Of Label Studio, in full or JSON-MIN."""
+    """Read answers from Label Studio tasks, in the JSON or JSON-MIN format."""
     for number, task in enumerate(tasks):
         if not isinstance(task, Mapping):
-            raise UserError(f"entry {number} is {json.dumps(task)[:60]}, needed is a task")
+            raise UserError(f"entry {number} is {json.dumps(task)[:60]}, expected a task")
     if not all(isinstance(task.get("data"), Mapping) for task in tasks):
         records = {f"entry {number}": task for number, task in enumerate(tasks)}
         yield from _of_records(records, ", ".join(dict.fromkeys(name for task in tasks for name in task)))
@@ -343,14 +340,14 @@ def _of_tasks(tasks: Sequence[Any]) -> Iterable[tuple[str, list[str]]]:
                 if "choices" in value:
                     labels += _labels(value["choices"], where)
                 elif not {result.get("type"), *value} & _NO_LABELS:
-                    raise UserError(f"{where} holds {result.get('type') or ', '.join(value)}, needed are choices")
+                    raise UserError(f"{where} holds {result.get('type') or ', '.join(value)}, expected choices")
             yield _sample(task["data"], where, _SAMPLE), labels
 
 
 def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
-    """Of FiftyOne: numbers of classes, names, or lists of either, by image; null where the class is not known."""
+    """Read answers from FiftyOne: class numbers, names, or lists of either, by image; null for an unknown class."""
     if not isinstance(found.get("labels"), Mapping):
-        raise UserError(f"it has {', '.join(found) or 'nothing'}, FiftyOne's classes and labels are needed")
+        raise UserError(f"it has {', '.join(found) or 'nothing'}, expected FiftyOne's classes and labels")
     classes = found.get("classes") or []
     for sample, given in found["labels"].items():
         several = given if isinstance(given, list) else [given]
@@ -363,7 +360,7 @@ def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 
 def kept_answers(model: str) -> dict[str, list[str]]:
-    """Look up what a model remembers of the answers that it took in."""
+    """Return the answers that a model has been updated with so far."""
     return dict(_parameters(model).get(_ANSWERS, {}))
 
 
@@ -372,7 +369,7 @@ def _parameters(model: str) -> dict[str, Any]:
 
 
 def names_of(applied: AppliedModel) -> list[str]:
-    """Names of the labels that people see: the model's, or the store's where that learned from columns without names."""
+    """Return the label names shown to annotators: the model's, or the store's if the model's labels are unnamed."""
     if learned_values(applied.model):
         cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
         raise UserError(f"the model learned real targets, and answers are labels; {cure}")
@@ -382,7 +379,7 @@ def names_of(applied: AppliedModel) -> list[str]:
 
 
 def labeled_rows(Y: np.ndarray) -> np.ndarray:
-    """Tell which samples have labels.
+    """Return a mask of the samples with labels.
 
     Y (n, L) -> (n,)
     """
@@ -391,7 +388,7 @@ def labeled_rows(Y: np.ndarray) -> np.ndarray:
 
 
 def with_answers(Y: np.ndarray, answers: Mapping[int, Sequence[str]], names: Sequence[str]) -> np.ndarray:
-    """Put answers in the place of labels.
+    """Replace labels by answers.
 
     Y (n, L) -> (n, L)
     """
@@ -414,12 +411,12 @@ def update(
     overwrite: bool = False,
     new: str | None = None,
 ) -> dict[str, Any]:
-    """Take in what people answered: a model that goes on learns from the answers, any other is fitted anew with them."""
-    # Samples of `new`, a table or a folder, that were answered for and that the store lacks are added to a copy of it.
-    # The new model learns from the samples that the old one had, and from all that were answered for, now or before,
-    # with their answers in the place of their labels. Those that the old one had are the samples of its split with a
-    # known label; where a model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
-    from sklearn.base import clone  # these here: `dmo update --help` needs no estimators
+    """Update a model with answers: an incremental model learns from the answers, any other model is fitted again."""
+    # Samples of `new`, a table or a folder, that have answers but are not in the store are added to a copy of it.
+    # A refit uses the training samples of the old model and all samples with an answer, now or before, whose labels are
+    # replaced by the answers. The old training samples are the samples of its split with a known label; if a model does
+    # not record its split, `labeled_rows` selects them. The new model records all answers.
+    from sklearn.base import clone  # imported here because `dmo update --help` does not need estimators
 
     from dmo.workflows.fitting import Training, save, set_hierarchy_by_column
 
@@ -441,9 +438,9 @@ def update(
     names = [*names, *added]
     Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
     part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
-    # a model of `dmo fit` learned from every sample of its split: one without labels says that it carries none of them
+    # `dmo fit` uses all samples of its split: a sample without labels is a known negative for every label
     whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
-    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # the added samples come last
+    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # the added samples are at the end
     there = ~np.isnan(Y).all(axis=1)
     own = there if whole else labeled_rows(Y)
     if part is not None:
@@ -463,7 +460,7 @@ def update(
     else:
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
-        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":  # the refit sees columns, not names
+        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":  # the refit uses column numbers
             set_hierarchy_by_column(fitted, names)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     before_after += [] if judge is None else [judge(fitted)]
@@ -471,7 +468,7 @@ def update(
     training = Training(applied.store, applied.some(rows), Y[rows], part)
     taught = rows if earlier is not None else np.union1d(rows, [*np.flatnonzero(own), *learned]).astype(int)
     places = [(applied, taught)]
-    if new is not None:  # the samples of the store before are recorded there, too: it may have no ids
+    if new is not None:  # also record the samples under the keys of the original store, which may have no ids
         places.append((source, taught[taught < source.n]))
     found_keys = (sample_keys(one.store, one.some(some)) for one, some in places)
     keys = joined_keys(earlier if goes_on else None, *found_keys)
@@ -482,7 +479,7 @@ def update(
 
 
 def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
-    """What measures a model on the test samples that are not `seen` by a fit; None where there are none."""
+    """Return a function that evaluates a model on test samples that are not `seen`, or None if there are none."""
     from dmo.metrics import ranking_scores
     from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows
 
@@ -495,7 +492,7 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
     def measured(model: Any) -> dict[str, Any]:
         decided = blocks_of(some, lambda where: decided_rows(model, some.some(where)), "score samples")
         scores, sets = rows_on_disk(some.n, decided)
-        if scores.shape[1] != Y.shape[1]:  # no sample has some class any more
+        if scores.shape[1] != Y.shape[1]:  # the refit lost a class because no sample has it any more
             return {}
         found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
         return found | accuracy(applied.store, sets, found)
@@ -513,7 +510,7 @@ def _grown(
     path: str,
     overwrite: bool,
 ) -> str:
-    """A store of the samples of another, and of those of a table or a folder that were answered for, with no known label."""
+    """Write a store with the samples of another and the answered samples of a table or folder; return its path."""
     from dmo.datasets import Samples
     from dmo.workflows.rows import open_rows
     from dmo.workflows.trial import row_names
@@ -530,7 +527,7 @@ def _grown(
     known, there = _finder(applied.ids), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
     count, labels, attributes = len(index), old.labels, dict(old.attributes)
-    assert labels is not None  # answers are of labels
+    assert labels is not None  # guaranteed because answers are labels
     if "folder" in attributes:
         attributes["folder"] = stores.relative_path(path, old.folder.absolute(attributes["folder"]))
     infos, sources, present = dict[str, stores.ViewSpec](), dict[str, Any](), dict[str, np.ndarray]()
@@ -559,12 +556,12 @@ def _grown(
     )
     if extractor is not None:
         extractor.save(path)
-    run.note(f"{path} holds the samples of {features} and {count} of {new}; pass it to the next dmo update")
+    run.note(f"{path} contains the samples of {features} and {count} of {new}; pass it to the next dmo update")
     return path
 
 
 def _unknown(labels: Any, count: int) -> Any:
-    """Labels of samples of which none is known, in the form of other labels."""
+    """Return labels of `count` samples that are all unknown, in the same format as other labels."""
     found = np.full((count, labels.shape[1]), np.nan)
     return scipy.sparse.csr_array(found) if scipy.sparse.issparse(labels) else found
 
@@ -572,7 +569,7 @@ def _unknown(labels: Any, count: int) -> Any:
 def _counted(
     answers: Mapping[int, Sequence[str]], before: Mapping[int, Sequence[str]], Y: np.ndarray, names: Sequence[str]
 ) -> dict[str, int]:
-    """How many answers are to samples without labels until now, say something else than was known, and say no label."""
+    """Count answers to unlabeled samples, answers that change known labels, and answers without labels."""
     labeled, now = labeled_rows(Y), with_answers(Y, before, names)
     known = {
         row: {names[int(label)] for label in np.flatnonzero(now[row] == 1)}
@@ -587,21 +584,21 @@ def _counted(
 
 
 def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
-    """Labels in the form that the model was fitted on."""
+    """Convert labels to the form of target that the model was fitted on."""
     if model.multilabel_:
         return Y
     several = np.flatnonzero(Y.sum(axis=1) != 1)
     if several.size:
         raise UserError(
-            f"{several.size} samples have no label or several, and the model learned one class a sample; answer with one label"
+            f"{several.size} samples have no label or several, but the model needs one class; answer with one label"
         )
     if added and model.classes_.dtype.kind != "U":
-        raise UserError(f"the classes {', '.join(added)} are new to a model whose classes are no names; fit it anew")
+        raise UserError(f"the classes {', '.join(added)} are new, and the model has numbered classes; fit it again")
     return np.asarray([*model.classes_, *added])[Y.argmax(axis=1)]
 
 
 def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: str) -> dict[int, Sequence[str]]:
-    """Row -> labels."""
+    """Map row numbers to the labels of their answers."""
     find, found = _finder(ids), dict[int, Sequence[str]]()
     for sample, labels in answers.items():
         if (row := find(sample)) is None:
@@ -610,12 +607,12 @@ def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: 
                 "the table or folder that it is in"
             )
         if set(found.setdefault(row, labels)) != set(labels):
-            raise UserError(f"answers say {list(found[row])} and {list(labels)} of {ids[row]!r}; keep one answer")
+            raise UserError(f"{ids[row]!r} has the answers {list(found[row])} and {list(labels)}; keep one answer")
     return found
 
 
 def _finder(ids: Sequence[str]) -> Callable[[str], int | None]:
-    """What finds the row of a sample by its id, or by a path or address that ends with it or its stem."""
+    """Return a function that finds a row by sample id, or by a path or URL that ends with the id or its stem."""
     place = {sample: row for row, sample in enumerate(ids)}
     stems: dict[str, list[int]] = {}
     for sample, row in place.items():

@@ -1,4 +1,4 @@
-"""Tables of samples as CSV and Parquet files: written block by block, and complete when they appear under their name."""
+"""Tables of samples in CSV and Parquet files, written block by block and renamed only when complete."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dmo.stores.temporary import new_file, rows_on_disk
 
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
 FORMATS = (".csv", ".parquet", ".zarr")
-"""Endings of outputs, each of which names a format."""
+"""File name extensions of outputs; each selects a format."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
-_BLOCK, _GROUP = 1024, 1 << 25  # samples of a piece of text, bytes of a row group
+_BLOCK, _GROUP = 1024, 1 << 25  # samples per piece of text; bytes per row group
 
 
 @dataclass(frozen=True)
 class TableRows:
-    """Some samples of a table: their ids, the numbers of their labels (m x k, -1 is none), and other numbers (m x c)."""
+    """Rows of a table: sample ids, label numbers (m x k, -1 for none), and numeric columns (m x c)."""
 
     samples: Sequence[str]
     labels: np.ndarray
@@ -35,16 +35,16 @@ class TableRows:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table: names of labels, None if it has no column of labels, and names of its numbers."""
+    """Columns of a table: label names (None without a column of labels) and names of numeric columns."""
 
     labels: Sequence[str] | None
     numbers: Sequence[str]
-    dtype: str = "float32"  # of the numbers in Parquet
-    vector: str | None = None  # name of one Parquet column that holds all numbers of a sample
+    dtype: str = "float32"  # type of the numeric columns in Parquet
+    vector: str | None = None  # name of a Parquet column that combines all numbers of a sample
 
 
 def output_format(path: str, known: Sequence[str] = FORMATS) -> str:
-    """Return the ending of an output; raise UserError unless it names a known format."""
+    """Return the file name extension of an output; raise UserError if it does not select a known format."""
     ending = Path(path).suffix.lower()
     if ending not in known:
         got = f"ends in {ending!r}" if ending else "has no ending"
@@ -55,7 +55,7 @@ def output_format(path: str, known: Sequence[str] = FORMATS) -> str:
 def write_table(
     path: str, columns: TableColumns, n: int, blocks: Iterable[tuple[slice, TableRows]], overwrite: bool
 ) -> None:
-    """Write the table of n samples, which arrive in blocks in order."""
+    """Write a table of n samples from blocks in order."""
     if output_format(path) == ".parquet":
         _write_parquet(path, columns, (rows for _, rows in blocks))
     else:
@@ -67,7 +67,7 @@ def write_table(
 def _csv_pieces(
     columns: TableColumns, n: int, blocks: Iterable[tuple[slice, TableRows]], folder: Path
 ) -> Iterator[str]:
-    """Keep all rows on disk until the largest number of labels of a sample is known, then yield the text."""
+    """Store all rows on disk until the maximum number of labels per sample is known, then yield the text."""
     samples: list[Sequence[str]] = []
     smallest = np.min_scalar_type(-1 - len(columns.labels or ()))  # type: ignore[operator]
 
@@ -127,22 +127,22 @@ def _write_parquet(path: str, columns: TableColumns, blocks: Iterable[TableRows]
 def as_csv(
     samples: Sequence[str], words: Sequence[Sequence[str]], end: str, names: Sequence[str], numbers: np.ndarray
 ) -> str:
-    """Return samples with their labels, and columns of numbers, as a table in text."""
+    """Format samples with their labels and numeric columns as CSV text."""
     count = max(map(len, words), default=0)
     return csv_head(count, names, end) + csv_rows(samples, words, count, end, numbers)
 
 
 def csv_head(count: int, names: Sequence[str], end: str) -> str:
-    """Return the first line of a table with `count` columns of labels and named columns of numbers."""
+    """Return the header of a table with `count` label columns and named numeric columns."""
     cells = ["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, names)]
     return csv_text([cells], end, quoting=csv.QUOTE_ALL)
 
 
 def csv_rows(samples: Sequence[str], words: Sequence[Sequence[str]], count: int, end: str, numbers: np.ndarray) -> str:
-    """Return the lines of some samples, with `count` columns of labels."""
-    # Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP
-    # advises, every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who
-    # reads the table takes one apostrophe off the start of a cell and has the name.
+    """Return the rows of a table with `count` label columns."""
+    # Spreadsheets evaluate cells that begin with = + - or @ as formulas, and labels come from untrusted sources. As
+    # OWASP advises, all cells are quoted, and cells with such a first character are prefixed by an apostrophe. So are
+    # cells that begin with an apostrophe: a reader can always remove one apostrophe to restore the original text.
     form = ',"%.6g"' * numbers.shape[1] + end
     lines = []
     for sample, row, values in zip(samples, words, numbers.tolist(), strict=True):
@@ -152,25 +152,25 @@ def csv_rows(samples: Sequence[str], words: Sequence[Sequence[str]], count: int,
 
 
 def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = csv.QUOTE_MINIMAL) -> str:
-    """Lines of cells as the text of a CSV file."""
+    """Format rows of cells as CSV text."""
     text = StringIO()
     csv.writer(text, lineterminator=end, quoting=quoting).writerows(lines)
     return text.getvalue()
 
 
 def guarded(cell: str) -> str:
-    """Escape a cell so that spreadsheets do not run it as a formula and terminals do not obey it, see `csv_rows`."""
+    """Escape a cell so that spreadsheets and terminals do not interpret it, see `csv_rows`."""
     cell = visible(cell)
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
 def unguarded(cell: str) -> str:
-    """What was in a cell of a table for people before it was guarded: see `csv_rows`."""
+    """Restore a cell that was escaped by `guarded`."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def label_words(numbers: np.ndarray, names: Sequence[str]) -> list[list[str]]:
-    """Convert label numbers to label names; -1 marks an empty place.
+    """Convert label numbers to label names; -1 marks an empty cell.
 
     numbers (m, k)
     """
@@ -178,12 +178,12 @@ def label_words(numbers: np.ndarray, names: Sequence[str]) -> list[list[str]]:
 
 
 def chances(names: Sequence[str]) -> list[str]:
-    """Names of columns of probabilities."""
+    """Return the names of probability columns."""
     return [f"probability of {name}" for name in names]
 
 
 def write_text(path: Path, pieces: Iterable[str], overwrite: bool) -> None:
-    """Write pieces of text; a file with the same text is kept, another one is only replaced with `overwrite`."""
+    """Write pieces of text; keep an existing file with the same text, and replace other files only with `overwrite`."""
     if path.exists() and not overwrite:
         with open(existing(path), "rb") as file:
             same = all(file.read(len(part)) == part for part in map(str.encode, pieces)) and not file.read(1)

@@ -1,4 +1,4 @@
-"""A fitted model tried on what someone brings along: images or rows in, their labels and neighbors out, corrections as CSV."""
+"""Interactive trial of a fitted model on uploaded images or tables: labels, nearest neighbors and corrections."""
 
 from __future__ import annotations
 
@@ -55,66 +55,66 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ENDINGS = (*FRAMES, ".npy", ".npz", ".arff", *SVMLIGHT)
-"""Of files of rows that can be tried; packed ones may be bombs."""
+"""File name extensions of uploads; compressed files are excluded because they may be decompression bombs."""
 IDS = ("id", "document", *NAMES)
-"""Columns that name samples, in any case."""
+"""Names of columns with sample ids, compared without case."""
 _MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
-"""Bytes for reading beside those of the rows (pyarrow reserves a gigabyte of addresses before it uses any), which are held
-so many times; columns of a table beside those of the model."""
+"""Memory for reading in bytes (pyarrow reserves a gigabyte of addresses before it uses any), assumed number of copies
+of the rows, and maximum number of columns that the model does not use."""
 _SMALL = 1 << 16
-"""Bytes of text that are read where the model is: a process for them takes ten times as long, and they hold no bomb."""
+"""Maximum size in bytes of text files read in the main process, which is safe and ten times faster for small files."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
-"""Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
+"""Neighbors and labels shown per sample; maximum side of a thumbnail in pixels."""
 log = logging.getLogger("dmo")
 
 Read = tuple[dict[str, Any], list[str] | None, list[str]]
-"""Views, names of samples if a file has some, and notes."""
+"""Views, sample ids (None if the files have none), and notes."""
 _File = tuple[dict[str, Any], list[str] | None]
-"""Views of a file, and names of its samples if it has some."""
+"""Views of a file, and sample ids (None if the file has none)."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that someone brought along."""
+    """Uploaded file."""
 
-    name: str  # what they call it, of which only the ending and the name of a view are used
-    path: Path  # where its bytes are
+    name: str  # name given by the user; only its extension and a view name in it are used
+    path: Path  # location of the content
 
     @property
     def view(self) -> str:
-        """The name without ending."""
+        """File name without extension."""
         return Path(self.name).name.partition(".")[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A model to try; made by `open_trial`."""
+    """Model to try, created by `open_trial`."""
 
-    model: Any  # fitted, scores labels or predicts real targets
-    names: list[str]  # of its L labels
-    count: int | None  # labels given; None: those that `predict` gives
-    extractor: Extractor | None  # describes images as the training images were, for a model of images
-    columns: Mapping[str, Schema]  # view -> its columns, if their names are known
-    texts: Mapping[str, TextVocabulary]  # views that were made from documents
-    known: AppliedModel | None  # samples to find neighbors among
-    most: int  # rows that are read of a file
-    id: str | None = None  # column that named the training samples
-    options: TableOptions = field(default_factory=TableOptions)  # how later tables are read
-    notes: list[str] = field(default_factory=list)  # what was noticed while reading the last files
+    model: Any  # fitted model that scores labels or predicts regression targets
+    names: list[str]  # names of the L labels
+    count: int | None  # number of labels per sample; None: the labels chosen by `predict`
+    extractor: Extractor | None  # extracts image features as in training; None for other models
+    columns: Mapping[str, Schema]  # columns of each view, if their names are known
+    texts: Mapping[str, TextVocabulary]  # vocabularies of views made from documents
+    known: AppliedModel | None  # samples to search for neighbors
+    most: int  # maximum number of rows per file
+    id: str | None = None  # column with the ids of the training samples
+    options: TableOptions = field(default_factory=TableOptions)  # how tables are read
+    notes: list[str] = field(default_factory=list)  # notes from reading the last files
 
     @property
     def widths(self) -> dict[str, int]:
-        """View -> its columns."""
+        """Number of columns of each view."""
         return dict(self.model.view_widths_)
 
     @cached_property
     def places(self) -> Places:
-        """The known samples in the learned space."""
+        """Known samples in the embedding, for neighbor search."""
         assert self.known is not None
         return Places(rows_of(self.known, space(self.known)[1], "place samples"))
 
     def images(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
-        """Describe images as the training images were, and answer."""
+        """Extract image features as in training and return the answers of the model."""
         if self.extractor is None:
             raise UserError(
                 f"the model was not fitted on images; pass rows of its views ({', '.join(self.widths)}), such as CSV"
@@ -125,7 +125,7 @@ class Trial:
         return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths})
 
     def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
-        """Read the rows of samples, from one file for all views or one for each, and answer."""
+        """Read samples from one file for all views or one file per view, and return the answers of the model."""
         small = all(one.path.suffix in (".csv", ".tsv") and one.path.stat().st_size <= _SMALL for one in uploads)
         views, ids, self.notes[:] = (
             self.read_all(uploads) if small or seconds is None else self._apart(uploads, seconds)
@@ -135,12 +135,12 @@ class Trial:
             said = ", ".join(f"{view} {n}" for view, n in counts.items())
             raise UserError(f"the views have different numbers of rows ({said}); pass the same samples in every file")
         if 0 in counts.values():
-            raise UserError(f"{uploads[0].name} holds no row; pass at least one sample")
+            raise UserError(f"{uploads[0].name} has no rows; pass at least one sample")
         n = next(iter(counts.values()))
         return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views)
 
     def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
-        """As `read_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
+        """Call `read_all` in a separate process with limited memory, which is killed after `seconds`."""
         context = readers()
         fitted = SimpleNamespace(view_widths_=self.widths)
         reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most, self.id, self.options)
@@ -156,7 +156,7 @@ class Trial:
                 )
             found = ours.recv()
         except EOFError:
-            found = UserError("the files cannot be read: reading them ended without an answer; try dmo annotate")
+            found = UserError("the files cannot be read: the process that reads them crashed; try dmo annotate")
         finally:
             process.kill()
             process.join()
@@ -166,7 +166,7 @@ class Trial:
         return found
 
     def read_all(self, uploads: Sequence[Upload]) -> Read:
-        """The views of all files, the names of the samples if one has some, and notes."""
+        """Read all files and return their views, the sample ids if a file has ids, and notes."""
         self.notes.clear()
         views: dict[str, Any] = {}
         ids: list[str] | None = None
@@ -177,7 +177,7 @@ class Trial:
                 raise UserError(str(error).replace(str(upload.path), upload.name)) from error
             twice = next((view for view in found if view in views), None)
             if twice is not None:
-                raise UserError(f"{upload.name}: view {twice!r} is in another file too; pass every view once")
+                raise UserError(f"{upload.name}: view {twice!r} is in another file too; pass each view once")
             views |= found
             ids = own if ids is None else ids
         return views, ids, list(dict.fromkeys(self.notes))
@@ -189,7 +189,7 @@ class Trial:
         answers = []
         for i, name in enumerate(ids):
             labels: list[dict[str, Any]]
-            if given is None:  # the digits of `dmo annotate --csv`
+            if given is None:  # round to the same digits as `dmo annotate --csv`
                 labels = [{"name": target, "value": float(f"{v:.6g}")} for target, v in zip(self.names, values[i])]
             else:
                 order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
@@ -202,7 +202,7 @@ class Trial:
 
     @property
     def kind(self) -> str:
-        """What the values of labels are: "probabilities", "scores", or "numbers" of real targets."""
+        """Kind of the values shown with labels: "probabilities", "scores", or "numbers" for regression targets."""
         if learned_values(self.model):
             return "numbers"
         return "scores" if self.model.decoding_ is None else "probabilities"
@@ -218,7 +218,7 @@ class Trial:
         return found
 
     def thumbnail(self, row: int) -> bytes | None:
-        """Draw a known sample small."""
+        """Draw a thumbnail of a known sample as JPEG; None if it has no image."""
         if self.known is None or not 0 <= row < self.known.n:
             return None
         image = stored_image(self.known.store, self.known.ids[row])
@@ -231,21 +231,21 @@ class Trial:
         return buffer.getvalue()
 
     def _read(self, upload: Upload, alone: bool = True) -> _File:
-        """Views of a file, and the names of its samples where it has some; one that is `alone` has all views."""
+        """Read the views of a file, and its sample ids if it has any; a file that is `alone` contains all views."""
         ending = suffix(upload.name)
         if upload.path.is_dir():
             table = self._frame(upload) if folder_shards(upload.path) else documents(upload.path)
             return self.of_table(upload, table, alone)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
-            raise UserError(f"{upload.name} is no file of rows that can be tried; expected one of {known}")
+            raise UserError(f"{upload.name} is not a data file that can be tried; expected one of {known}")
         if ending in FRAMES and not is_svmlight(upload.path):
             n, d = frame_shape(upload.path) if ending in TABLES else (0, 0)
             self._check_rows(upload, n)
             if d > sum(self.widths.values()) + _OTHERS:
                 raise UserError(
-                    f"{upload.name} has {d} columns, the model has {sum(self.widths.values())}; at most {_OTHERS} others are "
-                    "read beside them"
+                    f"{upload.name} has {d} columns, the model has {sum(self.widths.values())}; at most {_OTHERS} "
+                    "additional columns are read"
                 )
             return self.of_table(upload, self._frame(upload), alone)
         if ending == ".npz":
@@ -256,7 +256,7 @@ class Trial:
                 found = {self.view_of(upload): rows_[0]}
             if not found:
                 raise UserError(
-                    f"{upload.name} holds the arrays {', '.join(arrays)}; call them {', '.join(self.widths)}"
+                    f"{upload.name} holds the arrays {', '.join(arrays)}; name them {', '.join(self.widths)}"
                 )
         else:
             view = self.view_of(upload)
@@ -273,15 +273,15 @@ class Trial:
         self.notes.extend(note.replace(str(upload.path), upload.name) for note in notes)
 
     def view_of(self, upload: Upload) -> str:
-        """The view that a file holds: that of its name, or the only one."""
+        """Return the view that a file contains: the view of the same name, or the only one."""
         if upload.view in self.widths:
             return upload.view
         if len(self.widths) > 1:
-            raise UserError(f"{upload.name}: which view is it? call the file {', '.join(self.widths)} with its ending")
+            raise UserError(f"{upload.name}: unknown view; name the file {', '.join(self.widths)} with its extension")
         return next(iter(self.widths))
 
     def _checked(self, upload: Upload, view: str, source: Any) -> Any:
-        """The rows of a view, read when their shape is known to fit: a small file may unpack to a large array."""
+        """Check the shape of a view before reading it, because a small file may unpack to a large array."""
         if len(source.shape) != 2 or np.dtype(source.dtype).kind not in "buif":
             raise UserError(f"{upload.name} holds {source.dtype} of shape {source.shape}, expected rows of numbers")
         n, d = source.shape
@@ -293,17 +293,17 @@ class Trial:
         if d == width:
             return X
         X = scipy.sparse.csr_array(X, copy=True)
-        X.resize(n, width)  # the last columns of sparse text are not written where they are 0
+        X.resize(n, width)  # sparse text files omit trailing columns that are 0
         return X
 
     def _check_rows(self, upload: Upload, n: int) -> None:
         if n > self.most:
-            raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
+            raise UserError(f"{upload.name} has {n} rows, but at most {self.most} are tried at once; use dmo annotate")
 
     def of_table(
         self, upload: Upload, table: pd.DataFrame, alone: bool, unread: Mapping[str, Rows] | None = None
     ) -> _File:
-        """Views of a table by the names of its columns, which may stand in any order among others."""
+        """Extract views from a table by column names; the order and additional columns do not matter."""
         self._check_rows(upload, len(table))
         row_names = table.attrs.get(ROW_NAMES)
         table = table.set_axis([str(name) for name in table.columns], axis=1)
@@ -318,7 +318,7 @@ class Trial:
         table = table if named is None else table.drop(columns=named)
         own, table = vectors(upload.name, table)
         listed: dict[str, Any] = {**own, **(unread or {})}
-        cells = listed.pop(NUMBERS, None)  # the columns of one view in the order of the model
+        cells = listed.pop(NUMBERS, None)  # columns of one view in the order of the model
         found: dict[str, Any] = {}
         notes: list[str] = []
         for view in wanted:
@@ -348,15 +348,15 @@ class Trial:
                 found[view] = self._checked(upload, view, X)
             else:
                 raise UserError(
-                    f"{upload.name}: the model knows no names of the columns of view {view!r}; pass one file for each of "
-                    f"{', '.join(wanted)}, called like it"
+                    f"{upload.name}: the model does not record the column names of view {view!r}; pass one file per "
+                    f"view, named {', '.join(wanted)}"
                 )
         self._note(upload, notes)
         return found, ids
 
 
 def _ids(where: str, name: str, column: pd.Series) -> list[str]:
-    """The names of samples as they are written."""
+    """Return the sample ids exactly as written in the file."""
     cells = text_cells(column)
     found = [exact(cell) for cell in column] if cells is None else cells.fill_null("").to_pylist()
     if any(not one.strip() or lost for one, lost in zip(found, column.isna())):
@@ -366,12 +366,12 @@ def _ids(where: str, name: str, column: pd.Series) -> list[str]:
 
 
 def row_names(name: str, n: int) -> list[str]:
-    """Names of n rows of a file that gives them none."""
+    """Return names for the n rows of a file without ids."""
     return [f"{name}:{row}" for row in range(n)]
 
 
 def readers() -> Any:
-    """What starts processes that read uploads: from one that has imported the readers, and begins to do so now."""
+    """Start a fork server that has imported this module, and return the context that starts reader processes."""
     if sys.platform == "win32":
         return get_context("spawn")
     from multiprocessing.forkserver import ensure_running
@@ -383,7 +383,7 @@ def readers() -> Any:
 
 
 def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], memory: int) -> None:
-    """Read files with so many bytes more than this process has, and answer with what was found, or with the error."""
+    """Read files with at most `memory` additional bytes, and send the result or the error."""
     if sys.platform != "win32":
         import resource
 
@@ -394,21 +394,21 @@ def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], m
         found = reader.read_all(uploads)
     except MemoryError:
         found = UserError(
-            f"the files need more than {memory >> 20} MiB of memory to be read; send less, or take dmo annotate"
+            f"reading the files needs more than {memory >> 20} MiB of memory; send fewer rows, or use dmo annotate"
         )
-    except Exception as error:  # is raised by who asked
+    except Exception as error:  # raised again in the calling process
         found = error
     answer.send(found)
 
 
 def _source(name: str, table: pd.DataFrame) -> str | None:
-    """The column that a feature is made of: its own, or one of words for a feature COLUMN=WORD."""
+    """Return the table column of a feature: the feature itself, or COLUMN for a feature named COLUMN=WORD."""
     ends = (at for at, letter in enumerate(f"{name}=") if letter == "=")
     return next((name[:at] for at in (len(name), *ends) if name[:at] in table.columns), None)
 
 
 def _with_words(schema: Schema, table: pd.DataFrame) -> Schema:
-    """The schema of a model that kept the names of its features alone, with COLUMN=WORD as categories of a column."""
+    """Convert features named COLUMN=WORD to categories of a column, for models that recorded feature names only."""
     columns: list[Column] = []
     for column in schema.columns:
         source = _source(column.name, table) if column.kind == "number" else column.name
@@ -426,26 +426,26 @@ def _with_words(schema: Schema, table: pd.DataFrame) -> Schema:
 def open_trial(
     model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
 ) -> Trial:
-    """Load a model to try, and the samples among which neighbors are found."""
+    """Load a model to try, and the samples in which neighbors are searched."""
     (fitted, extractor), _ = read_with_contents(
         model, lambda path: (load(path), Extractor.load(path) if made_from_images(path) else None)
     )
     check_use(fitted, model)
     if extractor is not None:
-        extractor.specs()  # fails here if images cannot be described
+        extractor.specs()  # fail early if image features cannot be extracted
     checked_top(top, fitted)
     known = _samples(model, features, note)
     trial = row_reader(model, fitted, None if known is None else known.store)
     trial = replace(trial, names=label_names(fitted), count=top, extractor=extractor, known=known, most=most)
     if known is not None:
-        _ = trial.places  # before anybody waits for it
+        _ = trial.places  # compute the embedding before the first request
     return trial
 
 
 def row_reader(
     model: str, fitted: Any, store: stores.FeatureStore | None = None, options: TableOptions | None = None
 ) -> Trial:
-    """Build the reader of rows for a model, by the schema and the words that it kept, or that a store holds."""
+    """Create the reader of rows for a model from its recorded schemas and vocabularies, or from a store."""
     parameters = stores.describe(model)["provenance"].get("parameters") or {}
     kept = parameters.get("columns", {}) if store is None else columns_of(store, fitted)
     columns = {view: schema_of(about) for view, about in kept.items() if "idf" not in about}
@@ -465,7 +465,7 @@ def row_reader(
 
 
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
-    """Open the samples to search for neighbors: those of `features`, or of the local store that the model names."""
+    """Open the samples for neighbor search: `features`, or the local store recorded in the model."""
     if features is not None:
         return open_applied(model, features, None, ALL)
     if (named := named_store(model, note)) is not None:
@@ -477,13 +477,13 @@ def _samples(model: str, features: str | None, note: Callable[[str], None]) -> A
 
 
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
-    r"""Write samples with the labels that someone gave them, as text of a CSV file."""
-    # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run
-    # as a formula are guarded as in `dmo.workflows.tables.csv_rows`.
+    r"""Format samples and their corrected labels as CSV text."""
+    # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read this format. Cells that a spreadsheet
+    # would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`.
     lines = [["sample", "labels"]]
     for name, labels in samples:
         for label in labels:
             if not label.strip() or any(mark in label for mark in ";\r\n"):
-                raise UserError(f"the label {label!r} cannot be written; a label has letters, and no ';' or line break")
+                raise UserError(f"the label {label!r} cannot be written; labels need text without ';' and line breaks")
         lines.append([guarded(name), guarded(";".join(labels))])
     return csv_text(lines)

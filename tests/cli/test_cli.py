@@ -710,7 +710,7 @@ BAD = {
     "other labels": (("evaluate", "{ms}", "{other}", "--split", "all"), "label 1 is 'lake', the model has 'sea' there"),
     "fewer labels": (("evaluate", "{ms}", "{few}"), "has 3 labels, the model scores 6"),
     "no labels": (("evaluate", "{ms}", "{bare}"), "has no labels to compare with"),
-    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "has no labels, from which KGHA learns"),
+    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "has no labels, which KGHA needs"),
     "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: 6 labels have a training sample"),
     "not a store": (("info", "{txt}"), "ends in 'nothing', expected one of"),
     "unequal rows": (
@@ -1367,7 +1367,7 @@ def test_a_store_without_labels_is_told_by_its_name(tmp_path):
     store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
     Samples({"x": np.random.default_rng(0).normal(size=(30, 3))}, None).write(str(store))
     said = run("fit", "ridge", store, model, code=2).stderr
-    assert f"{store} has no labels, from which MultiViewRidge learns; name them" in " ".join(said.split())
+    assert f"{store} has no labels, which MultiViewRidge needs; add them" in " ".join(said.split())
     run("fit", "embedding", store, model)
 
 

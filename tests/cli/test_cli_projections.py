@@ -94,4 +94,4 @@ def test_mixing_is_chosen_by_cross_validation(method, store, tmp_path):
 @pytest.mark.parametrize("command", [["fit", "morp"], ["fit", "mlsi"], ["tune", "morp"]])
 def test_several_views_are_refused(command, store, tmp_path):
     done = run(*command, store, str(tmp_path / "m.zarr"), code=2)
-    assert "takes one view, got 4; pass --view with one of" in done.stderr
+    assert "needs one view, got 4; pass --view with one of" in done.stderr

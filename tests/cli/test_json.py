@@ -190,7 +190,7 @@ def test_a_quiet_command_says_the_answer_to_a_question_and_no_more(tmp_path, mon
     said = run("evaluate", "m.zarr", "d.zarr", "--split", "all", "--quiet")
     assert "AUC macro" in said.stdout
     assert not said.stderr  # without --quiet it says that it judges training samples
-    assert "--quiet and --verbose: say little" in run("info", "d.zarr", "-q", "-v", code=2).stderr
+    assert "--quiet and --verbose contradict each other" in run("info", "d.zarr", "-q", "-v", code=2).stderr
 
 
 @pytest.mark.parametrize(

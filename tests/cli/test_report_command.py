@@ -151,7 +151,7 @@ def test_a_page_of_classes_shows_which_is_taken_for_which(tmp_path):
     counts = confusion_matrix(names[given["sample"]], given["label 1"])
     np.fill_diagonal(counts, 0)
     a, b = np.unravel_index(counts.argmax(), counts.shape)
-    said = f"Most often: {np.unique(names)[a]} is taken for {np.unique(names)[b]}, in {counts[a, b]} samples."
+    said = f"Most frequent error: {np.unique(names)[a]} as {np.unique(names)[b]}, {counts[a, b]} samples."
     assert said in (tmp_path / "r.html").read_text()
     assert (tmp_path / "confusion.png").exists()
 
@@ -205,7 +205,7 @@ def test_results_are_compared_with_the_model_that_made_them(annotated, tmp_path)
     assert low <= difference <= high
     assert difference == pytest.approx(100 * (f1 - found["MultiViewRidge (r)"]["f1"]), rel=0.01)
     error = run("report", "--compare", annotated / "r.zarr", tmp_path / "l.zarr", "--top", 4, code=2)
-    assert "holds 3 labels a sample" in error.stderr
+    assert "holds 3 labels per sample" in error.stderr
     assert "one model (several with --compare)" in run("report", *models, code=2).stderr
 
 

@@ -74,14 +74,14 @@ def test_labels_that_the_model_did_not_learn_are_reported(tmp_path, monkeypatch)
     fitted(KINDS["lists"], tmp_path)
     KINDS["lists"][TRAIN:].replace({"kind": {"sea": "sea;moon"}}).to_csv("more.csv", index=False)
     found = run("evaluate", "model.zarr", "more.csv")
-    assert "more.csv: labels that the model did not learn are left out: 'moon'" in found.stderr
+    assert "more.csv: ignoring labels that the model did not learn: 'moon'" in found.stderr
     KINDS["columns"][TRAIN:].drop(columns="kind b").to_csv("less.csv", index=False)
     fitted_columns = tmp_path / "columns"
     fitted_columns.mkdir()
     monkeypatch.chdir(fitted_columns)
     fitted(KINDS["columns"], fitted_columns)
     found = run("evaluate", "model.zarr", "../less.csv", "--label-columns", "kind*", code=2)
-    assert "no column is the label 'kind b' that the model learned" in found.stderr
+    assert "has no column for the label 'kind b' that the model learned" in found.stderr
     found = run("evaluate", "model.zarr", "../less.csv", "--label-columns", "kin", code=2)
     assert "has no label column 'kin'; did you mean 'kind " in found.stderr
 
@@ -109,7 +109,7 @@ def test_training_table_stands_for_its_store(tmp_path, monkeypatch):
     assert dmo.stores.describe("new.zarr")["provenance"]["parents"][0].endswith("all.zarr")
     shutil.rmtree("all.zarr")
     found = run("evaluate", "model.zarr", "all.csv")
-    assert "model.zarr learned samples of all.csv, which cannot be left out" in found.stderr
+    assert "model.zarr learned samples of all.csv that cannot be excluded" in found.stderr
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_missing_labels_are_asked_for(files):
     assert record("suggest", "model.zarr", "emb")["n_samples"] == N
     run("ingest", "files", "store.zarr", "--view", "emb=emb")
     refused = run("evaluate", "model.zarr", "store.zarr", "--labels", "y.npy", code=2).stderr
-    assert "store.zarr: is a feature store, which has been read" in refused
+    assert "store.zarr is a feature store, but table options apply only to data files" in refused
 
 
 def test_several_views_are_read_from_a_description(files):

@@ -87,7 +87,7 @@ def test_an_index_is_read_in_place_of_the_samples_and_made_anew_for_others(annot
     written = (index / "zarr.json").stat().st_mtime_ns
     assert "made anew" not in run(*given, "train", "--index", index).stderr
     assert (index / "zarr.json").stat().st_mtime_ns == written
-    assert "other samples: it is made anew" in run(*given, "all", "--index", index).stderr
+    assert "other samples and is computed again" in run(*given, "all", "--index", index).stderr
     other = ("--labels", "sky") if asked[0] == "--sample" else ("--sample", "scene-00009.jpg")
     said = run(*given[:3], *other, "--index", index, code=2).stderr
     assert "choose another path" in said
@@ -110,7 +110,7 @@ def test_views_count_as_much_as_their_weights_say(annotated, tmp_path):
     assert [entry["sample"] for entry in equal["found"]] == [entry["sample"] for entry in record(*given)["found"]]
     for wrong, said in (("x=1", "pass numbers"), (f"{first}=-1", "pass numbers"), ("x", "VIEW=NUMBER")):
         assert said in run(*given, "--view-weight", wrong, code=2).stderr
-    assert "all views weigh 0" in run(*given, *(f"--view-weight={view}=0" for view in parts), code=2).stderr
+    assert "all views have weight 0" in run(*given, *(f"--view-weight={view}=0" for view in parts), code=2).stderr
     ridge = ["search", annotated / "r.zarr", *given[2:], "--view-weight", f"{first}=2"]
     assert "has no coordinates of single views; leave it out" in run(*ridge, code=2).stderr
     assert "pass it with --image" in run(*given[:3], "--labels", "sky", *weights, code=2).stderr

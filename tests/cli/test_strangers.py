@@ -157,8 +157,8 @@ def test_a_strangers_file_becomes_a_model_and_labels_of_new_rows_by_two_commands
     gaps = ["--impute", "mean"] if file is classes_with_gaps else []
     said = run("fit", "ridge", path, "model.zarr", *options, *gaps).stderr
     store = f"{path.partition('.')[0]}.zarr"
-    assert f"{store} is made from {path}" in said
-    assert f"{store}, made from {path} before, is used" in run("fit", "ridge", path, "again.zarr", *gaps).stderr
+    assert f"created {store} from {path}" in said
+    assert f"using {store}, which was made from {path} earlier" in run("fit", "ridge", path, "again.zarr", *gaps).stderr
     run("annotate", "model.zarr", store, "known.csv", "--split", "all")
     shutil.move(store, "elsewhere.zarr")  # a model knows the columns that it was fitted on
     run("annotate", "model.zarr", path, "new.csv")
@@ -192,11 +192,11 @@ def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatc
     table.to_csv("zoo.csv", index=False)
     named = "fit", "ridge", "zoo.csv", "m.zarr", "--label-columns", "species", "--id", "id"
     said = run("fit", "ridge", "zoo.csv", "m.zarr", code=2).stderr
-    assert "zoo.csv: what its labels are is not said; pass --label-columns with some of its columns: id, f0" in said
+    assert "zoo.csv: the labels are not specified; pass --label-columns with some of its columns: id, f0" in said
     assert not (tmp_path / "zoo.zarr").exists()
     run(*named)
     other = "fit", "ridge", "zoo.csv", "n.zarr", "--label-columns", "f0"
-    assert "--overwrite to make it anew" in run(*other, code=2).stderr
+    assert "--overwrite to replace it" in run(*other, code=2).stderr
     table.iloc[:30].to_csv("zoo.csv", index=False)
     assert "zoo.zarr was made from other files than zoo.csv" in run(*other[:4], code=2).stderr
     run(*named, "--overwrite")
@@ -224,7 +224,7 @@ def test_a_search_fills_cells_a_store_without_labels_says_what_it_lacks_and_yes_
     run("ingest", "files", tmp_path / "x.zarr", "--view", f"f={tmp_path / 'x.csv'}")
     for command in ("tune", "fit"):
         said = run(command, "ridge", tmp_path / "x.zarr", tmp_path / "n.zarr", code=2).stderr
-        assert "x.zarr has no labels, from which MultiViewRidge learns" in said
+        assert "x.zarr has no labels, which MultiViewRidge needs" in said
 
 
 @pytest.mark.parametrize("name", ["ridge", "kgha", "mesd", "labelpropagation"])

@@ -117,7 +117,7 @@ def test_files_of_annotation_tools_come_and_go(folder):
     chosen = made[0]["predictions"][0]["result"][0]["value"]["choices"]
     assert read_answers(tasks) == {made[0]["data"]["sample"]: chosen}
     with pytest.raises(
-        UserError, match=r"as dmo suggest wrote it; put its labels right, or remove the column 'suggested'"
+        UserError, match=r"no label differs from dmo suggest; correct them, or remove the column 'suggested'"
     ):
         read_answers(table)
     table.write_text(table.read_text().replace(rows[0]["labels"], "fir;moss", 1))
@@ -208,27 +208,27 @@ def task(*result, **data):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (task({"type": "rectanglelabels", "value": BOX}), "entry 0 holds rectanglelabels, needed are choices"),
+        (task({"type": "rectanglelabels", "value": BOX}), "entry 0 holds rectanglelabels, expected choices"),
         (task({"type": "taxonomy", "value": {"taxonomy": [["a", "b"]]}}), "holds taxonomy"),
         (task({"type": "labels", "value": {"start": 0, "end": 3, "labels": ["PER"]}}), "holds labels"),
         ([MIN | {"sample": "1.jpg", "label": [BOX]}], "holds rectanglelabels"),
         ([MIN | {"sample": "1.jpg", "choice": "sea", "labels": "sky"}], "choice and labels may hold labels"),
         ([MIN | {"sample": "1.jpg"}], "none may hold labels"),
         ([{"sample": "1.jpg", "choice": "sea"}, {"sample": "2.jpg"}], "entry 1 has no 'choice'"),
-        ([MIN | {"img": "1.jpg", "choice": "sea"}], "entry 0 names no sample"),
+        ([MIN | {"img": "1.jpg", "choice": "sea"}], "entry 0 has no sample name"),
         ([{"sample": "1.jpg", "choice": None}], "entry 0 holds null"),
         ({"classes": ["a", "b"], "labels": {"1": -1}}, "image '1' is of class -1, there are 2 classes"),
         ({"classes": ["a", "b"], "labels": {"1": 2}}, "of class 2"),
         ({"classes": ["a", "b"], "labels": {"1": True}}, "holds true"),
         ({"classes": ["a", "b"], "labels": {"1": [0, None]}}, "holds null"),
         ({"images": [], "annotations": [], "categories": []}, "it has images, annotations, categories"),
-        ('{"classes": ["a", "b"], "labels": {"1": 0, "1": 1}}', "'1' stands twice"),
+        ('{"classes": ["a", "b"], "labels": {"1": 0, "1": 1}}', "'1' occurs twice"),
         ([{"sample": "1.jpg", "labels": ["a"]}, {"sample": "1.jpg", "labels": ["b"]}], "answered by"),
         ("[" * 100_000, "RecursionError"),
         ("sample,labels\n1.jpg,sea,sky\n", "line 2 has 3 fields, the first line 2"),
         ("sample,labels\n1.jpg\n", "line 2 has 1 fields"),
-        ("sample,labels\n1.jpg,sea\n1.jpg,sky\n", r"'1.jpg' is answered by \['sea'\] and by \['sky'\]"),
-        ("sample,labels,labels\n1.jpg,sea,sky\n", "names a column twice"),
+        ("sample,labels\n1.jpg,sea\n1.jpg,sky\n", r"'1.jpg' has the answers \['sea'\] and \['sky'\]"),
+        ("sample,labels,labels\n1.jpg,sea,sky\n", "has a column name twice"),
         ("sample,tags,when\n1.jpg,sea,now\n", "of sample, tags, when, none may hold labels"),
     ],
 )
@@ -254,7 +254,7 @@ def test_answers_are_counted_as_new_changed_and_empty(folder, tmp_path):
     assert [found[name] for name in ("new_answers", "changed_answers", "empty_answers")] == [2, 1, 1]
     assert "3 answers (2 new, 1 changed, 1 without a label)" in run(*command, "--overwrite").stdout
     assert (
-        "sample '84' is answered by ['sea'] and by ['fir']"
+        "sample '84' has the answers ['sea'] and ['fir']"
         in run(*command, tmp_path / "b.csv", "--overwrite", code=2).stderr
     )
     (tmp_path / "c.csv").write_text("image,labels\n/x/84,fir\n/y/84,sea\n")
@@ -374,7 +374,7 @@ def test_samples_that_a_split_holds_out_are_suggested_only_where_it_is_named(far
     new, held = np.ones((2, 3)), str(tmp_path / "held.zarr")
     Samples({"x": new}, np.eye(3)[:2], ["cow", "hen", "pig"], split=np.array(["test", "val"]), classes=True).write(held)
     said = run("suggest", where / "m.zarr", held, code=2).stderr
-    assert "has samples of test, val alone; pass --split with one of them" in said
+    assert "has only samples of test, val; pass --split with one of them" in said
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -444,7 +444,7 @@ def test_a_search_chooses_among_fillings(bottles, tmp_path):
 def test_annotators_on_a_base_say_how_gaps_are_filled_and_so_they_are(name, bottles, tmp_path):
     model, base = tmp_path / "m.zarr", tmp_path / "base.zarr"
     refused = run("fit", name, bottles, model, code=2)
-    assert "pass --base MODEL, a model that dmo fit ridge STORE MODEL --impute mean wrote" in refused.stderr
+    assert "pass --base MODEL, a model written by dmo fit ridge STORE MODEL --impute mean" in refused.stderr
     run("fit", "ridge", bottles, base, "--impute", "mean")
     run("fit", name, bottles, model, "--base", base)
     assert record("evaluate", model, bottles)["auc_macro"] > 0.8

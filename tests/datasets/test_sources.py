@@ -244,7 +244,7 @@ def test_models_read_files_in_place(shards, view):
     with h5py.File("x.h5", "w") as file:
         file["clip"] = X
     found = shell.run("fit", "ridge", view, "model.zarr", "--labels", "y.npy", "--kernel", "linear")
-    assert f"{view} is read in place" in found.output
+    assert f"reading {view} in place" in found.output
     shell.run("annotate", "model.zarr", view, "out.zarr", "--scores")
     expected = dmo.MultiViewRidge(kernel="linear").fit(X, Y).decision_function(X)
     np.testing.assert_allclose(dmo.stores.open_results("out.zarr")[:], expected, atol=2e-4 * np.abs(expected).max())

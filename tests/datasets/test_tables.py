@@ -259,7 +259,7 @@ def test_later_cells_that_do_not_fit_are_named_with_the_option(model):
     shown = run("info", "m.zarr").stdout + run("info", "t.zarr").stdout
     assert shown.count("2: 001, X9") == 2
     said = run("annotate", "m.zarr", "t.zarr", "q.csv", "--type", "a=number", code=2).stderr
-    assert "t.zarr: is a feature store, which has been read; options of tables are for files of rows" in said
+    assert "t.zarr is a feature store, but table options apply only to data files; leave them out" in said
 
 
 def test_frames_with_words_are_fitted_and_predicted_by_their_schema(tmp_path):

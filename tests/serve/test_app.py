@@ -134,7 +134,7 @@ def test_files_and_rows_beyond_their_numbers_are_refused(trial):
     assert page.post("describe", files=[("file", ROW)] * 3).status_code == 400
     answer = page.post("describe", files={"file": ("a.csv", b"weight,color,price\n" + b"1,red,2\n" * 51)})
     assert answer.status_code == 422
-    assert "a.csv has 51 rows, at most 50" in answer.json()["error"]
+    assert "a.csv has 51 rows, but at most 50" in answer.json()["error"]
 
 
 def test_requests_beyond_their_number_in_a_minute_are_refused_until_it_is_over(trial, monkeypatch):

@@ -90,14 +90,14 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         ("a.csv", "id,word\na,b\n", "column 'word', row 0 is 'b', expected a number"),
         ("a.csv", "weight,price,color\n", "a.csv: ends after its header"),
         ("a.csv", b"\0\1\2", "is no text, expected a table"),
-        ("a.csv", "1\n" * 60, "has 60 rows, at most 50 are tried at once; take dmo annotate"),
-        ("a.npy", npy(array=np.zeros((51, 5))), "has 51 rows, at most 50"),
+        ("a.csv", "1\n" * 60, "has 60 rows, but at most 50 are tried at once; use dmo annotate"),
+        ("a.npy", npy(array=np.zeros((51, 5))), "has 51 rows, but at most 50"),
         ("a.npz", npy(shop=np.zeros((0, 5)), b=np.ones(2)), "a.npz"),
         ("a.npy", npy(array=np.zeros((5, 4))), "has 4 columns, the model was fitted on 5 of view 'shop'"),
         ("a.npy", b"\x93NUMPY", "a.npy"),
         ("a.npy", npy(array=np.array([[None]])), "object"),
         ("a.npz", npy(a=np.zeros((2, 5)), b=np.zeros((2, 1))), "holds the arrays a, b; call them shop"),
-        ("a.zip", b"PK", "a.zip is no file of rows that can be tried; expected one of .csv"),
+        ("a.zip", b"PK", "a.zip is not a data file that can be tried; expected one of .csv"),
         ("a.npy", npy(array=np.full((1, 5), np.nan)), "NaN"),
     ],
 )
@@ -122,8 +122,8 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
     found = peaks(setup, "trial.rows([Upload(path, Path(path))])", chosen)
     assert max(grown for grown, _ in found.values()) < 10e6  # of 40e6
     for name in ("a.npz", "a.parquet"):
-        assert "has 1000000 rows, at most 50 are tried at once" in found[name][1]
-    assert "has 250000 columns, the model has 5; at most 1000 others" in found["wide.csv"][1]
+        assert "has 1000000 rows, but at most 50 are tried at once" in found[name][1]
+    assert "has 250000 columns, the model has 5; at most 1000 additional columns" in found["wide.csv"][1]
     words = Trial(SimpleNamespace(view_widths_={"x": 1}), [], 1, None, {}, {}, None, 50)
     np.savez(tmp_path / "x.npz", x=np.array([["word"]]))
     with pytest.raises(UserError, match=r"x.npz holds <U4 of shape \(1, 1\), expected rows of numbers"):
@@ -143,16 +143,16 @@ def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, t
     texts = repeating_parquet(tmp_path / "t.parquet", 40, 1 << 24)
     assert texts.stat().st_size < 1 << 20
     monkeypatch.setattr("dmo.workflows.trial._MEMORY", 1 << 28)
-    with pytest.raises(UserError, match="the files need more than 256 MiB of memory to be read; send less"):
+    with pytest.raises(UserError, match="reading the files needs more than 256 MiB of memory; send fewer rows"):
         trial.rows([Upload("t.parquet", texts)], 60)
     monkeypatch.setattr("dmo.workflows.trial._MEMORY", 1 << 26)
-    with pytest.raises(UserError, match="the files need more than 64 MiB of memory to be read; send less"):
+    with pytest.raises(UserError, match="reading the files needs more than 64 MiB of memory; send fewer rows"):
         trial.rows([Upload("s.npz", tmp_path / "s.npz")], 60)
     assert trial.rows([row], 60) == trial.rows([row])
     with pytest.raises(UserError, match=r"not read within 0.001 seconds; send less at once, or raise --seconds"):
         trial.rows([row], 0.001)
     monkeypatch.setattr("dmo.workflows.trial._read_within", ended)
-    with pytest.raises(UserError, match="reading them ended without an answer"):
+    with pytest.raises(UserError, match="the process that reads them crashed"):
         trial.rows([row], 60)
 
 
@@ -173,7 +173,7 @@ def test_views_come_in_a_file_each_or_in_one_archive(tmp_path):
     assert [one["labels"] for one in together] == [one["labels"] for one in apart]
     assert [one["neighbors"] for one in together] == [one["neighbors"] for one in apart]
     assert [sum(label["given"] for label in answer["labels"]) for answer in apart] == [1, 1]
-    with pytest.raises(UserError, match=r"x.npy: which view is it\? call the file a, b"):
+    with pytest.raises(UserError, match=r"x.npy: unknown view; name the file a, b"):
         trial.rows([sent(tmp_path, "x.npy", npy(array=a))])
     with pytest.raises(UserError, match=r"a.npy: view 'a' is in another file too"):
         trial.rows([sent(tmp_path, "new.npz", npy(a=a, b=b)), sent(tmp_path, "a.npy", npy(array=a))])
