@@ -1255,7 +1255,7 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
 
 def test_demo_refuses_a_folder_of_others(tmp_path):
     (tmp_path / "thesis.txt").write_text("do not touch")
-    assert "holds no demo" in run("demo", "--out", tmp_path, code=2).stderr
+    assert "is not a demo" in run("demo", "--out", tmp_path, code=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
