@@ -1140,7 +1140,7 @@ def test_texts_of_options_become_the_arguments_that_python_would_take():
     ):
         assert (type(found), found.get_params()) == (type(asked), asked.get_params())
     with pytest.raises(
-        dmo.UserError, match="--approximation nystrom does not take --clusters; it has --rank, --landmarks"
+        dmo.UserError, match="--approximation nystrom does not support --clusters; it has --rank, --landmarks"
     ):
         engine("KGHA", "nystrom", {"clusters": "4"})
 
