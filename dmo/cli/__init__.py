@@ -1,4 +1,4 @@
-"""The `dmo` command: from a folder of images or feature files to models, annotations and reports."""
+"""The `dmo` command: from image folders or feature files to models, annotations and reports."""
 
 import gc
 import signal
@@ -6,18 +6,18 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the `dmo` command."""
-    gc.set_threshold(50_000)  # modules that are imported make many objects, and no garbage
+    """Run the `dmo` command."""
+    gc.set_threshold(50_000)  # imports create many objects and hardly any garbage
     try:
         from dmo.cli.app import app
 
         app(prog_name="dmo")
-    except KeyboardInterrupt:  # as modules are imported and commands made; from then on `app` takes it
+    except KeyboardInterrupt:  # during imports; later, `app` handles the interrupt
         print("dmo: stopped before it began", file=sys.stderr)
         sys.exit(130)
     except SystemExit as end:
-        if end.code != 130:  # all is done: while Python is taken down, Ctrl-C would kill it without a word
+        if end.code != 130:  # the work is done: ignore Ctrl-C while Python shuts down
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise
     finally:
-        gc.freeze()  # what is there ends with the process: looking through it took as long as half of the imports
+        gc.freeze()  # otherwise, the collection at exit needs half as much time as the imports

@@ -38,11 +38,11 @@ COMMANDS = {
     ),
     "annotate": Lazy(
         "dmo.cli.apply:annotate",
-        "Write the labels that a model gives to samples (default: the test split, else all) as a table or a result store.",
+        "Write the predicted labels of samples (default: the test split, else all) to a table or a result store.",
     ),
     "transform": Lazy(
         "dmo.cli.apply:transform",
-        "Write the learned representation of samples (default: all) as a result store or a table.",
+        "Write the embedding of samples (default: all) to a result store or a table.",
     ),
     "search": Lazy(
         "dmo.cli.apply:search",
@@ -66,7 +66,7 @@ COMMANDS = {
     ),
     "demo": Lazy(
         "dmo.cli.demo:demo",
-        "Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.",
+        "Learn to annotate handwritten digits: ingest, fit, annotate, search, evaluate and report.",
     ),
     "plan": Lazy(
         "dmo.cli.app:plan",

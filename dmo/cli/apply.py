@@ -1,4 +1,4 @@
-"""`dmo transform`, `dmo annotate`, `dmo search`: a model and a feature store in, rows or what is nearest to a query out."""
+"""`dmo transform`, `dmo annotate` and `dmo search`: apply a model to samples, or search in them."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def transform(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write the learned representation of samples (default: all) as a result store or a table.
+    """Write the embedding of samples (default: all) to a result store or a table.
 
-    Run again, a store resumes where it was interrupted, and a complete one is kept. A table is written anew.
+    An interrupted result store is resumed, and a complete one is kept. A table is always written again.
     """
     with session() as run, ExitStack() as place:
         ending = check_rows_output(out, overwrite or dry_run)
@@ -112,17 +112,17 @@ def annotate(
     out: Annotated[
         str,
         typer.Argument(
-            help="File to write: a result store (.zarr), or a table (.csv, .parquet); of images .zarr, .csv or .json."
+            help="File to write: a result store (.zarr) or table (.csv, .parquet); for images .zarr, .csv or .json."
         ),
     ],
     top: Top = None,
     split: Split = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Write the scores of all labels instead of the labels given.")
+        bool, typer.Option("--scores", help="Write the scores of all labels instead of the assigned labels.")
     ] = False,
-    csv: Annotated[str | None, typer.Option(help="Also write the labels as text, one sample a line.")] = None,
+    csv: Annotated[str | None, typer.Option(help="Also write the labels to this CSV file.")] = None,
     proba: Annotated[
-        bool, typer.Option("--proba", help="Write a column of probabilities for every label into the table.")
+        bool, typer.Option("--proba", help="Add a column with the probability of each label to the table.")
     ] = False,
     unreadable: Unreadable = "skip",
     types: Types = None,
@@ -137,17 +137,17 @@ def annotate(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write the labels that a model gives to samples (default: the test split, else all) as a table or a result store.
+    """Write the predicted labels of samples (default: the test split, else all) to a table or a result store.
 
-    They are those of `predict`; of a model of real targets its numbers are written.
+    The labels are the same as from `predict`. Models of real targets write the predicted numbers.
     """
-    # Of a folder of images only those that are new or changed are described. Run again on a feature store, it goes on
-    # where it was interrupted; a store and a CSV that are complete are left.
+    # In a folder of images, only new or changed images are described. On a feature store, an interrupted run resumes,
+    # and complete stores and CSV files are kept.
     of_images = is_image_folder(features)
     if of_images and (workflows.images.made_from_images(model) or not is_rows(features)):
         if scores or split is not None:
-            cure = "make a feature store with dmo extract --like MODEL, and annotate that"
-            raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
+            cure = "create a feature store with dmo extract --like MODEL, and annotate that"
+            raise UserError(f"annotate {features}: --split and --scores do not apply to a folder of images; {cure}")
         folder = workflows.images.ImageFolder(
             model, features, out, top, csv, unreadable, threads, overwrite, dry_run, proba
         )
@@ -156,7 +156,7 @@ def annotate(
     with session() as run, ExitStack() as place:
         ending = check_rows_output(out, overwrite or dry_run)
         if ending != ".zarr" and csv is not None:
-            raise UserError(f"--csv {csv}: {out} is a table already; pass an output that ends in .zarr with --csv")
+            raise UserError(f"--csv {csv}: {out} is a table already; use --csv with an output that ends in .zarr")
         table = csv if ending == ".zarr" else out
         if csv is not None:
             if os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
@@ -220,18 +220,18 @@ def _show_rows(record: Mapping[str, Any], what: str) -> None:
 
 
 def annotate_folder(request: workflows.images.ImageFolder, scheduler: str | None) -> None:
-    """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
-    stores.describe(request.model)  # before workers are asked for
+    """Run `dmo annotate MODEL FOLDER OUT` for a folder of images and print its result."""
+    stores.describe(request.model)  # fail on an invalid model before requesting workers
     with session() as run, connect(scheduler):
         record = workflows.images.annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
     rows = [("images", str(record["n_images"])), ("new or changed", str(record["new"]))]
-    rows.append(("labels each", "as learned" if record["top"] is None else str(record["top"])))
+    rows.append(("labels per image", "as learned" if record["top"] is None else str(record["top"])))
     if record.get("unreadable"):
         rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
     seconds = record.get("stages", {}).get("annotate images")
     if seconds and record["new"]:
-        rows.append(("speed", f"{record['new'] / seconds:.1f} images a second"))
+        rows.append(("speed", f"{record['new'] / seconds:.1f} images per second"))
     title, said = f"annotation of {request.folder} in {request.out}", f"labels of {record['n_images']} images"
     _tell(record, rows, "annotation", title, "image", request.out, said)
 
@@ -239,7 +239,7 @@ def annotate_folder(request: workflows.images.ImageFolder, scheduler: str | None
 def _tell(
     record: Mapping[str, Any], rows: list[tuple[str, str]], what: str, title: str, one: str, out: str, said: str
 ) -> None:
-    """The plan, or what was written with the labels of the first, each of which is `one`."""
+    """Print the plan, or a summary of the written rows with example labels; `one` is the word for a sample."""
     if "seconds" not in record:
         show(record, rows, f"plan of the {what}; nothing was written")
         return
@@ -256,22 +256,20 @@ LABELS_SHOWN = 5
 def search(
     model: Model,
     features: Features,
-    image: Annotated[str | None, typer.Option(help="A file with an image to search with.")] = None,
-    sample: Annotated[str | None, typer.Option(help="The id of a sample of the store to search with.")] = None,
+    image: Annotated[str | None, typer.Option(help="Image file to search with.")] = None,
+    sample: Annotated[str | None, typer.Option(help="Id of a sample of the store to search with.")] = None,
     labels: Annotated[str | None, typer.Option(help="Labels to search for, comma-separated: 'sky, water'.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Samples to find.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of samples to find.")] = 10,
     split: Split = None,
     view_weight: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="VIEW=NUMBER", help="How much a view counts, times what it does; of --image and --sample."
-        ),
+        typer.Option(metavar="VIEW=NUMBER", help="Factor on the weight of a view, for --image and --sample queries."),
     ] = None,
     index: Annotated[
         str | None,
         typer.Option(
-            help="Result store that keeps where the samples are, for further searches; it is made where it is missing, and "
-            "anew where the model, the samples or the weights of views are others."
+            help="Result store that caches the searched rows; created if it is missing or belongs to another model, "
+            "other samples or other view weights."
         ),
     ] = None,
 ) -> None:
@@ -280,7 +278,7 @@ def search(
         raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
     weights = dict(_weight(entry) for entry in view_weight or ())
     if labels is not None and weights:
-        raise UserError("--view-weight: labels are searched by their scores; pass it with --image or --sample")
+        raise UserError("--view-weight applies only to --image and --sample; labels are searched by their scores")
     with session() as run:
         applied = open_applied(model, features, split, ALL)
         among, names, parents = workflows.search, applied.label_names(), (model, features)
@@ -310,7 +308,7 @@ def search(
 
 
 def _weight(entry: str) -> tuple[str, float]:
-    """A view and its weight."""
+    """Parse VIEW=NUMBER to a view and its weight."""
     view, _, number = entry.partition("=")
     try:
         return view, float(number)
@@ -319,15 +317,15 @@ def _weight(entry: str) -> tuple[str, float]:
 
 
 def _label_numbers(given: str, names: list[str]) -> list[int]:
-    """The numbers of labels by their names; ValueError with the nearest name for one that the model does not know."""
+    """Return the numbers of labels from their names; raise UserError with a similar name for an unknown label."""
     wanted = list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     if not wanted:
-        raise UserError(f"--labels {given!r} names no label; write them with commas between: 'sky, water'")
+        raise UserError(f"--labels {given!r} names no label; separate labels by commas: 'sky, water'")
     for name in wanted:
         if name not in names:
             near = get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(names[:12])} ..."
-            raise UserError(f"--labels: the model knows no label {name!r}; {hint}")
+            raise UserError(f"--labels: the model has no label {name!r}; {hint}")
     return [names.index(name) for name in wanted]
 
 
@@ -341,6 +339,6 @@ def _show_found(record: dict[str, Any]) -> None:
 
 
 def _said(entry: dict[str, Any]) -> str:
-    """Labels, or real targets, in words."""
+    """Format the labels or real targets of an entry as text."""
     values = [f"{name} {value:.6g}" for name, value in entry.get("values", {}).items()]
     return ", ".join(values or entry.get("labels", ["-"]))

@@ -1,4 +1,4 @@
-"""Groups of commands whose modules are imported when a command is called (`dmo --help` imports none); their common options."""
+"""Command groups that import a command's module on use, so that `dmo --help` is fast, and common options."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
 @dataclass(frozen=True)
 class Lazy:
-    """A command to be: `target` is MODULE:NAME of a function (or of a group), or with `estimator` of what makes one
-    for this class; `help` is the first sentence of the function's docstring."""
+    """Command that is imported on use. `target` is MODULE:NAME of a function, a group, or a factory of commands.
+
+    A factory is called with the class name `estimator`. `help` is the first sentence of the docstring."""
 
     target: str
     help: str = ""
@@ -30,13 +31,13 @@ class Lazy:
 
     @property
     def text(self) -> str:
-        """The help, which is found for estimators as their options are."""
+        """Help text; for estimators the first line of the class docstring."""
         from dmo.cli.estimator_options import surfaces
 
         return self.help if self.estimator is None else surfaces()[self.estimator].text
 
     def load(self) -> Any:
-        """The function, or the group."""
+        """Import the function or the group."""
         module, _, name = self.target.partition(":")
         found = getattr(import_module(module), name)
         return found if self.estimator is None else found(self.estimator)
@@ -53,15 +54,15 @@ PANELS = {
     "Labels by neighbors": ("neighborvotes", "tagprop", "twopassknn", "jec", "labelpropagation"),
     "A space of the samples": ("multisetcca", "morp", "mlsi", "embedding", "mope", "mesd", "homogeneityanalysis"),
 }
-"""Headings of the help, and what stands below them."""
+"""Headings of the help with the commands below them."""
 START = "Start with: dmo tune ridge TABLE.csv MODEL.zarr --label-columns NAME"
-"""What whoever chooses among commands or models is told."""
+"""Advice shown below lists of commands and of models."""
 ALIASES = {"predict": "annotate"}
-"""Second names of commands."""
+"""Alternative names of commands."""
 
 
 class CommandFirst(TyperGroup):
-    """A group that says how it is called (`example`, FILE in it) where a file or another name stands for a command's."""
+    """Group that shows a correct call (`example`) if the first argument is a file or an unknown command."""
 
     example: ClassVar[str]
 
@@ -78,7 +79,7 @@ class CommandFirst(TyperGroup):
 
 
 class LazyGroup(CommandFirst):
-    """`entries` by name. The commands of the group are stand-ins with a help text, until one is resolved."""
+    """Group of the commands in `entries`; each is a placeholder with a help text until it is called."""
 
     path: ClassVar[str]
     entries: ClassVar[Mapping[str, Lazy]]
@@ -100,10 +101,10 @@ class LazyGroup(CommandFirst):
 
 @functools.cache
 def command_of(entry: Lazy, program: str) -> Any:
-    """The command of an entry, with the options that every run has; `program`: what it is called in a log."""
+    """Create the command of an entry, with the options of every run; `program` is its name in logs."""
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):
-        for command in found.registered_commands:  # a lazy group has none, its commands come here when they are loaded
+        for command in found.registered_commands:  # empty for lazy groups
             command.callback = offering(command.callback, f"{program} {command.name}")
         return typer.main.get_command(found)
     made = typer.Typer(add_completion=False)
@@ -112,20 +113,20 @@ def command_of(entry: Lazy, program: str) -> Any:
 
 
 def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer:
-    """The group of commands `path NAME` of these entries."""
+    """Create the group of commands `path NAME` from these entries."""
     example = f"{path} {next(iter(entries))} FILE"
     kind = type("Group", (LazyGroup,), {"path": path, "entries": entries, "example": example})
     made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text, epilog=START)
-    made.callback()(lambda: None)  # a group does nothing by itself
+    made.callback()(lambda: None)  # Typer needs a callback for the group
     return made
 
 
 _ANYWHERE = ("log", *FLAGS)
-"""Options of commands that run in this process alone."""
+"""Options of commands that run in the client process only."""
 
 
 def offering(callback: Any, program: str) -> Callable[..., Any]:
-    """`callback` with the parameters of `RunOptions` added to its own: those of workers where it says where it runs."""
+    """Add the parameters of `RunOptions` to a callback; worker options only if it has a `scheduler` parameter."""
     own = inspect.signature(callback, eval_str=True).parameters
     added = [_parameter(name) for name in HELP if name in _ANYWHERE or "scheduler" in own]
 
@@ -140,14 +141,14 @@ def offering(callback: Any, program: str) -> Callable[..., Any]:
 
 
 def signed(command: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
-    """`command` as a function of these parameters."""
+    """Set the signature of a command to these parameters."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """An option of every run."""
+    """Create the parameter of a run option."""
     flag, kind = name in FLAGS, int if name in ("workers", "worker_threads") else str
     short = [f"-{name[0]}"] if name in FLAGS[1:] else []
     about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel="Run")
@@ -155,71 +156,71 @@ def _parameter(name: str) -> inspect.Parameter:
     return keyword(name, annotation, default=False if flag else None)
 
 
-_PANEL = {"rich_help_panel": "Of a table or a folder"}
+_PANEL = {"rich_help_panel": "Tables and folders"}
 LabelColumns = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Columns of the views that are labels: names or patterns such as 'tag_*', comma-separated.",
+        help="Label columns of the tables: names or patterns such as 'tag_*', comma-separated.",
         **_PANEL,
     ),
 ]
 LabelCount = Annotated[
     int | None,
-    typer.Option(help="Labels of an ARFF file: 6 the first six columns, -6 the last six, 0 none.", **_PANEL),
+    typer.Option(help="Label columns of an ARFF file: 6 for the first six, -6 for the last six, 0 for none.", **_PANEL),
 ]
 Id = Annotated[
     str | None,
-    typer.Option(help="Column that names the samples in every table; the tables are joined by it.", **_PANEL),
+    typer.Option(help="Column with sample ids, present in every table; tables are joined by it.", **_PANEL),
 ]
 TestShare = Annotated[
     float | None,
-    typer.Option(help="Share of the samples that become the split test, every label with its share.", **_PANEL),
+    typer.Option(help="Fraction of the samples for the split 'test', stratified by labels.", **_PANEL),
 ]
-Text = Annotated[list[str] | None, typer.Option(help="Column of documents: a view of tf-idf rows.", **_PANEL)]
+Text = Annotated[list[str] | None, typer.Option(help="Column of documents, converted to a tf-idf view.", **_PANEL)]
 Labels = Annotated[
     str | None,
     typer.Option(
-        help="File of 0/1 columns, of classes, of lists or of real targets; of images also 'folders'.", **_PANEL
+        help="File of 0/1 columns, classes, label lists or real targets; for images also 'folders'.", **_PANEL
     ),
 ]
 Separator = Annotated[
     str | None,
-    typer.Option(help="Mark between the labels of a sample (default: | ; , or a space, as recognized).", **_PANEL),
+    typer.Option(help="Separator of the labels in a cell (default: detected among | ; , and space).", **_PANEL),
 ]
 Types = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
         metavar="COLUMN=KIND",
-        help="Type of a column instead of the one found: number, boolean, category, date, text, identifier, labels.",
+        help="Type of a column instead of the detected one: number, boolean, category, date, text, identifier, labels.",
         **_PANEL,
     ),
 ]
 Missing = Annotated[
     list[str] | None,
-    typer.Option(metavar="VALUE", help="Cell that is missing, such as -999, besides the usual marks.", **_PANEL),
+    typer.Option(metavar="VALUE", help="Additional cell value that means missing, such as -999.", **_PANEL),
 ]
 Decimal = Annotated[
     str | None,
-    typer.Option(metavar=".|,", help="Decimal mark; the other one groups thousands (default: found).", **_PANEL),
+    typer.Option(metavar=".|,", help="Decimal mark; the other one groups thousands (default: detected).", **_PANEL),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option(help="Character between fields of text, or 'tab' (default: found).", **_PANEL)
+    str | None, typer.Option(help="Field separator of text files, or 'tab' (default: detected).", **_PANEL)
 ]
 Header = Annotated[
     bool | None,
-    typer.Option("--header/--no-header", help="The first line holds names, or a sample (default: found).", **_PANEL),
+    typer.Option("--header/--no-header", help="Whether the first line has column names (default: detected).", **_PANEL),
 ]
 RowNames = Annotated[
     bool | None,
     typer.Option(
-        "--row-names", help="The first column of every table names the samples and joins the tables.", **_PANEL
+        "--row-names", help="The first column of every table has the sample ids; tables are joined by it.", **_PANEL
     ),
 ]
 DropColumns = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAMES", help="Columns to leave out: names or patterns, comma-separated.", **_PANEL),
+    typer.Option(metavar="NAMES", help="Columns to ignore: names or patterns, comma-separated.", **_PANEL),
 ]
 OF_READING = {
     "types": Types,
@@ -231,7 +232,7 @@ OF_READING = {
     "drop_columns": DropColumns,
     "separator": Separator,
 }
-"""Options that say how a table is read, in training or later."""
+"""Options for reading tables, in training and later."""
 OF_TABLE = {
     "labels": Labels,
     "label_columns": LabelColumns,
@@ -241,20 +242,20 @@ OF_TABLE = {
     "text": Text,
     **OF_READING,
 }
-"""Options of what reads a table or a folder."""
+"""Options of commands that read a table or a folder."""
 OF_ROWS = ("labels", "label_columns", "label_count", "id", *OF_READING)
-"""Options of what reads files of rows with labels for a fitted model."""
+"""Options of commands that read data files with labels for a fitted model."""
 FLAG_OF = {"types": "type"}
-"""Options whose flag is not their name."""
+"""Options whose flag differs from their parameter name."""
 
 
 def names_in(text: str) -> list[str]:
-    """Split names at commas; a name with a comma is quoted as in CSV."""
+    """Split names at commas; quote a name that contains a comma as in CSV."""
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
 
 
 def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `read_samples` and `ingest_files` from the options of a table; those that were not passed are left out."""
+    """Convert the table options that were passed to arguments of `read_samples` and `ingest_files`."""
     asked = {key: given[key] for key in OF_TABLE if given.get(key) is not None}
     columns, count = asked.pop("label_columns", None), asked.pop("label_count", None)
     if sum(value is not None for value in (columns, count, asked.get("labels"))) > 1:
@@ -271,14 +272,14 @@ def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of files of rows with labels, for its **given."""
+    """Add the options for data files with labels to a command, as its **given."""
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
     known = [p.name for p in own]
     return signed(command, [*own, *(keyword(key, OF_TABLE[key]) for key in OF_ROWS if key not in known)])
 
 
 def words_of(name: str, value: Any) -> list[str]:
-    """Write an option as it is passed on the command line; nothing if its value is None."""
+    """Format an option as words of a command line; empty if its value is None."""
     flag = FLAG_OF.get(name, name).replace("_", "-")
     if value is None or isinstance(value, bool):
         return [] if value is None else [f"--{flag}" if value else f"--no-{flag}"]
@@ -292,28 +293,28 @@ def _column_type(entry: str) -> tuple[str, str]:
     return name, kind
 
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes; write nothing.")]
 Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]
-Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the store, or 'all'.")]
+Split = Annotated[str | None, typer.Option(help="Split of the store to use, or 'all'.")]
 Block = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Rows of a block, what is written and resumed (default: 1024, of many rows or rows of few numbers 4096).",
+        help="Rows per block, the unit of writing and resuming (default: 1024, or 4096 for many or narrow rows).",
     ),
 ]
-Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
-Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote, or files of rows.")]
+Model = Annotated[str, typer.Argument(help="Model store written by dmo fit.")]
+Features = Annotated[str, typer.Argument(help="Feature store written by dmo ingest, or data files.")]
 Given = Annotated[
     str,
     typer.Argument(
-        help="Feature store; or arrays in files or shards, which are read in place; or a table, an archive or a folder: its "
-        "store is made beside it."
+        help="Feature store, or array files or shards, which are read in place. Tables, archives and folders are "
+        "converted to a store next to them."
     ),
 ]
 Unreadable = Annotated[
-    Literal["skip", "refuse"], typer.Option(help="Files that are no images, damaged or too large: skip or refuse.")
+    Literal["skip", "refuse"], typer.Option(help="Skip or refuse files that are not images, damaged or too large.")
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")]
-Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: the sets that the model learned).")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads that describe images (default: one per core).")]
+Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: the label sets of predict).")]

@@ -1,6 +1,6 @@
-"""`dask dmo ...`: the `dmo` command as a command of Dask's own command line.
+"""The `dmo` command as `dask dmo ...` of Dask's own command line.
 
-Every `dask scheduler` and `dask worker` imports this module; it loads dmo itself only where `dmo` is asked for.
+Every `dask scheduler` and `dask worker` imports this module; it imports dmo itself only when `dask dmo` is called.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import click
 
 @click.command(
     "dmo",
-    help="Learn a label-aware space from many views, and annotate new samples: `dask dmo --help`.",
+    help="Learn a label-aware embedding from many views, and annotate new samples: `dask dmo --help`.",
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Hand all arguments on to `dmo`."""
+    """Pass all arguments to `dmo`."""
     from dmo.cli.app import app
 
     app(list(arguments), prog_name="dask dmo")

@@ -1,4 +1,4 @@
-"""`dmo demo`: the whole job on data that need no download, with a table and a report."""
+"""`dmo demo`: run the whole workflow on bundled data, and write a table and a report."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dmo.workflows.program import session
 
 TOP, SEED = 3, 0
 N_TRAIN = 150
-"""Digits to learn from: few enough that labels differ in how well they are found."""
+"""Number of training digits, small enough that scores differ between labels."""
 N_DIGITS = 10
 
 
 def methods() -> dict[str, Any]:
-    """The methods of the demo; ridges chosen on the last quarter of the training samples."""
+    """Return the models of the demo; their ridges were chosen on the last quarter of the training samples."""
     return {
         "votes": dmo.NeighborVotes(decoder=f"f1@{TOP}"),
         "KGHA": dmo.KGHA("rbf", balance=1e-2, ridge=1e-2, n_components=0.8, intercept=True, random_state=SEED),
@@ -37,19 +37,19 @@ def methods() -> dict[str, Any]:
 
 
 LEAD = (
-    f"From {N_TRAIN} digits in four views dmo has learned to annotate digits by other writers, and one space of views and "
-    f"labels, in which digits are searched. Each held-out digit gets {TOP} labels, it has 1 to 4. votes: the annotator "
-    "(kernel ridge regression of all views, votes of neighbors, the plug-in rule of F1); r-mlr: linear ridge regression; "
-    "r-kmlr: kernel ridge regression; both averaged over the views."
+    f"dmo has learned from {N_TRAIN} digits in four views to annotate digits by other writers. It has also learned one "
+    f"space of views and labels, in which digits are searched. Each held-out digit has 1 to 4 labels and gets {TOP}. "
+    "votes: kernel ridge regression of all views, votes of neighbors, and the plug-in rule for F1; r-mlr: linear ridge "
+    "regression; r-kmlr: kernel ridge regression; both averaged over the views."
 )
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"),
 ) -> None:
-    """Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.
+    """Learn to annotate handwritten digits: ingest, fit, annotate, search, evaluate and report.
 
-    An earlier demo in the folder is made anew.
+    An earlier demo in the folder is replaced.
     """
     _check_folder(out)
     features, annotations = str(out / "digits.zarr"), str(out / "annotations.zarr")
@@ -77,11 +77,11 @@ def demo(
         judged = workflows.evaluation.judge_together(tuple(models.values()), features, "test", TOP)
         spaces = _compare_spaces(judged[list(models).index("KGHA")].applied.model, store)
         search = report.Table(
-            "Search: labels that a held-out digit and its ten nearest training digits have in common",
+            "Search: labels shared by a held-out digit and its ten nearest training digits",
             ["space", "Jaccard index %"],
             [[name, 100 * value] for name, value in spaces.items()],
             best=["Jaccard index %"],
-            note="KGHA's space knows images and labels: dmo search finds digits by a digit, an image or labels in it.",
+            note="KGHA's space combines images and labels: dmo search finds digits by a digit, an image or labels.",
         )
         page = workflows.report_page.write_page(
             run, judged, features, out / "report.html", "dmo demo: handwritten digits", lead=LEAD, more=[search]
@@ -97,12 +97,12 @@ def demo(
     show(record)
     grid(f"annotation of {applied.n} held-out digits, {TOP} labels each", COLUMNS, _table(found))
     cells = [[name, percent(value)] for name, value in spaces.items()]
-    grid("labels that a held-out digit and its ten nearest have in common", ["space", "Jaccard index"], cells)
+    grid("labels shared by a held-out digit and its ten nearest", ["space", "Jaccard index"], cells)
     _say_next(record, {"report": out / "report.html", "features": features, "annotations": annotations, **models})
 
 
 def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, float]:
-    """How much the labels of a held-out sample and of its ten nearest training samples have in common, by space."""
+    """Compute the mean Jaccard index of the labels of test samples and their ten nearest training samples, by space."""
     from sklearn.decomposition import PCA
 
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
@@ -110,7 +110,8 @@ def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, fl
     assert truth is not None
     known, asked = model.transform(old), model.transform(new)
     size = known.shape[1]
-    lengths = {view: np.linalg.norm(rows(source), axis=1).mean() for view, source in old.items()}  # views count alike
+    # Each view is divided by the mean length of its rows, so that all views have the same weight.
+    lengths = {view: np.linalg.norm(rows(source), axis=1).mean() for view, source in old.items()}
     first, second = (np.hstack([rows(part[view]) / lengths[view] for view in part]) for part in (old, new))
     pca = PCA(size, random_state=SEED).fit(first)
     spaces = {
@@ -122,9 +123,9 @@ def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, fl
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder with other things in it; an earlier demo is made anew."""
+    """Raise an error if the folder contains other files; an earlier demo may be replaced."""
     if not _is_digits(out / "digits.zarr") and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise stores.StoreError(f"{out} exists and holds no demo; choose another folder with --out")
+        raise stores.StoreError(f"{out} exists and is not a demo; choose another folder with --out")
 
 
 def _is_digits(path: Path) -> bool:
@@ -147,7 +148,7 @@ def _table(found: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _say_next(record: Mapping[str, Any], made: Mapping[str, object]) -> None:
-    """What it took, where everything is, and what to try next."""
+    """Print the costs, the paths of all outputs, and commands to try next."""
     store, model, space = (made[name] for name in ("features", "votes", "KGHA"))
     commands = [
         f"dmo info {store}",

@@ -1,4 +1,4 @@
-"""Options of commands for the parameters of estimators, kept beside the bytecode: making them takes every class."""
+"""Command options for the parameters of estimators, cached because computing them imports every class."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KINDS = {kind.__name__: kind for kind in WORDS}
 
 @cache
 def surfaces() -> dict[str, Surface]:
-    """Class -> what the shell says of it: as it was found last, where no source of this package has changed since."""
+    """Return the options of each class; cached in a file until a source file of this package changes."""
     place, key = Path(cache_from_source(__file__)).with_suffix(".json"), _sources()
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none, broken, or another program's
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, damaged or foreign cache
         kept = json.loads(place.read_text("utf-8"))
         if kept["key"] == key:
             return {name: _read(found) for name, found in kept["surfaces"].items()}
-    from dmo.cli.signatures import surface  # imports all methods
+    from dmo.cli.signatures import surface  # imports all estimators
 
     made = {name: surface(getattr(dmo, name)) for name in (*dmo.methods.__all__, *ENGINES.values())}
-    with suppress(OSError):  # others' folder: found anew by the next command
+    with suppress(OSError):  # without write permission, every command computes the options
         place.parent.mkdir(exist_ok=True)
         beside = place.with_suffix(f".{os.getpid()}")
         kept = {"key": key, "surfaces": {name: asdict(found) for name, found in made.items()}}
@@ -41,7 +41,7 @@ def surfaces() -> dict[str, Surface]:
 
 
 def _sources() -> str:
-    """A digest of names, sizes and times of this package's sources."""
+    """Return a digest of the names, sizes and modification times of this package's source files."""
     package = Path(dmo.__file__).parent
     found = [(str(file.relative_to(package)), file.stat()) for file in sorted(package.rglob("*.py"))]
     return sha256(repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]).encode()).hexdigest()
@@ -59,17 +59,17 @@ def _member(kept: Any) -> Any:
 
 
 def options_of(name: str) -> dict[str, Option]:
-    """The parameters of a class, in order; those that no shell can write (a matrix) are left out."""
+    """Return the options for the parameters of a class, in order, without parameters such as matrices."""
     return surfaces()[name].options
 
 
 def engine_options(name: str) -> dict[str, Option]:
-    """The parameters of the engines that an estimator may have as `approximation`, but those that it has itself."""
+    """Return the options of all engines that an estimator supports, except those that the estimator has itself."""
     return surfaces()[name].engines
 
 
 def engine(kind: str, name: str | None, given: Mapping[str, str]) -> Any:
-    """The `approximation` from its name and its own options; without a name, the first engine that has them all.
+    """Create the `approximation` from its name and options; without a name, use the first engine with all options.
 
     Raises UserError for an option that the engine does not have.
     """
@@ -82,7 +82,7 @@ def engine(kind: str, name: str | None, given: Mapping[str, str]) -> Any:
         if name not in (None, "auto") or not able:
             has = ", ".join(o.flag for o in options_of(ENGINES[chosen]).values()) if chosen in ENGINES else "no options"
             lacks = ", ".join(f"--{key.replace('_', '-')}" for key in given)
-            raise UserError(f"--approximation {chosen} does not take {lacks}; it has {has}")
+            raise UserError(f"--approximation {chosen} does not support {lacks}; it has {has}")
         chosen = able[0]
     known = options_of(ENGINES[chosen])
     return getattr(dmo, ENGINES[chosen])(**{key: known[key].parse(text) for key, text in given.items()})

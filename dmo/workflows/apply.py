@@ -187,9 +187,9 @@ def open_applied(
 ) -> AppliedModel:
     """Load a model and open the samples of a feature store or of data files for it.
 
-    The model must score labels, or have `transform` if `transforms` is set. `reading` holds arguments of `ingest_files`
-    for data files, whose labels are read if `labeled` is set.
+    The model must score labels, or have `transform` if `transforms` is set.
     """
+    # `reading` holds arguments of `ingest_files` for data files, whose labels are read if `labeled` is set.
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
     if store is not None and reading:

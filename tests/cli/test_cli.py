@@ -1140,7 +1140,7 @@ def test_texts_of_options_become_the_arguments_that_python_would_take():
     ):
         assert (type(found), found.get_params()) == (type(asked), asked.get_params())
     with pytest.raises(
-        dmo.UserError, match="--approximation nystrom does not take --clusters; it has --rank, --landmarks"
+        dmo.UserError, match="--approximation nystrom does not support --clusters; it has --rank, --landmarks"
     ):
         engine("KGHA", "nystrom", {"clusters": "4"})
 
@@ -1255,7 +1255,7 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
 
 def test_demo_refuses_a_folder_of_others(tmp_path):
     (tmp_path / "thesis.txt").write_text("do not touch")
-    assert "holds no demo" in run("demo", "--out", tmp_path, code=2).stderr
+    assert "is not a demo" in run("demo", "--out", tmp_path, code=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

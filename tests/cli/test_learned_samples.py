@@ -100,7 +100,7 @@ def test_report_compares_models_on_samples_that_none_learned(updated):
     assert found["n_samples"] == 100
     measured = list(found["methods"].values())
     assert all(abs(each["auc_macro"] - 0.5) < CHANCE for each in measured[:2])
-    assert "100 samples of split test without 150 that a model has learned" in page.read_text()
+    assert "100 samples of split test without 150 that a model was trained on" in page.read_text()
     judged = judge_together(models, str(updated / "s.zarr"), None, None)
     np.testing.assert_array_equal(judged[0].applied.index, np.arange(N_TRAIN + 150, N))
 

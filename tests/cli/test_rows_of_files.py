@@ -265,7 +265,7 @@ def test_ids_that_repeat_are_rejected_by_shard(command, files):
     shutil.copy(files / "pq/part.2.parquet", files / "pq/part.3.parquet")
     out = {"evaluate": [], "report": ["page.html"], "update": ["new.zarr", "named.csv"]}[command]
     refused = run(command, "model.zarr", "pq::vector", *out, code=2)
-    assert "the id 'scan-60' stands in 2 rows (pq/part.2.parquet, row 0 and pq/part.3.parquet, row 0)" in refused.stderr
+    assert "the id 'scan-60' is in 2 rows (pq/part.2.parquet, row 0 and pq/part.3.parquet, row 0)" in refused.stderr
     assert not (files / "new.zarr").exists()
 
 

@@ -113,7 +113,7 @@ def test_views_count_as_much_as_their_weights_say(annotated, tmp_path):
     assert "all views have weight 0" in run(*given, *(f"--view-weight={view}=0" for view in parts), code=2).stderr
     ridge = ["search", annotated / "r.zarr", *given[2:], "--view-weight", f"{first}=2"]
     assert "has no coordinates of single views; leave it out" in run(*ridge, code=2).stderr
-    assert "pass it with --image" in run(*given[:3], "--labels", "sky", *weights, code=2).stderr
+    assert "applies only to --image" in run(*given[:3], "--labels", "sky", *weights, code=2).stderr
 
 
 def test_what_cannot_be_searched_is_refused_in_one_sentence(annotated, tmp_path):

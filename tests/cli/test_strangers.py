@@ -207,7 +207,7 @@ def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatc
     assert "less.csv lacks the column 'f2' that the model was fitted on" in said
     table.loc[[0, 1], "id"] = "twice"
     table.to_csv("twice.csv", index=False)
-    assert "the id 'twice' stands in 2 rows" in run("annotate", "m.zarr", "twice.csv", "out.csv", code=2).stderr
+    assert "the id 'twice' is in 2 rows" in run("annotate", "m.zarr", "twice.csv", "out.csv", code=2).stderr
     assert not (tmp_path / "out.csv").exists()
 
 

@@ -223,7 +223,7 @@ def task(*result, **data):
         ({"classes": ["a", "b"], "labels": {"1": [0, None]}}, "holds null"),
         ({"images": [], "annotations": [], "categories": []}, "it has images, annotations, categories"),
         ('{"classes": ["a", "b"], "labels": {"1": 0, "1": 1}}', "'1' occurs twice"),
-        ([{"sample": "1.jpg", "labels": ["a"]}, {"sample": "1.jpg", "labels": ["b"]}], "answered by"),
+        ([{"sample": "1.jpg", "labels": ["a"]}, {"sample": "1.jpg", "labels": ["b"]}], "has the answers"),
         ("[" * 100_000, "RecursionError"),
         ("sample,labels\n1.jpg,sea,sky\n", "line 2 has 3 fields, the first line 2"),
         ("sample,labels\n1.jpg\n", "line 2 has 1 fields"),
@@ -339,7 +339,7 @@ def test_answers_with_a_new_class(classes, tmp_path):
         "--new-labels",
     ]
     if isinstance(classes[0], int):
-        assert "no names" in run(*command, code=2).stderr
+        assert "numbered classes" in run(*command, code=2).stderr
     else:
         run(*command)
         assert dmo.load(str(tmp_path / "n.zarr")).classes_.tolist() == ["marsh", "sea", "sun"]

@@ -96,7 +96,7 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         ("a.npy", npy(array=np.zeros((5, 4))), "has 4 columns, the model was fitted on 5 of view 'shop'"),
         ("a.npy", b"\x93NUMPY", "a.npy"),
         ("a.npy", npy(array=np.array([[None]])), "object"),
-        ("a.npz", npy(a=np.zeros((2, 5)), b=np.zeros((2, 1))), "holds the arrays a, b; call them shop"),
+        ("a.npz", npy(a=np.zeros((2, 5)), b=np.zeros((2, 1))), "holds the arrays a, b; name them shop"),
         ("a.zip", b"PK", "a.zip is not a data file that can be tried; expected one of .csv"),
         ("a.npy", npy(array=np.full((1, 5), np.nan)), "NaN"),
     ],
