@@ -1098,7 +1098,7 @@ psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
     found = peaks(setup, "ingest_files({'x': path}, 'never.zarr', labels=None)", files.values())
     assert list(found) == list(files)
     for name, (grown, said) in found.items():
-        needed, free = map(int, re.search(r"holds (\d+) bytes .* has (\d+) free", said).groups())
+        needed, free = map(int, re.search(r"needs (\d+) bytes .* has (\d+) free", said).groups())
         assert needed > free == 20_000_000, name
         assert grown < 50e6, (
             name
@@ -1115,7 +1115,7 @@ import psutil
 from dmo.formats.frames import read_frame
 psutil.virtual_memory = lambda: SimpleNamespace(available=4_000_000_000)"""
     grown, said = peaks(setup, "read_frame(path)", [path])["texts.parquet"]
-    assert int(re.search(r"holds (\d+) bytes", said)[1]) > 2 * 2100 << 20
+    assert int(re.search(r"needs (\d+) bytes", said)[1]) > 2 * 2100 << 20
     assert grown < 60e6  # of 2.2e9
     few = repeating_parquet(tmp_path / "few.parquet", 30, 1000)
     assert read_frame(few)["text"].tolist() == ["x" * 1000] * 30
