@@ -1,4 +1,4 @@
-"""Array files: .npy, .npz (also SciPy's sparse ones), Zarr arrays, and the .hvecs family of the LEAR group."""
+"""Readers of array files: .npy, .npz (including SciPy sparse matrices), HDF5, Zarr, and the .hvecs family of LEAR."""
 
 from __future__ import annotations
 
@@ -28,28 +28,36 @@ from dmo.errors import UserError
 from dmo.formats.files import DataError, check_memory, existing, first_line
 from dmo.formats.matlab import ROWS_PER_BYTE
 
-_LARGEST = 1 << 48  # rows or columns
-_CHUNK, _ROW = 1 << 31, 1 << 25  # bytes of a chunk of a Zarr array, and of one of its rows
-_KEPT = 1 << 28  # bytes of an array that is decompressed once
+_LARGEST = 1 << 48  # maximum number of rows or columns
+_CHUNK, _ROW = 1 << 31, 1 << 25  # maximum bytes per Zarr chunk and per row
+_KEPT = 1 << 28  # arrays up to this many bytes are decompressed once and cached
 SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
 _DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Shape, column order, type and first byte of the values of a .npy stream of `size` bytes."""
+    """Read shape, Fortran order, dtype and byte offset of the values from a .npy stream of `size` bytes."""
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (*_DAMAGED, SyntaxError, tokenize.TokenError, TypeError, MemoryError) as error:  # NumPy parses Python text
+    except (
+        *_DAMAGED,
+        SyntaxError,
+        tokenize.TokenError,
+        TypeError,
+        MemoryError,
+    ) as error:  # NumPy parses a Python literal
         raise DataError(
             f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
         ) from None
     if any(length < 0 or length > _LARGEST for length in shape):
-        raise DataError(f"{where}: says shape {shape} at byte 0, expected lengths from 0 on; the file is damaged")
+        raise DataError(
+            f"{where}: declares shape {shape} at byte 0, expected non-negative lengths; the file is damaged"
+        )
     if dtype.hasobject:
         raise DataError(
-            f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; they need pickle, save numbers"
+            f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; save it with a numeric dtype"
         )
     first, needed = stream.tell(), math.prod(shape) * dtype.itemsize
     if first + needed > size:
@@ -61,22 +69,22 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
 
 
 def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
-    """Map a .npy file: an array of its shape, whose rows are read as they are sliced; nothing is unpickled.
+    """Open a .npy file as a read-only memory map; pickled objects are rejected.
 
     Parameters
     ----------
     path : path-like
-        The file.
+        Path of the file.
 
     Returns
     -------
     ndarray
-        A memory map, read-only.
+        Memory map of the array; rows are read from the file when they are accessed.
 
     Raises
     ------
     DataError
-        Where the file is truncated, of another format, or holds Python objects.
+        If the file is truncated, is not a .npy file, or contains Python objects.
 
     Examples
     --------
@@ -96,7 +104,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 class RemoteNpy(ByRows):
-    """A .npy file at a URL as a row source, of which the bytes of the rows asked for are fetched."""
+    """Row source for a .npy file at a URL; only the bytes of the requested rows are downloaded."""
 
     def __init__(self, url: str):
         import fsspec
@@ -105,9 +113,9 @@ class RemoteNpy(ByRows):
         self._fs, self._url = fs, url
         with fs.open(self._path, "rb") as file:
             self.shape, fortran, self.dtype, self._first = _header(file, url, int(fs.size(self._path)))
-        self.largest = 0  # bytes beside those of the rows asked for
+        self.largest = 0  # no bytes other than the requested rows are read
         if fortran:
-            raise DataError(f"{url}: is in column order, expected rows one after the other; copy it to a local disk")
+            raise DataError(f"{url}: is stored in Fortran order, expected C order; copy the file to a local disk")
 
     def __getitem__(self, where: slice) -> np.ndarray:
         begin, stop, step = where.indices(self.shape[0])
@@ -115,12 +123,14 @@ class RemoteNpy(ByRows):
         first, last = self._first + begin * row, self._first + max(begin, stop) * row
         data = self._fs.cat_file(self._path, first, last) if last > first else b""
         if len(data) < last - first:
-            raise DataError(f"{self._url}: ends at byte {first + len(data)}, expected {last}; it has changed")
+            raise DataError(
+                f"{self._url}: ends at byte {first + len(data)}, expected {last}; the file has changed, open it again"
+            )
         return np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])[::step]
 
 
 class HdfRows(ByRows):
-    """A dataset of an HDF5 file as a row source, of which the rows asked for are read."""
+    """Row source for a dataset of an HDF5 file; only the requested rows are read."""
 
     def __init__(self, path: Path, name: str):
         self._path, self._name = path, name
@@ -135,7 +145,7 @@ class HdfRows(ByRows):
             dataset = file[self._name]
             if dataset.external or dataset.is_virtual:
                 raise DataError(
-                    f"{self._path}::{self._name}: has its values in another file, expected them in this one"
+                    f"{self._path}::{self._name}: stores its values in another file, expected them in this file"
                 )
             yield dataset
 
@@ -146,7 +156,7 @@ class HdfRows(ByRows):
 
 @contextmanager
 def opened_hdf5(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for a `with` block."""
+    """Open an HDF5 file for a `with` block; convert h5py errors to DataError."""
     try:
         import h5py
     except ImportError as error:
@@ -161,7 +171,7 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
 
 
 def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
-    """Open a dataset of an HDF5 file as a row source; None: the only one of two dimensions."""
+    """Open a dataset of an HDF5 file as a row source; without a name, the only two-dimensional dataset."""
     import h5py
 
     path, found = existing(path), dict[str, tuple[int, ...]]()
@@ -172,27 +182,27 @@ def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
         name = matrices[0]
     if name is None:
         raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
-    if name not in found:  # links, which may lead to other files, are not visited
+    if name not in found:  # visititems skips links, which may lead to other files
         raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(found) or 'none'}")
     return HdfRows(path, name)
 
 
 class NpzMember(ByRows):
-    """One array of an .npz archive as a row source, whose rows are decompressed as they are sliced.
+    """Row source for one array of an .npz archive; rows are decompressed when they are sliced.
 
-    Ascending slices are one pass over the compressed bytes. One reader at a time.
+    Ascending slices need one pass over the compressed bytes. The object is not safe for concurrent reads.
 
     Parameters
     ----------
     path : Path
-        The archive.
+        Path of the archive.
     member : str
-        The file's name in it.
+        Name of the array's file in the archive, such as "X.npy".
 
     Raises
     ------
     DataError
-        Where the compressed bytes are damaged.
+        If the archive or the compressed bytes are damaged, or if a row has more than 32 MiB.
 
     Examples
     --------
@@ -216,8 +226,8 @@ class NpzMember(ByRows):
         row = math.prod(self.shape[1:]) * self._stored.itemsize
         if len(self.shape) > 1 and row > _ROW:
             raise DataError(
-                f"{self._where}: a row of shape {self.shape[1:]} has {row} bytes, expected at most {_ROW}; rows are "
-                "samples, transpose the array or split its columns"
+                f"{self._where}: a row of shape {self.shape[1:]} has {row} bytes, expected at most {_ROW}; transpose "
+                "the array so that rows are samples, or split its columns"
             )
 
     def _open(self, archive: zipfile.ZipFile) -> IO[bytes]:
@@ -227,7 +237,7 @@ class NpzMember(ByRows):
             raise DataError(f"{self._where}: the archive cannot be opened ({error}); fetch it again") from None
 
     def _opened(self) -> IO[bytes]:
-        """The decompressed bytes, open for as long as this object lives."""
+        """Return the decompressed stream, which stays open during the lifetime of this object."""
         if self._stream is None:
             archive = zipfile.ZipFile(self._path)
             weakref.finalize(self, archive.close)
@@ -241,7 +251,7 @@ class NpzMember(ByRows):
     def __getitem__(self, where: slice) -> np.ndarray:
         begin, stop, step = where.indices(self.shape[0])
         row = math.prod(self.shape[1:])
-        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:  # read once, keep
+        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:  # cache
             self._whole = self.read() if self._whole is None else self._whole
             return self._whole[where]
         return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
@@ -252,7 +262,7 @@ class NpzMember(ByRows):
         Returns
         -------
         ndarray
-            The array.
+            All values, in the native byte order.
         """
         return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")
 
@@ -276,22 +286,22 @@ class NpzMember(ByRows):
 
 
 def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
-    """Open an .npz archive, each array with its shape known and its rows read as they are sliced; nothing is unpickled.
+    """Open the arrays of an .npz archive as row sources; pickled objects are rejected.
 
     Parameters
     ----------
     path : path-like
-        The archive.
+        Path of the archive.
 
     Returns
     -------
     dict of str to row source
-        By name; a matrix that `scipy.sparse.save_npz` wrote is one CSR matrix named "X".
+        Row source of each array by name. A matrix written by `scipy.sparse.save_npz` becomes one CSR array named "X".
 
     Raises
     ------
     DataError
-        Where the archive is truncated, of another format, or an array holds Python objects.
+        If the archive is truncated, is not a zip archive of arrays, or an array contains Python objects.
 
     Examples
     --------
@@ -320,7 +330,7 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
 
 
 def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
-    """The matrix that `scipy.sparse.save_npz` wrote, with every index checked."""
+    """Build and validate the matrix written by `scipy.sparse.save_npz`."""
     makers = {b"csr": scipy.sparse.csr_array, b"csc": scipy.sparse.csc_array}
     kind = parts["format"].tobytes().replace(b"\0", b"")
     if kind not in makers:
@@ -335,8 +345,8 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
             raise UserError(f"{shape[0]} rows for {len(parts['data'])} values")
         check_memory(path, 8 * max(shape))
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-        if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # not looked at by check_format where the last one is 0
-            raise UserError("index pointers that fall")
+        if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # check_format skips this test if the last pointer is 0
+            raise UserError("decreasing index pointers")
         matrix.check_format(full_check=True)
         return scipy.sparse.csr_array(matrix)
     except DataError:
@@ -346,19 +356,19 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
 
 
 class ZarrRows(ByRows):
-    """A Zarr array as a row source that says which rows of which store cannot be decoded.
+    """Row source for a Zarr array; errors name the store and the rows that cannot be decoded.
 
     Parameters
     ----------
     array : zarr.Array
-        n x d, chunked as it likes; a slice reads the chunks that it touches.
+        Array of shape (n, d) with any chunk shape. A slice reads the chunks that overlap it.
     where : str
-        What it is, for errors.
+        Name of the array in error messages.
 
     Raises
     ------
     DataError
-        On slicing, where a chunk is damaged.
+        On slicing, if a chunk is damaged.
 
     Examples
     --------
@@ -379,7 +389,7 @@ class ZarrRows(ByRows):
         try:
             _check_chunks(self._array, *where.indices(self.shape[0])[:2])
             return np.asarray(self._array[where])
-        except Exception as error:  # of any type: it comes from whichever codec the store names
+        except Exception as error:  # codecs raise many exception types
             begin, stop, _ = where.indices(self.shape[0])
             raise DataError(
                 f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({first_line(error)}); "
@@ -388,9 +398,9 @@ class ZarrRows(ByRows):
 
 
 def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
-    """UserError for a chunk of rows begin..stop that says, or turns out, to be more than the metadata declare."""
-    # A chunk of some kilobytes may unfold to gigabytes, and Blosc believes a header that speaks of other bytes than
-    # the file has, and reads whatever lies in memory after them.
+    """Raise UserError if a chunk with rows begin..stop decompresses to more bytes than the metadata declare."""
+    # A chunk of a few kilobytes can expand to gigabytes. Blosc trusts the size in its header and reads beyond the end
+    # of the data if that size is wrong.
     codecs = [_codec(codec) for codec in (*array.filters, *array.compressors)]
     if unknown := [name for name in codecs if name not in _CODECS]:
         raise UserError(
@@ -411,7 +421,7 @@ def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
 
 
 def _touched(array: zarr.Array, begin: int, stop: int) -> Iterator[tuple[str, IO[bytes], int]]:
-    """What is stored of the chunks of rows begin..stop: a name, the bytes, their number."""
+    """Yield name, byte stream and size of each stored chunk that overlaps rows begin..stop."""
     outer = array.chunks if array.shards is None else array.shards
     grid = [range(begin // outer[0], -(-stop // outer[0])) if stop > begin else range(0)]
     grid += [range(-(-length // width)) for length, width in zip(array.shape[1:], outer[1:])]
@@ -432,15 +442,17 @@ def _touched(array: zarr.Array, begin: int, stop: int) -> Iterator[tuple[str, IO
 def _in_shard(
     array: zarr.Array, stream: IO[bytes], size: int, key: str, begin: int, stop: int
 ) -> list[tuple[int, int]]:
-    """First byte and number of bytes of the stored chunks of a shard that hold some of its rows begin..stop.
+    """Return offset and size in bytes of the stored chunks of a shard that overlap its rows begin..stop.
 
-    The index of a shard are these two numbers of every chunk, all ones where there is none.
+    The shard index holds both numbers for every chunk; all bits are set for chunks that are not stored.
     """
     codec: Any = array.metadata.codecs[0].to_dict()["configuration"]  # type: ignore[union-attr]
     kinds = [part["name"] for part in codec["index_codecs"]]
     endian = codec["index_codecs"][0].get("configuration", {}).get("endian")
     if kinds not in (["bytes"], ["bytes", "crc32c"]) or endian != "little":
-        raise UserError(f"shards with an index coded by {', '.join(kinds)}; write the array with zarr's own")
+        raise UserError(
+            f"the shard index is encoded by {', '.join(kinds)}; write the array with zarr's default index codecs"
+        )
     inner = [whole // part for whole, part in zip(array.shards or (), array.chunks)]
     count, extra = math.prod(inner), 4 * (len(kinds) - 1)
     if size < 16 * count + extra:
@@ -456,7 +468,7 @@ def _in_shard(
 
 
 def _stored(store: Any, key: str) -> IO[bytes]:
-    """The bytes under a key, empty where there are none: a local file, or what a URL or an archive gives."""
+    """Open the bytes stored under a key in a folder, URL or archive; an absent key is an empty stream."""
     folder = getattr(store, "root", None)
     if isinstance(folder, Path):
         file = folder / key
@@ -475,7 +487,7 @@ def _stored(store: Any, key: str) -> IO[bytes]:
 
 
 def _codec(codec: Any) -> str:
-    """The name of a codec of Zarr v2 (numcodecs) or v3."""
+    """Return the name of a Zarr v2 (numcodecs) or v3 codec."""
     return str(getattr(codec, "codec_id", type(codec).__name__.removesuffix("Codec").lower()))
 
 
@@ -484,7 +496,7 @@ def _whole_blosc(head: bytes, size: int) -> bool:
 
 
 def _unfolded_deflate(stream: IO[bytes], limit: int) -> int:
-    """Bytes that a gzip or zlib stream unfolds to, at least; counting ends above `limit`."""
+    """Count the decompressed bytes of a gzip or zlib stream, stopping above `limit`."""
     total, unpack = 0, zlib.decompressobj(47)
     data = stream.read(1 << 16)
     while data and total <= limit:
@@ -497,10 +509,10 @@ def _unfolded_deflate(stream: IO[bytes], limit: int) -> int:
 
 
 def _said_by_zstd(stream: IO[bytes], limit: int) -> int:
-    """The size in the header of a Zstandard frame; one that does not say it counts as too large."""
+    """Read the decompressed size from a Zstandard frame header; return `limit + 1` if it is not declared."""
     head = stream.read(18)
     if len(head) < 6:
-        return 0  # cut: the decoder says so
+        return 0  # truncated: the decoder reports the error
     flags = head[4]
     single, width = flags >> 5 & 1, (0, 2, 4, 8)[flags >> 6]
     width = width or single
@@ -517,7 +529,7 @@ _CODECS: dict[str, Callable[[IO[bytes], int], int]] = {
     "lz4": lambda stream, _: int.from_bytes(stream.read(4), "little"),
     "crc32c": lambda stream, _: 0,
 }
-"""Compressors that are read -> the bytes that a chunk unfolds to, found without unfolding it in memory."""
+"""Functions that return the decompressed size of a chunk without holding it in memory, by supported codec."""
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
@@ -526,21 +538,21 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
     Parameters
     ----------
     path : path-like
-        A store of version 2 or 3: a folder, a zip archive, or an fsspec URL.
+        Zarr store of version 2 or 3: a folder, a zip archive, or an fsspec URL.
     name : str, default=None
-        The array inside a group; None: `path` is the array, or a group with one array.
+        Name of the array inside a group. If None, `path` must be an array or a group with exactly one array.
 
     Returns
     -------
     ZarrRows
-        Its rows.
+        Row source for the array.
 
     Raises
     ------
     DataError
-        Where there is no such array, or the store says that it is not complete.
+        If the array does not exist, its metadata are damaged, or its attribute "complete" is false.
     FileNotFoundError
-        Where there is no store.
+        If the store does not exist.
 
     Examples
     --------
@@ -556,17 +568,19 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
         arrays = dict(node.arrays()) if isinstance(node, zarr.Group) else {}
         found = node.get(name) if name and isinstance(node, zarr.Group) else None
         complete = node.attrs.get("complete")
-    except Exception as error:  # of any type: metadata that others wrote are read by zarr and its codecs
+    except Exception as error:  # zarr and its codecs raise many exception types on foreign metadata
         if isinstance(error, DataError) or type(error) is FileNotFoundError:
             raise
         raise DataError(
-            f"{path}: no Zarr array or group ({first_line(error)}); the store is damaged or foreign"
+            f"{path}: no Zarr array or group ({first_line(error)}); the store is damaged or of another format"
         ) from None
     if complete is False:
-        raise DataError(f"{path}: was not finished when it was written (complete is false), expected a complete store")
+        raise DataError(
+            f"{path}: writing was interrupted (complete is false), expected a complete store; write it again"
+        )
     if isinstance(node, zarr.Array):
         if name is not None:
-            raise DataError(f"{path}: is one array, expected a group that holds {name!r}; leave the name away")
+            raise DataError(f"{path}: is one array, expected a group that contains {name!r}; omit the array name")
         return _rows_of(node, str(path))
     listed = ", ".join(sorted(arrays)) or "none"
     if name is None:
@@ -579,13 +593,13 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
 
 
 def _rows_of(array: zarr.Array, where: str) -> ZarrRows:
-    """The rows, where the sizes that the metadata claim are ones that a machine can hold: a row and a chunk at a time."""
+    """Create the row source; raise DataError if a row or chunk exceeds the size limits."""
     width = array.dtype.itemsize
     row, chunk = (math.prod(lengths) * width for lengths in (array.shape[1:], array.chunks))
     if max((*array.shape, *array.chunks)) > _LARGEST or row > _ROW or chunk > _CHUNK:
         raise DataError(
-            f"{where}: has shape {array.shape} in chunks {array.chunks}, expected rows of at most {_ROW} bytes and chunks "
-            f"of at most {_CHUNK}; the metadata are damaged, or write it in smaller chunks"
+            f"{where}: has shape {array.shape} in chunks {array.chunks}, expected rows of at most {_ROW} bytes and "
+            f"chunks of at most {_CHUNK}; write the array in smaller chunks, or restore it if the metadata are damaged"
         )
     return ZarrRows(array, where)
 
@@ -600,7 +614,7 @@ def _store_at(path: str | os.PathLike[str]) -> zarr.storage.ZipStore | _Files:
 
 
 class _Files(zarr.storage.LocalStore):
-    """A folder of files: zarr itself waits for ever for the writer of a pipe, and reads a device without end."""
+    """Local store that rejects pipes and devices, on which zarr would block or read endlessly."""
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         path = self.root / key
@@ -609,7 +623,7 @@ class _Files(zarr.storage.LocalStore):
         return await super().get(key, *arguments, **options)
 
 
-# suffix -> (type of the dimension, type of the values), both little-endian
+# File extension -> (dtype of the dimension, dtype of the values), both little-endian.
 FORMATS = {
     ".hvec": ("<u2", "<u2"),
     ".hvec32": ("<u4", "<u4"),
@@ -622,25 +636,25 @@ FORMATS[".hvecs32"] = FORMATS[".hvec32"]
 
 @dataclass(frozen=True)
 class Vecs(ByRows):
-    """The rows of a file of the .hvecs family as a row source; the file is mapped, and only the rows asked for are read.
+    """Row source for a memory-mapped file of the .hvecs family; only the requested rows are read.
 
-    Each read checks the dimension that leads every row.
+    Every row starts with its dimension, which each read checks.
 
     Attributes
     ----------
     path : Path
-        The file.
+        Path of the file.
     shape : tuple of int
-        (n, d).
+        Shape (n, d).
     head : int
-        Bytes of the dimension before each row.
+        Bytes of the dimension that precedes each row.
     dtype : numpy.dtype
-        Of the values.
+        Data type of the values.
 
     Raises
     ------
     DataError
-        On slicing, with the byte of a row whose dimension is not d.
+        On slicing, if the dimension of a row is not d; the message contains the byte position of the row.
 
     Examples
     --------
@@ -666,33 +680,34 @@ class Vecs(ByRows):
         if len(wrong):
             i = begin + step * int(wrong[0])
             raise DataError(
-                f"{self.path}: row {i} at byte {i * row.itemsize} says {block['d'][wrong[0]]} values, "
+                f"{self.path}: row {i} at byte {i * row.itemsize} declares {block['d'][wrong[0]]} values, "
                 f"expected {d} as in the first row; the file is damaged or of another format"
             )
         return np.array(block["values"], dtype=self.dtype)
 
 
 def open_vecs(path: str | os.PathLike[str]) -> Vecs:
-    """Open a file of the .hvecs family; the shape follows from the file's size and its first bytes.
+    """Open a file of the .hvecs family; the shape is derived from the file size and the first row.
 
     Parameters
     ----------
     path : path-like
-        Its ending says the type of the values: .hvec(s) uint16, .hvec(s)32 uint32, .fvec(s) float32, .dvec(s) float64.
+        Path of the file. The extension determines the data type: uint16 for .hvec(s), uint32 for .hvec(s)32, float32
+        for .fvec(s), and float64 for .dvec(s).
 
     Returns
     -------
     Vecs
-        Its rows.
+        Row source for the file.
 
     Raises
     ------
     DataError
-        Where the ending is another one, the file is empty, or its size is no whole number of rows.
+        If the extension is unknown, the file is empty, or its size is not a multiple of the row size.
 
     References
     ----------
-    Guillaumin et al., TagProp (ICCV 2009), the distributed features.
+    Guillaumin et al., TagProp (ICCV 2009). The authors distribute their features in this format.
 
     Examples
     --------
@@ -705,7 +720,7 @@ def open_vecs(path: str | os.PathLike[str]) -> Vecs:
     """
     path = existing(path)
     if path.suffix.lower() not in FORMATS:
-        raise DataError(f"{path}: expected a name that ends in one of {', '.join(sorted(FORMATS))}")
+        raise DataError(f"{path}: expected a file name that ends in one of {', '.join(sorted(FORMATS))}")
     head, value = (np.dtype(code) for code in FORMATS[path.suffix.lower()])
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -716,7 +731,7 @@ def open_vecs(path: str | os.PathLike[str]) -> Vecs:
         )
     d = int(np.frombuffer(first, head)[0])
     if d == 0:
-        raise DataError(f"{path}: the dimension at byte 0 is 0, expected at least 1 value in each row")
+        raise DataError(f"{path}: the dimension at byte 0 is 0, expected at least 1 value per row")
     row = head.itemsize + d * value.itemsize
     n, rest = divmod(size, row)
     if rest:

@@ -1,7 +1,7 @@
-"""Delimited text (.csv, .tsv, .txt) as columns of text: encoding, delimiter, header and structure; cells are not interpreted.
+"""Reader of delimited text (.csv, .tsv, .txt): detects encoding, delimiter and header, and returns columns of text.
 
-Arrow splits the fields. Python's csv looks at the first rows, at rows that Arrow rejects, and at dialects that Arrow does not
-know, such as columns between spaces.
+Cells are not interpreted here. Arrow splits the fields. Python's csv module parses the first rows, rows that Arrow
+rejects, and dialects that Arrow does not support, such as columns separated by spaces.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MARKS = (";", "\t", "|", ",")
-"""Delimiters that are recognized."""
-_COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
+"""Delimiters that are detected automatically."""
+_COPIES, _PIECE = 4, 1 << 20  # memory for parsing a text, as a multiple of its size; bytes per read
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
-_SOME = 50  # lines that the delimiter and the header are found from
-_RAGGED = 0.9  # fraction of rows of one length up to which rows are lists rather than a table with damaged rows
+_SOME = 50  # lines used to detect the delimiter and the header
+_RAGGED = 0.9  # rows are lists if less than this fraction has one length; otherwise they are a table with damaged rows
 _SUBJECTS = re.compile(r"\s*<\S+>(\s+<\S+>)*\s*")
 _BLOCK = 1 << 20
 
 
 def text_of(path: str | os.PathLike[str]) -> bytes:
-    """Read a text file of any common encoding as UTF-8."""
+    """Read a text file in any common encoding and return it as UTF-8."""
     path, free = existing(path), psutil.virtual_memory().available
     if path.suffix.lower() not in COMPRESSED:
         check_memory(path, _COPIES * os.path.getsize(path), free)
     pieces, size = list[bytes](), 0
     with decompressing(path, lambda: ""), open_binary(path) as file:
         while piece := file.read(_PIECE if path.suffix.lower() in COMPRESSED else -1):
-            pieces.append(piece)  # some kilobytes may decompress to any number of them
+            pieces.append(piece)  # a few compressed kilobytes can expand to any size, so check after each piece
             size += len(piece)
             check_memory(path, _COPIES * size, free)
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -63,17 +63,17 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
         except UnicodeError:
             raise DataError(f"{path}: is not text of a known encoding; write it as UTF-8") from None
     if b"\0" in data[:4096]:
-        raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
+        raise DataError(f"{path}: byte {data.index(0)} is not text, expected a table")
     return data
 
 
 def _lines(data: bytes, start: int = 0) -> Iterator[str]:
-    """The lines with their ends; only those that are asked for are copied."""
+    """Yield the lines including their line ends; lines are copied only when they are consumed."""
     return (found.group().decode() for found in _LINE.finditer(data, start))
 
 
 def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> list[list[str]]:
-    """The first rows that are not empty."""
+    """Parse the first non-empty rows."""
     count = _SOME
     while True:
         lines = list(islice(_lines(data, start), count + 1))
@@ -81,12 +81,12 @@ def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> 
         if len(lines) <= count:
             return rows
         if len(rows) > 3:
-            return rows[:-1]  # the last may be cut off
-        count *= 8  # cells of many lines
+            return rows[:-1]  # the last row may be cut off
+        count *= 8  # cells may span many lines
 
 
 def delimiter_of(path: str | os.PathLike[str], data: bytes, options: TableOptions | None = None, start: int = 0) -> str:
-    """Find the character between fields: the one that splits the first rows, without comments, into equally many."""
+    """Detect the delimiter that splits the first rows (without comments) into the same number of fields."""
     if options is not None and options.delimiter is not None:
         return options.delimiter
     if suffix(path) == ".tsv":
@@ -119,10 +119,10 @@ def delimiter_of(path: str | os.PathLike[str], data: bytes, options: TableOption
 
 
 def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.Table, str | None]:
-    """Read a table of text, and the name of the column that names its rows, if there is one."""
+    """Read a table of text; also return the name of the column with row names, or None."""
     data, where = text_of(path), str(path)
     start = 0
-    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # a line that spreadsheets write
+    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # spreadsheets write this line
         start = found.end()
         options = options if options.delimiter else replace(options, delimiter=found[1].decode())
     mark = delimiter_of(path, data, options, start)
@@ -146,7 +146,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
 
 
 def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[str]) -> int:
-    """The first byte after leading lines that begin with # and have other fields than the rows below."""
+    """Return the position after leading # lines; a # line with as many fields as the next row is a header."""
     lines = list(islice(_LINE.finditer(data, start), _SOME))
     count = 0
     while count < len(lines) and lines[count].group().lstrip().startswith(b"#"):
@@ -155,16 +155,16 @@ def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[
         return start
     fields = [len(row) for row in csv_rows([line.group().decode() for line in lines[count - 1 : count + 1]], mark)]
     if len(fields) == 2 and fields[0] == fields[1] and fields[0] > 1:
-        count -= 1  # names behind a #
+        count -= 1  # the last # line holds the column names
     if not count:
         return start
     first = lines[0].group().decode().strip()
-    notes.append(f"{where}: {count} lines of comments above the names are left out ({first[:40]!r})")
+    notes.append(f"{where}: {count} lines of comments above the header are ignored ({first[:40]!r})")
     return lines[count].start()
 
 
 def _is_spaced(data: bytes, start: int, mark: str) -> bool:
-    """Whether a space follows every delimiter."""
+    """Check whether a space follows every delimiter in the first lines."""
     lines = [line for line in islice(_lines(data, start), _SOME) if mark in line]
     return mark != "\t" and bool(lines) and all(line.count(mark) == line.count(f"{mark} ") for line in lines)
 
@@ -172,7 +172,7 @@ def _is_spaced(data: bytes, start: int, mark: str) -> bool:
 def _header(
     where: str, rows: list[list[str]], data: bytes, mark: str, start: int, options: TableOptions, notes: list[str]
 ) -> list[str] | None:
-    """The names in the first row; None if it is a sample. DataError if it may be either."""
+    """Return the names in the first row, or None if it is a sample; raise DataError if this is ambiguous."""
     first, body = rows[0], rows[1:]
     if options.header is not None:
         return list(first) if options.header else None
@@ -185,14 +185,14 @@ def _header(
     if not known:
         if any(_SUBJECTS.fullmatch(field) for field in first):
             notes.append(
-                f"{where}: the first line holds labels (<...>), so it is taken as a sample; columns are numbered"
+                f"{where}: the first line holds labels (<...>), so it is read as a sample; columns are numbered"
             )
             return None
         if len(first) == 1:
             line = next(_lines(data, start), "").strip()
             again = re.compile(rb"[\r\n][ \t]*" + re.escape(line.encode()) + rb"[ \t]*(?=[\r\n]|\Z)")
             if line and again.search(data, start + max(len(line.encode()) - 1, 0)):
-                notes.append(f"{where}: the first line ({line!r}) occurs again, so it is taken as a sample")
+                notes.append(f"{where}: the first line ({line!r}) occurs again, so it is read as a sample")
                 return None
         elif 2 * sum(any(j < len(row) and row[j] == field for row in body) for j, field in enumerate(first)) > len(
             first
@@ -208,7 +208,7 @@ def _header(
         raise DataError(f"{either}: line 1 mixes numbers and names; {cure}")
     if counted and first not in body:
         notes.append(
-            f"{where}: the first line counts the columns ({first[0]}, {first[1]}, ...): it is taken as their names"
+            f"{where}: the first line counts the columns ({first[0]}, {first[1]}, ...), so it is read as their names"
         )
         return list(first)
     whole = all(field.strip().isdigit() for field in first) and len(set(first)) == len(first) > 1
@@ -216,13 +216,13 @@ def _header(
     below = [value for row in body for field in row if (value := _number(field, mark)) is not None]
     fractions = sum(value != int(value) for value in below if np.isfinite(value))
     if whole and ((len(first) > 2 and len(steps) == 1 and min(steps) > 0) or 2 * fractions > len(below)):
-        raise DataError(f"{either}: it holds whole numbers alone; {cure}")
-    notes.append(f"{where}: the first line holds numbers, so it is taken as a sample; columns are numbered")
+        raise DataError(f"{either}: it holds only integers; {cure}")
+    notes.append(f"{where}: the first line holds numbers, so it is read as a sample; columns are numbered")
     return None
 
 
 def _above_numbers(values: list[float | None], body: list[list[str]], mark: str) -> bool:
-    """Whether a word of the first row stands above a column of numbers, as a name does."""
+    """Check whether a word in the first row is above a numeric column, as a column name would be."""
     for j, value in enumerate(values):
         below = [_number(row[j], mark) for row in body if len(row) == len(values) and row[j].strip() not in MISSING]
         if value is None and below and None not in below:
@@ -231,13 +231,13 @@ def _above_numbers(values: list[float | None], body: list[list[str]], mark: str)
 
 
 def _number(field: str, mark: str) -> float | None:
-    """The number in a field of a first row, with either decimal mark; NaN is no number but a missing cell."""
+    """Parse a number with either decimal mark in the first row; NaN counts as a missing cell, not a number."""
     value = to_number(field.replace(",", ".") if mark != "," else field)
     return None if value is None or not np.isfinite(value) else value
 
 
 def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bool, width: int) -> pa.Table:
-    """The fields of all rows by column."""
+    """Split all rows into columns of text."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -266,7 +266,7 @@ def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bo
 
 
 def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: bool, width: int) -> pa.Table:
-    """The same by Python's csv, which names the line of a row with more or fewer fields."""
+    """Split the rows with Python's csv module; the error for a wrong field count contains the line number."""
     import pyarrow as pa
 
     above = sum(1 for _ in _LINE.finditer(data[:body]))
@@ -279,8 +279,8 @@ def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: 
                 continue
             number = above + reader.line_num
             raise DataError(
-                f"{where}: line {number} has {len(row)} fields, expected {width} as above it (fields between {mark!r}); quote "
-                f"fields that hold {mark!r}, or pass another --delimiter"
+                f"{where}: line {number} has {len(row)} fields, expected {width} as above it (delimiter {mark!r}); "
+                f"quote fields that contain {mark!r}, or pass another --delimiter"
             )
         rows.append(row)
     columns = [[row[j] for row in rows] for j in range(width)]
@@ -290,7 +290,7 @@ def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: 
 def _named(
     where: str, table: pa.Table, names: list[str] | None, options: TableOptions, notes: list[str]
 ) -> tuple[pa.Table, str | None]:
-    """The table with its names, without empty rows and columns, and the column that names its rows."""
+    """Name the columns and drop empty rows and columns; also return the column with row names, or None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -299,7 +299,7 @@ def _named(
 
     width, row_names = table.num_columns, None
     while names is not None and names and not names[-1].strip():
-        names.pop()  # delimiters at the ends of rows
+        names.pop()  # rows that end with a delimiter
     least = 1 if names is None else len(names)
     while width > least and empty(table.column(width - 1)):
         width -= 1
@@ -308,19 +308,19 @@ def _named(
     table = table.select(list(range(width)))
     if extra < 0:
         raise DataError(
-            f"{where}: rows have {width} fields, the first line has {len(names)}; write a field below every name, or pass "
-            "another --delimiter"
+            f"{where}: rows have {width} fields, the first line has {len(names)}; write one field per column name, "
+            "or pass another --delimiter"
         )
     if extra == 1:
         row_names = "row names"
         while row_names in names:
             row_names += "_"
         names = [row_names, *names]
-        notes.append(f"{where}: rows have one field more than the header: the first field is the name of the row")
+        notes.append(f"{where}: rows have one field more than the header, so the first field is the name of the row")
     elif extra:
         raise DataError(
-            f"{where}: rows have {width} fields, the first line ({', '.join(names)[:60]}) has {len(names)}; write a name "
-            "above every column and nothing above the names, or pass another --delimiter"
+            f"{where}: rows have {width} fields, the first line ({', '.join(names)[:60]}) has {len(names)}; write one "
+            "name per column, without lines above the header, or pass another --delimiter"
         )
     table = table.rename_columns([str(j) for j in range(len(names))])
     unnamed = [j for j, name in enumerate(names) if not name.strip()]
@@ -334,7 +334,7 @@ def _named(
             lost.append(0)
         elif pc.count_distinct(cells).as_py() == len(cells):
             row_names = names[0] = "row names"
-            notes.append(f"{where}: the first column has no name and names the rows")
+            notes.append(f"{where}: the first column has no name and unique values, so it is read as row names")
     elif row_names is not None and _counts_rows(table.column(0)) and not options.row_names:
         lost.append(0)
         row_names = None
@@ -344,7 +344,7 @@ def _named(
     doubled = sorted((name, count) for name, count in Counter(names[j] for j in kept).items() if count > 1)
     if doubled:
         name, count = doubled[0]
-        raise DataError(f"{where}: the name {name!r} stands over {count} columns, expected each once")
+        raise DataError(f"{where}: {count} columns are named {name!r}, expected unique names; rename all but one")
     table = table.select(kept).rename_columns([names[j] for j in kept])
     bare = pc.equal(pc.utf8_trim_whitespace(table.column(0)), "")
     for column in table.columns[1:]:
@@ -352,28 +352,28 @@ def _named(
             break
         bare = pc.and_(bare, pc.equal(pc.utf8_trim_whitespace(column), ""))
     if table.num_columns > 1 and (count := pc.sum(bare).as_py()):
-        notes.append(f"{where}: {count} rows without any cell are left out")
+        notes.append(f"{where}: {count} empty rows are left out")
         table = table.filter(pc.invert(bare))
     if not table.num_rows:
-        raise DataError(f"{where}: holds no row with a cell, expected at least one")
+        raise DataError(f"{where}: all rows are empty, expected at least one with a value")
     return pa.table(table.columns, table.column_names), row_names
 
 
 def _counts_rows(cells: Any) -> bool:
-    """Whether cells count the rows from 0 or 1."""
+    """Check whether the cells count the rows from 0 or 1."""
     first = cells[0].as_py()
     return first in ("0", "1") and cells.to_pylist() == [str(row + int(first)) for row in range(len(cells))]
 
 
 def read_ragged(path: str | os.PathLike[str], options: TableOptions | None = None) -> list[list[str]]:
-    """Read rows of any number of fields: lists of labels."""
+    """Read rows with varying numbers of fields, such as lists of labels; empty fields are dropped."""
     data = text_of(path)
     rows = csv_rows(_lines(data), delimiter_of(path, data, options))
     return [[field.strip() for field in row if field.strip()] for row in rows]
 
 
 def is_ragged(path: str | os.PathLike[str], options: TableOptions | None = None) -> bool:
-    """Tell whether the rows of a text file are lists: of different lengths, none of which nearly all have."""
+    """Check whether the rows of a text file are lists: no single length covers at least 90 % of the rows."""
     data = text_of(path)
     counts = Counter(len(row) for row in csv_rows(_lines(data), delimiter_of(path, data, options)) if row)
     return len(counts) > 1 and max(counts.values()) < _RAGGED * sum(counts.values())

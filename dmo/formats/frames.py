@@ -1,4 +1,4 @@
-"""Tables as people keep them: CSV, TSV, Parquet, Arrow and JSON lines, folders of these, and DataFrames."""
+"""Readers of tables: CSV, TSV, Parquet, Arrow, JSON Lines, folders of such files, and DataFrames."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 _ARROW, _JSON_LINES = (".arrow", ".arrows", ".feather"), (".jsonl", ".ndjson")
 _TEXT = (".csv", ".tsv", ".txt")
 TABLES = (*_TEXT, *PARQUET)
-"""Endings of files whose shape `frame_shape` knows before they are read."""
+"""File extensions for which `frame_shape` finds the shape without reading the cells."""
 FRAMES = (*TABLES, *_ARROW, *_JSON_LINES)
-"""Endings of files that `read_frame` reads."""
+"""File extensions that `read_frame` supports."""
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
-"""Copies of the texts of Parquet while they become a table; encodings in which a text takes its length in the file."""
+"""Copies of Parquet strings while a table is built; encodings that store every string in full."""
 CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "category", "y"}
-"""What people call a column of classes."""
+"""Common names of class columns."""
 _VECTOR = r"[\[(][-+0-9.eE,\sna]*[\])]"
 ROW_NAMES = "row_names"
-"""Key in the `attrs` of a table for the column that names its rows."""
+"""Key in the `attrs` of a table for the column with row names."""
 NUMBERS = "\0numbers"
-"""Key for the columns of numbers of a table that are read together."""
+"""Key for the numeric columns of a table that form one row source."""
 SHARDS = "shards"
 """Key in the `attrs` of a table for the names and row counts of its shards."""
 
@@ -73,9 +73,9 @@ def read_frame(
     others: Sequence[str] = (),
     numbers: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Read a table of any columns; the cells of text formats stay text.
+    """Read a table; cells of text formats remain text, and columns in `others` are always read.
 
-    `unread` receives row sources of Parquet: columns of vectors, and `numbers` as `NUMBERS`. `others` are always read.
+    `unread` receives row sources for the Parquet vector columns and `numbers` (key `NUMBERS`), which are not read.
     """
     notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
     shards, vectors = list[Any](), list[dict[str, Rows]]()
@@ -86,11 +86,11 @@ def read_frame(
         if shards and set(table.columns) | set(vectors[-1]) != set(shards[0].columns) | set(vectors[0]):
             odd = sorted({*table.columns, *vectors[-1]} ^ {*shards[0].columns, *vectors[0]}, key=str)
             raise DataError(
-                f"{shard}: has other columns than {source.paths[0]} ({odd[0]!r} is in one alone), expected the shards of "
-                "one table"
+                f"{shard}: has other columns than {source.paths[0]} ({odd[0]!r} is in only one of them), expected the "
+                "same columns in every shard"
             )
         if source.is_sharded and not len(table):
-            raise DataError(f"{shard}: has no rows, expected some in each shard; write it again, or remove it")
+            raise DataError(f"{shard}: has no rows, expected at least one in every shard; write it again, or remove it")
         shards.append(table)
     if unread is not None:
         unread |= {name: stack_shards(source, [own[name] for own in vectors]) for name in vectors[0]}
@@ -116,7 +116,7 @@ def _one_frame(
     name: str | None,
     numbers: Sequence[str],
 ) -> pd.DataFrame:
-    """Read one shard of a table, of which `name` and `others` are the columns to read if `name` is given."""
+    """Read one shard of a table; if `name` is given, read only the columns `name` and `others`."""
     if suffix(path) in PARQUET:
         return _parquet(path, unread, others, name, numbers)
     file = existing(path)
@@ -133,14 +133,14 @@ def _one_frame(
 
 
 def _columns(path: str | os.PathLike[str], name: str, known: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The column of PATH::COLUMN and those of `others` that a table has."""
+    """Select the column of PATH::COLUMN and the columns that match `others`; reject an unknown column."""
     if name not in known:
         raise unknown_column(f"{path}", name, known)
     return [column for column in known if column == name or column in chosen_columns(known, others)[0]]
 
 
 def table_numbers(source: Source, others: Sequence[str], options: TableOptions) -> list[str]:
-    """Name the columns of Parquet shards that are features, if all of them are numbers; none otherwise."""
+    """List the feature columns of Parquet shards if all of them are numeric; otherwise return []."""
     if source.ending not in PARQUET or source.name is not None or options.missing:
         return []
     found = list[list[str]]()
@@ -156,15 +156,16 @@ def table_numbers(source: Source, others: Sequence[str], options: TableOptions) 
 
 
 def open_numbers(source: Source) -> Rows:
-    """Open the columns of numbers of Parquet shards, as float32 if that holds all of them and otherwise as float64."""
+    """Open numeric columns of Parquet shards, as float32 if no column is wider and none is integer, else float64."""
     types = [number_columns(path) for path in source.paths]
     for path, own in zip(source.paths, types):
         for name in source.columns:
             found, expected = own[name], types[0][name]
-            if found != expected and found.kind == expected.kind == "f":  # gaps make floats of integers
+            # Integer columns with missing values become floats, so a difference in kind is allowed.
+            if found != expected and found.kind == expected.kind == "f":
                 raise DataError(
-                    f"{path}: column {name!r} is of type {found}, expected {expected} as in {source.paths[0]}; write all "
-                    "shards alike"
+                    f"{path}: column {name!r} is of type {found}, expected {expected} as in {source.paths[0]}; write "
+                    "all shards with the same types"
                 )
     narrow = all(own[name].kind == "f" and own[name].itemsize <= 4 for own in types for name in source.columns)
     dtype = np.dtype(np.float32 if narrow else np.float64)
@@ -172,14 +173,14 @@ def open_numbers(source: Source) -> Rows:
 
 
 def _is_class_name(name: str) -> bool:
-    """Whether people call a column of classes so."""
+    """Check whether a name is common for class columns."""
     return name.strip().lower() in CLASS_NAMES
 
 
 def _parquet(
     path: str, unread: dict[str, Rows] | None, others: Sequence[str], name: str | None, numbers: Sequence[str]
 ) -> pd.DataFrame:
-    """Read a Parquet file, without the columns of vectors if `unread` receives them, and without `numbers`."""
+    """Read a Parquet file; if `unread` is given, it receives the vector columns, and `numbers` are skipped."""
     file = open_parquet(path)
     known = list(file.schema_arrow.names)
     chosen = known if name is None else _columns(path, name, known, others)
@@ -195,7 +196,7 @@ def _parquet(
 
 
 def _frame(table: Any) -> pd.DataFrame:
-    """A table of Arrow with its columns of text as they are, and integers with gaps as exact objects."""
+    """Convert an Arrow table to pandas; strings stay in Arrow, integers with missing values become objects."""
     import pandas as pd
     import pyarrow as pa
 
@@ -204,7 +205,7 @@ def _frame(table: Any) -> pd.DataFrame:
 
 
 def _arrow(path: Path) -> pd.DataFrame:
-    """A table of the Arrow file format (Feather) or of an Arrow stream, read batch by batch."""
+    """Read an Arrow file (Feather) or an Arrow stream, batch by batch."""
     with by_pyarrow(path, "Arrow"):
         import pyarrow as pa
 
@@ -220,7 +221,7 @@ def _arrow(path: Path) -> pd.DataFrame:
 
 
 def _json_lines(path: Path, text: str) -> pd.DataFrame:
-    """A table of which every line is a JSON object; what a line lacks is missing."""
+    """Read a table with one JSON object per line; absent keys become missing values."""
     import pandas as pd
 
     records = []
@@ -230,14 +231,14 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: line {number} is no JSON ({error}); every line needs to be one object") from None
+            raise DataError(f"{path}: line {number} is not valid JSON ({error}); write one object per line") from None
         if not isinstance(found, dict):
             raise DataError(f"{path}: line {number} is a {type(found).__name__}, expected an object with named cells")
         records.append(found)
     if not records:
         raise DataError(f"{path}: is empty, expected a table")
     table = pd.DataFrame.from_records(records)
-    for name in table.columns:  # text "null" and the like are words here; an object in a cell is no cell
+    for name in table.columns:  # the text "null" stays text; nested objects are not supported
         nested = next((row for row, cell in enumerate(table[name]) if isinstance(cell, dict)), None)
         if nested is not None:
             raise DataError(
@@ -247,12 +248,15 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
 
 
 def as_frame(given: Any, exact: bool = False) -> pd.DataFrame | None:
-    """Convert a table of polars or pyarrow to pandas; None for other objects. `exact`: integers with gaps stay integers."""
+    """Convert a polars or pyarrow table to pandas; return None for other objects.
+
+    If `exact` is True, integers with missing values remain integers.
+    """
     kind = type(given)
     if hasattr(kind, "collect_schema") and hasattr(kind, "collect"):  # a LazyFrame
         given = given.collect()
         kind = type(given)
-    if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # a DataFrame of polars, which needs no pyarrow for this
+    if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # polars DataFrame, converted without pyarrow
         import pandas as pd
 
         def of(column: Any) -> Any:
@@ -269,14 +273,17 @@ def as_frame(given: Any, exact: bool = False) -> pd.DataFrame | None:
                 for name, v in cells.items()
             }
         )
-    if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # a Table of pyarrow
+    if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # pyarrow Table
         given = _frame(given) if exact else given.to_pandas()
-    pandas = sys.modules.get("pandas")  # whoever passes its tables has imported it
+    pandas = sys.modules.get("pandas")  # a caller with a DataFrame has already imported pandas
     return given if pandas is not None and isinstance(given, pandas.DataFrame) else None
 
 
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
-    """The columns whose cells list numbers, each as an array (n, d) with rows of NaN for missing cells; the other columns."""
+    """Split a table into its vector columns and its other columns; missing vectors become rows of NaN.
+
+    -> arrays (n, d) by column
+    """
     found = {}
     for name in table.columns[[not isinstance(dtype, np.dtype) or dtype.kind == "O" for dtype in table.dtypes]]:
         cells = _written_vectors(where, str(name), table[name])
@@ -291,7 +298,7 @@ def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.
 
 
 def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | None:
-    """Vectors that were written as text, such as [0.5, 1] or [0.5 1.]; None for a column of anything else."""
+    """Parse vectors written as text, such as [0.5, 1] or [0.5 1.]; return None for other columns."""
     first = next((cell for cell in column if isinstance(cell, str) and cell.strip()), "").strip()
     if (
         first[:1] not in ("[", "(")
@@ -304,34 +311,35 @@ def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | No
         text = NUMPY.sub(r"\1", cell or "").strip()
         if "..." in text:
             raise DataError(
-                f"{where}: column {name!r}, row {row} is a vector that was cut off ('...'); write whole lists, or Parquet"
+                f"{where}: column {name!r}, row {row} is a truncated vector ('...'); write whole lists, or use Parquet"
             )
         if text and not re.fullmatch(_VECTOR, text):
             if is_missing(text):
                 text = ""
             else:
                 raise DataError(
-                    f"{where}: column {name!r} lists numbers in most rows, row {row} is {text[:40]!r}; list some, or write "
-                    "vectors as Parquet"
+                    f"{where}: column {name!r} lists numbers in most rows, row {row} is {text[:40]!r}; write a list "
+                    "of numbers or an empty cell, or use Parquet"
                 )
         found.append(np.array(text.strip("[]()").replace(",", " ").split(), np.float64) if text else None)
     return found
 
 
 def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
-    """Cells of a column, those of the rows `lists` one below the other."""
+    """Stack the lists of a column to an array; `lists` are the rows that contain one, other rows become NaN."""
     width = len(cells[lists[0]])
     for row in lists:
         if len(cells[row]) != width or not width:
             raise DataError(
-                f"{where}: column {name!r}, row {row} lists {len(cells[row])} values, expected {width or 'some'} in each"
+                f"{where}: column {name!r}, row {row} lists {len(cells[row])} values, expected {width or 'some'} in "
+                "each"
             )
     try:
         values = np.stack([np.asarray(cells[row]) for row in lists])
         values = values if values.dtype.kind in "biuf" else values.astype(np.float64)
     except (TypeError, ValueError):
         raise DataError(
-            f"{where}: column {name!r} lists other things than numbers; leave it out, or name it as labels"
+            f"{where}: column {name!r} lists values that are not numbers; leave it out, or pass it as labels"
         ) from None
     if values.ndim != 2:
         raise DataError(f"{where}: column {name!r} holds arrays of shape {values.shape[1:]}, expected lists of numbers")
@@ -343,7 +351,8 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
     for gap in others.tolist():
         if not pd.isna(cells[gap]):
             raise DataError(
-                f"{where}: column {name!r} lists numbers in most rows, row {gap} is {str(cells[gap])[:40]!r}; list some"
+                f"{where}: column {name!r} lists numbers in most rows, row {gap} is {str(cells[gap])[:40]!r}; "
+                "write a list of numbers or None"
             )
     found = np.full((len(cells), width), np.nan, np.result_type(values, np.float32))
     found[lists] = values
@@ -351,7 +360,7 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
 
 
 def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
-    """Refuse Parquet whose cells do not fit into memory: a text that a million rows repeat stands in the file once."""
+    """Raise DataError if decoded Parquet exceeds the free memory; the file stores a repeated string only once."""
     about, free = file.metadata, psutil.virtual_memory().available
     needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()
     for j, name in enumerate(top_columns(file)):
@@ -374,7 +383,7 @@ def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
 
 
 def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterator[int]:
-    """The bytes of some rows of a column of texts after others; each text of a dictionary is held once."""
+    """Yield the bytes of a string column, batch by batch; dictionary strings are held in memory only once."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile
@@ -392,7 +401,7 @@ def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterato
 
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Look up the shape of a table before its cells are read: of text the fields of the first line, and 0 rows."""
+    """Return rows and columns of a table without reading its cells; for text, 0 rows and the first line's fields."""
     path = existing(path)
     if suffix(path) in PARQUET:
         about = open_parquet(path).metadata
@@ -402,7 +411,7 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
-    """The column that looks like classes: one that is called so, or the last of few words; None if there is none."""
+    """Find a column that looks like classes: by its name, or the last one with few distinct words; else None."""
     found = None
     for column in columns:
         called, words = _is_class_name(column.name), column.kind in ("category", "boolean")
@@ -418,5 +427,5 @@ def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
 
 
 def question(column: str) -> str:
-    """Ask whether a column that looks like classes holds the labels, if none were named."""
+    """Build the note that suggests a class-like column as labels, for calls without labels."""
     return f"column {column!r} looks like classes: --label-columns {column} (in Python labels=[{column!r}])"

@@ -1,13 +1,13 @@
-"""MATLAB files of version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices, alone and in cells.
+"""Reader of MATLAB files, version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices, also in cell arrays.
 
 Sources: MathWorks, MAT-File Format (R2014b), "Level 5 MAT-File Format"; MAT-File Versions.
 
-Version 5 has a reader of its own because SciPy's trusts the counts inside a file: a damaged one ends the process
-(segmentation fault or bus error, in SciPy 1.17 too) instead of raising an error.
+Version 5 files are parsed here rather than by SciPy, which trusts the counts inside a file. A damaged file crashes
+SciPy (segmentation fault or bus error, also in SciPy 1.17) instead of raising an error.
 
-Version 7.3 is HDF5, read through h5py, with the attributes MATLAB_class, MATLAB_sparse (number of rows) and MATLAB_empty
-(the values are the dimensions). What HDF5 offers beyond values in this one file (links and data in other files, virtual data
-sets, references to regions) is never followed; a cell refers to what lies in the group #refs# of its own file.
+Version 7.3 files are HDF5 and are read through h5py. The attributes are MATLAB_class, MATLAB_sparse (number of rows)
+and MATLAB_empty (the values are the dimensions). Links and data in other files, virtual datasets and region references
+are never followed. The elements of a cell array are references to the group #refs# of the same file.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ if TYPE_CHECKING:
 
 
 def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """List the variables of a MATLAB file; no values are read.
+    """List the variables of a MATLAB file without reading their values.
 
     Parameters
     ----------
     path : path-like
-        A file of version 5 (v5, v6, v7) or, with `dmo-learn[matlab]`, 7.3.
+        MATLAB file of version 5 (v5, v6, v7) or 7.3. Version 7.3 requires `dmo-learn[matlab]`.
 
     Returns
     -------
     dict of str to (tuple of int, str)
-        Name -> shape and class ("double", "uint8", "sparse", "char", ...; "uint8" for a logical one).
+        Shape and class of each variable by name. Classes are "double", "uint8", "sparse", "char", ...; logical arrays
+        are "uint8".
 
     Raises
     ------
     DataError
-        Where the file is truncated, damaged or of another format, with the byte in a file of version 5.
+        If the file is truncated, damaged or of another format. For version 5, the message contains the byte position.
     ImportError
-        For a file of version 7.3 where h5py is not installed.
+        If the file has version 7.3 and h5py is not installed.
 
     Examples
     --------
@@ -66,29 +67,29 @@ def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int,
 def read_matlab(
     path: str | os.PathLike[str], names: list[str] | None = None
 ) -> dict[str, np.ndarray | scipy.sparse.csr_array]:
-    """Read matrices of a MATLAB file.
+    """Read numeric matrices from a MATLAB file.
 
     Parameters
     ----------
     path : path-like
-        A file of version 5 (v5, v6, v7) or, with `dmo-learn[matlab]`, 7.3.
+        MATLAB file of version 5 (v5, v6, v7) or 7.3. Version 7.3 requires `dmo-learn[matlab]`.
     names : list of str, default=None
-        The variables wanted, one in a cell as "X{2}"; None: every numeric one that is in no cell. Others are not read;
-        structs, objects and functions never are.
+        Variables to read; "X{2}" is the second element of the cell array X. If None, all numeric variables outside
+        cell arrays are read. Structs, objects and functions are not supported.
 
     Returns
     -------
     dict of str to ndarray or csr_array
-        Name -> matrix, dense in the type that MATLAB stored it in (version 5: the smallest that holds the values), a
-        sparse one as CSR.
+        Matrix of each variable by name. Dense matrices have the stored data type, which in version 5 is the smallest
+        type that holds the values. Sparse matrices are CSR arrays.
 
     Raises
     ------
     DataError
-        Where the file is truncated, damaged or of another format, with the byte in a file of version 5, and where a
-        wanted variable is missing, complex or not numeric.
+        If the file is truncated, damaged or of another format, or if a requested variable is missing, complex or not
+        numeric. For damaged files of version 5, the message contains the byte position.
     ImportError
-        For a file of version 7.3 where h5py is not installed.
+        If the file has version 7.3 and h5py is not installed.
 
     Examples
     --------
@@ -115,7 +116,7 @@ def read_matlab(
 
 
 def matlab_cells(path: str | os.PathLike[str]) -> dict[str, dict[str, tuple[tuple[int, ...], str]]]:
-    """The cells of a MATLAB file, by name: what each holds by "X{1}", "X{2}", ..., with shape and class."""
+    """List the elements ("X{1}", "X{2}", ...) of each cell array with shape and class, by name of the array."""
     found = {name: _cells(variable) for name, variable in _variables(existing(path)).items() if variable.kind == "cell"}
     return {name: {part.name: (part.shape, part.kind) for part in parts} for name, parts in found.items()}
 
@@ -136,13 +137,13 @@ CLASSES = dict(enumerate(["cell", "struct", "object", "char", *_NUMBERS, "functi
 NUMERIC = set(_NUMBERS)
 COMPLEX = 0x0800
 ENOUGH = 4096
-"""Bytes that hold the flags, dimensions and name of any matrix of a few dimensions."""
+"""Bytes to read for the flags, dimensions and name of a matrix; enough for matrices with few dimensions."""
 ROWS_PER_BYTE = 1024
-"""Rows of a sparse matrix per byte that it takes in the file, above which its dimensions are taken as damaged."""
+"""Maximum rows of a sparse matrix per byte in the file; above it, the dimensions are considered damaged."""
 
 
 class _Parts:
-    """The parts of one matrix, read one after the other from its bytes; DataError where one runs over their end."""
+    """Sequential reader of the parts of one matrix; raises DataError if a part exceeds the matrix."""
 
     def __init__(self, data: bytes | memoryview, order: str, where: str):
         self.data, self.order, self.where, self.position = data, order, where, 0
@@ -151,10 +152,10 @@ class _Parts:
         return DataError(f"{self.where}, byte {self.position} in it: expected {expected}; the file is damaged")
 
     def next(self, what: str, allowed: str = "iuf") -> np.ndarray:
-        """The numbers of the next part; `allowed`: kinds of number that `what` may have."""
+        """Read the numbers of the next part; `what` names it in errors, `allowed` lists the permitted dtype kinds."""
         start, order = self.position, self.order
         if start + 8 > len(self.data):
-            raise self.fail(f"{what}, the matrix ends")
+            raise self.fail(f"{what}, reached the end of the matrix")
         kind, count = struct.unpack_from(order + "II", self.data, start)
         small = kind >> 16
         if small:
@@ -166,25 +167,25 @@ class _Parts:
         if dtype is None or dtype.kind not in allowed or count % dtype.itemsize or (small and count > 4):
             raise self.fail(f"{what}, got {count} bytes of type {kind}")
         if first + count > len(self.data):
-            raise self.fail(f"{what} of {count} bytes, the matrix has {len(self.data) - first} more")
+            raise self.fail(f"{what} of {count} bytes, the matrix has only {len(self.data) - first} more bytes")
         self.position = following
         return np.frombuffer(self.data, dtype, count // dtype.itemsize, first)
 
     def inner(self) -> memoryview:
-        """The bytes of the next part, a matrix in a cell."""
+        """Return the bytes of the next part, a matrix inside a cell array."""
         if self.position + 8 > len(self.data):
-            raise self.fail("a matrix of a cell, the cell ends")
+            raise self.fail("a matrix in the cell array, reached its end")
         kind, count = struct.unpack_from(self.order + "II", self.data, self.position)
         first = self.position + 8
         if kind != MATRIX or first + count > len(self.data):
-            raise self.fail(f"a matrix of a cell, got {count} bytes of type {kind}")
+            raise self.fail(f"a matrix in the cell array, got {count} bytes of type {kind}")
         self.position = first + count
         return memoryview(self.data)[first : first + count]
 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Where a matrix lies in a file, and what it is."""
+    """Position, size and encoding of a matrix in a file."""
 
     path: Path
     position: int
@@ -197,7 +198,7 @@ class _Matrix:
         return f"{self.path}: the {'compressed ' if self.compressed else ''}matrix at byte {self.position}"
 
     def parts(self, limit: int = 0) -> _Parts:
-        """Its (first `limit`) bytes, decompressed."""
+        """Decompress the first `limit` bytes of the matrix (0: all) and return a reader for them."""
         with open(self.path, "rb") as file:
             file.seek(self.position + 8)
             data = file.read(min(2 * limit, self.count) if limit else self.count)
@@ -210,10 +211,10 @@ class _Matrix:
             if not limit:
                 check_memory(self.where, count)
             inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))  # 0 means no limit
-            if not limit:  # to the end, where the checksum of the values is
+            if not limit:  # read to the end, where the checksum is
                 inner += stream.decompress(stream.unconsumed_tail, 1)
             if not limit and not stream.eof:
-                raise zlib.error("it holds more or less than its matrix")
+                raise zlib.error("its size differs from the declared size of the matrix")
         except zlib.error as error:
             raise DataError(f"{self.where} cannot be decompressed ({error}); fetch it again") from None
         if kind != MATRIX or (not limit and len(inner) < 8 + count):
@@ -223,7 +224,7 @@ class _Matrix:
         return _Parts(inner[8:], self.order, self.where)
 
     def describe(self, parts: _Parts) -> tuple[str, tuple[int, ...], str, int]:
-        """Name, shape, class and flags, from the first parts."""
+        """Read name, shape, class and flags from the first parts."""
         words = parts.next("array flags", "u")
         if len(words) != 2:
             raise parts.fail("two words of array flags")
@@ -237,7 +238,7 @@ class _Matrix:
 
 @dataclass(frozen=True)
 class _Inside(_Matrix):
-    """A matrix in a cell, whose bytes are in memory."""
+    """Matrix in a cell array, whose bytes are already in memory."""
 
     data: memoryview
 
@@ -246,7 +247,7 @@ class _Inside(_Matrix):
 
 
 def _matrices(path: Path) -> Iterator[_Matrix]:
-    """The matrices of a file; every one lies within it."""
+    """Yield the matrices of a file; raise DataError if one extends beyond its end."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(HEADER)
@@ -265,7 +266,7 @@ def _matrices(path: Path) -> Iterator[_Matrix]:
             if kind not in (MATRIX, COMPRESSED):
                 raise DataError(
                     f"{path}: element of type {kind} at byte {position}, expected a matrix ({MATRIX}) or a compressed "
-                    f"one ({COMPRESSED})"
+                    f"matrix ({COMPRESSED})"
                 )
             if position + 8 + count > size:
                 raise DataError(
@@ -277,7 +278,7 @@ def _matrices(path: Path) -> Iterator[_Matrix]:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of a file: its `name`, `shape` and class (`kind`)."""
+    """Variable of a version 5 file with its name, shape and class (`kind`)."""
 
     name: str
     shape: tuple[int, ...]
@@ -285,7 +286,7 @@ class Variable:
     _matrix: _Matrix
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
-        """Its values."""
+        """Read the values."""
         parts = self._matrix.parts()
         _, shape, _, flags = self._matrix.describe(parts)
         if flags & COMPLEX:
@@ -293,7 +294,7 @@ class Variable:
         return _sparse(parts, shape) if self.kind == "sparse" else _dense(parts, shape)
 
     def cells(self) -> list[Variable]:
-        """What a cell holds, in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        """List the elements of a cell array in MATLAB's order: NAME{1}, NAME{2}, ..."""
         parts, whole, found = self._matrix.parts(), self._matrix, []
         _, shape, _, _ = whole.describe(parts)
         for number in range(1, math.prod(shape) + 1):
@@ -304,11 +305,11 @@ class Variable:
 
 
 def _of_level5(path: Path) -> dict[str, Variable]:
-    """The variables of a file by name; reads no values."""
+    """List the variables of a file by name without reading their values."""
     found = {}
     for matrix in _matrices(path):
         name, shape, kind, _ = matrix.describe(matrix.parts(ENOUGH))
-        if name:  # without a name: MATLAB's own data about objects
+        if name:  # matrices without a name are MATLAB's internal data about objects
             found[name] = Variable(name, shape, kind, matrix)
     return found
 
@@ -316,14 +317,14 @@ def _of_level5(path: Path) -> dict[str, Variable]:
 def _dense(parts: _Parts, shape: tuple[int, ...]) -> np.ndarray:
     values = parts.next("values")
     if len(values) != math.prod(shape):
-        raise parts.fail(f"{math.prod(shape)} values of a matrix {shape} before it, got {len(values)}")
+        raise parts.fail(f"{math.prod(shape)} values before it for a matrix of shape {shape}, got {len(values)}")
     return np.ascontiguousarray(values.reshape(shape, order="F"), dtype=values.dtype.newbyteorder("="))
 
 
 def _sparse(parts: _Parts, shape: tuple[int, ...]) -> scipy.sparse.csr_array:
     if len(shape) != 2:
-        raise parts.fail(f"two dimensions of a sparse matrix, got {shape}")
-    rows = parts.next("row numbers", "iu")
+        raise parts.fail(f"two dimensions for a sparse matrix, got {shape}")
+    rows = parts.next("row indices", "iu")
     starts = parts.next("column starts", "iu")
     return checked_csr(shape, rows, starts, parts.next("values"), len(parts.data), parts.where, parts.fail)
 
@@ -337,15 +338,15 @@ def checked_csr(
     where: str,
     fail: Callable[[str], DataError],
 ) -> scipy.sparse.csr_array:
-    """The CSR matrix of MATLAB's compressed columns, which take `size` bytes; the error of `fail` where they do not fit."""
+    """Convert MATLAB's compressed columns (`size` bytes) to a CSR matrix; raise the error of `fail` if invalid."""
     if shape[0] > ROWS_PER_BYTE * size:
-        raise fail(f"a matrix of {size} bytes to have fewer than {shape[0]} rows")
+        raise fail(f"fewer than {shape[0]} rows for a matrix of {size} bytes")
     check_memory(where, 8 * shape[0])
     rows, starts = rows.astype(np.int64), starts.astype(np.int64)
     n = int(starts[-1]) if len(starts) else -1
     sound = len(starts) == shape[1] + 1 and starts[0] == 0 and np.all(np.diff(starts) >= 0)
     if not sound or n > min(len(rows), len(values)) or (n > 0 and not 0 <= rows[:n].min() <= rows[:n].max() < shape[0]):
-        raise fail(f"row numbers below {shape[0]} and {shape[1] + 1} rising column starts before it")
+        raise fail(f"row indices below {shape[0]} and {shape[1] + 1} non-decreasing column starts before it")
     values = values[:n].astype(values.dtype.newbyteorder("="))
     matrix = scipy.sparse.csr_array(scipy.sparse.csc_array((values, rows[:n], starts), shape=shape))
     matrix.sum_duplicates()
@@ -355,17 +356,16 @@ def checked_csr(
 USERBLOCK = 512
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_VALUES = 1100
-"""Bytes of values per byte of the file: deflate, the one compression that MATLAB writes, reaches 1032."""
+"""Maximum bytes of values per byte of the file; deflate, the only compression in MATLAB files, reaches 1032."""
 _CELLS = "#refs#"
-"""The group that holds what is in cells."""
+"""Group that contains the elements of cell arrays."""
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
-"""Of HDF5 itself; others it looks for among the plugins of the machine, and what they unpack has no bound."""
+"""Built-in HDF5 filters that are allowed; other filters load plugins, whose output size is not bounded."""
 _DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether HDF5 begins after the header that MATLAB writes, or at once. The header's text does not say it: it names
-    the version of MATLAB, 7.0 and 7.3 alike."""
+    """Check whether the HDF5 signature is at byte 0 or after MATLAB's header, whose text is not reliable."""
     with open(path, "rb") as file:
         head = file.read(USERBLOCK + len(_SIGNATURE))
     return _SIGNATURE in (head[: len(_SIGNATURE)], head[USERBLOCK:])
@@ -373,7 +373,7 @@ def is_hdf5(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class HdfVariable:
-    """A variable of a file: its `name`, `shape` and class (`kind`)."""
+    """Variable of a version 7.3 file with its name, shape and class (`kind`)."""
 
     name: str
     shape: tuple[int, ...]
@@ -382,7 +382,7 @@ class HdfVariable:
     _cell: str | None = None
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
-        """Its values."""
+        """Read the values."""
         with _opened(self._path) as file:
             node = _child(file, self.name) if self._cell is None else _child(_child(file, _CELLS), self._cell)
             if self.kind == "sparse":
@@ -392,15 +392,15 @@ class HdfVariable:
             return np.ascontiguousarray(self._values(node).T)
 
     def cells(self) -> list[HdfVariable]:
-        """What a cell holds, in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        """List the elements of a cell array in MATLAB's order: NAME{1}, NAME{2}, ..."""
         import h5py
 
         with _opened(self._path) as file:
             node = _child(file, self.name)
             if h5py.check_ref_dtype(node.dtype) is not h5py.Reference or node.external or node.is_virtual:
-                raise UserError(f"{self.name!r} is no cell of references")
+                raise UserError(f"{self.name!r} is not a cell array of references")
             if node.nbytes > MOST_VALUES * self._path.stat().st_size:
-                raise self._damaged("fewer matrices in a cell")
+                raise self._damaged("fewer elements in the cell array")
             found, group = [], _child(file, _CELLS)
             for number, reference in enumerate(node[()].ravel(), 1):
                 cell = str(file[reference].name).removeprefix(f"/{_CELLS}/")
@@ -410,7 +410,7 @@ class HdfVariable:
 
     def _sparse(self, group: h5py.Group) -> scipy.sparse.csr_array:
         parts = {name: self._values(_child(group, name)) for name in ("ir", "jc", "data") if name in group}
-        nothing = np.zeros(0)  # MATLAB leaves out what is empty
+        nothing = np.zeros(0)  # MATLAB omits empty parts
         rows, starts, values = (parts.get(name, nothing) for name in ("ir", "jc", "data"))
         size = sum(part.nbytes for part in parts.values())
         return checked_csr(self.shape, rows, starts, values, size, f"{self._path}::{self.name}", self._damaged)
@@ -421,20 +421,20 @@ class HdfVariable:
         if dataset.dtype.kind not in "iuf":
             raise self._damaged(f"numbers, got {dataset.dtype}")
         if dataset.external or dataset.is_virtual:
-            raise self._damaged("values in this file, got a reference to another one")
+            raise self._damaged("values in this file, got a reference to another file")
         plan = dataset.id.get_create_plist()
         filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
         if not set(filters) <= set(_FILTERS) or len(set(filters)) < len(filters):
             named = ", ".join(_FILTERS.get(code, f"number {code}") for code in filters)
             raise DataError(
-                f"{self._path}: variable {self.name!r} is stored by the filters {named}, expected each of "
-                f"{', '.join(_FILTERS.values())} once at most; save it again with MATLAB's -v7.3"
+                f"{self._path}: variable {self.name!r} is stored with the filters {named}, expected each of "
+                f"{', '.join(_FILTERS.values())} at most once; save it again with MATLAB's -v7.3"
             )
         size = self._path.stat().st_size
-        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # is unpacked whole
+        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # chunks are decompressed as a whole
         most = max(dataset.nbytes, chunk)
         if most > MOST_VALUES * size:
-            raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in {size}, got {most}")
+            raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in a file of {size} bytes, got {most}")
         check_memory(f"{self._path}::{self.name}", dataset.nbytes)
         return np.asarray(dataset[()], dtype=dataset.dtype.newbyteorder("="))
 
@@ -443,22 +443,22 @@ class HdfVariable:
 
 
 def _of_hdf5(path: Path) -> dict[str, HdfVariable]:
-    """The variables of a file by name; reads no values."""
+    """List the variables of a file by name without reading their values."""
     with _opened(path) as file:
-        names = [name for name in file if not name.startswith("#")]  # MATLAB's own data about cells and objects
+        names = [name for name in file if not name.startswith("#")]  # MATLAB's internal data about cells and objects
         return {name: HdfVariable(name, *_described(_child(file, name)), path) for name in names}
 
 
 def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
-    """Shape and class; HDF5 has the dimensions of a MATLAB array in the opposite order."""
+    """Read shape and class; HDF5 stores the dimensions of a MATLAB array in reverse order."""
     kind = bytes(node.attrs["MATLAB_class"]).decode("latin-1").replace("logical", "uint8")
     if "MATLAB_sparse" in node.attrs:
         return (int(node.attrs["MATLAB_sparse"]), len(_child(node, "jc")) - 1), "sparse"
     if kind not in NUMERIC:
         return (), kind
     if "MATLAB_empty" in node.attrs:
-        if node.chunks or node.external or node.is_virtual:  # MATLAB writes a few numbers, in one piece
-            raise UserError("an empty matrix whose shape is in chunks or in another file")
+        if node.chunks or node.external or node.is_virtual:  # MATLAB stores this shape contiguously in the file
+            raise UserError("the shape of an empty matrix is chunked or stored in another file")
         shape = tuple(int(d) for d in node[:32])
         if math.prod(shape):
             raise UserError(f"an empty matrix of shape {shape}")
@@ -467,7 +467,7 @@ def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
 
 
 def _child(group: h5py.Group, name: str) -> Any:
-    """What lies under a name in this very file."""
+    """Return the object with this name in a group; reject soft and external links."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
@@ -489,4 +489,6 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     except DataError:
         raise
     except _DAMAGED as error:
-        raise DataError(f"{path}: is no whole MATLAB 7.3 file ({first_line(error)}); truncated or damaged") from None
+        raise DataError(
+            f"{path}: is not a complete MATLAB 7.3 file ({first_line(error)}); the file is truncated or damaged"
+        ) from None

@@ -125,9 +125,9 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     Parameters
     ----------
     given : path-like or sequence of path-like
-        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt". The list file
-        contains one path per line, relative to its own folder. A suffix "::NAME" selects an array or column inside each
-        shard. A sequence contains the names of single files.
+        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt". The list
+        file contains one path per line, relative to its own folder. A suffix "::NAME" selects an array or column inside
+        each shard. A sequence contains the names of single files.
 
     Returns
     -------

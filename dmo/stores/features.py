@@ -358,8 +358,8 @@ class FeatureStore(_writer.Stored):
     >>> import numpy as np
     >>> from dmo.stores import ViewSpec, create_features, open_features
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     writer = create_features(f"{folder}/f.zarr", 3, {"gist": ViewSpec(2)}, np.eye(3), split=["train", "train",
-    "test"])
+    ...     views, parts = {"gist": ViewSpec(2)}, ["train", "train", "test"]
+    ...     writer = create_features(f"{folder}/f.zarr", 3, views, np.eye(3), split=parts)
     ...     writer.write("gist", 0, np.ones((3, 2)))
     ...     writer.finish()
     ...     store = open_features(f"{folder}/f.zarr")

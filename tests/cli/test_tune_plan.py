@@ -237,7 +237,7 @@ def test_a_plan_says_how_many_workers_are_of_use(monkeypatch):
             40_000,
             dmo.Exact("stored", path="k", block=64),
             2,
-            r"are 195625 tiles of 64 rows, .*; take Exact\(block=(128)\)$",
+            r"has 195625 tiles of 64 rows, .*; use Exact\(block=(128)\)$",
         ),
         (
             100_000,

@@ -241,7 +241,7 @@ def test_words_one_a_line_are_classes_with_a_header_and_without(first):
 
 def test_a_name_over_two_columns_and_a_header_of_numbers_are_noticed():
     Path("t.csv").write_text("a,b,a\n1,2,3\n")
-    with pytest.raises(DataError, match="the name 'a' stands over 2 columns"):
+    with pytest.raises(DataError, match="2 columns are named 'a', expected unique names"):
         ingest_files({"x": "t.csv"}, "s.zarr")
     pd.DataFrame(RNG.normal(size=(4, 3))).to_csv("t.csv", index=False)
     samples = read_samples("t.csv")
@@ -573,8 +573,8 @@ def test_a_table_of_vectors_alone_is_the_view_and_missing_ones_are_missing_sampl
     ("cells", "said"),
     [
         ([[1, 2], [3]], "column 'e', row 1 lists 1 values, expected 2 in each"),
-        ([[1, 2], "b"], "column 'e' lists numbers in most rows, row 1 is 'b'; list some"),
-        ([[1, {}], [2, 3]], "column 'e' lists other things than numbers; leave it out"),
+        ([[1, 2], "b"], "column 'e' lists numbers in most rows, row 1 is 'b'; write a list"),
+        ([[1, {}], [2, 3]], "column 'e' lists values that are not numbers; leave it out"),
         ([[], []], "row 0 lists 0 values, expected some in each"),
         ([["a"], ["b"]], r"column 'e' lists words; pass it as labels \(--label-columns e\), or leave it out"),
     ],
@@ -586,11 +586,11 @@ def test_a_column_of_lists_that_is_no_view_is_refused_by_its_row(cells, said):
 
 def test_json_lines_that_are_no_table_are_refused_by_their_line():
     for text, said in (
-        ('{"a": 1}\n{"a": \n', "line 2 is no JSON"),
+        ('{"a": 1}\n{"a": \n', "line 2 is not valid JSON"),
         ("[1]\n", "line 1 is a list, expected an object"),
         ('{"a": {"b": 1}}\n', "column 'a', row 0 is an object"),
         ("\n", "is empty"),
-        ("[" * 100_000, "line 1 is no JSON"),
+        ("[" * 100_000, "line 1 is not valid JSON"),
     ):
         Path("bad.jsonl").write_text(text)
         with pytest.raises(DataError, match=said):

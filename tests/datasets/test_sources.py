@@ -165,7 +165,7 @@ def infinite(shards):
             lambda at: np.save(at / "emb/part.3.npy", X[:20].astype(float)),
             r"part\.3\.npy: has 6 columns of type float64",
         ),
-        ("pq::l", ragged, r"train-00003-of-00016\.parquet::l: row 19 lists 2 values, expected 6"),
+        ("pq::l", ragged, r"train-00003-of-00016\.parquet::l: row 19 has 2 values, expected 6"),
         ("emb", infinite, r"part\.3\.npy, row 4, column 2 is inf"),
         ("emb", short_table, r"part\.3\.parquet has 1 rows, emb/part\.3\.npy has 20"),
         (

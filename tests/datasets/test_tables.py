@@ -55,9 +55,9 @@ def test_awkward_tables_are_equal_to_split_fields_or_rejected(first, tmp_path):
         ('a,b,c\n1,2,"x\ny"\n4,5,6,7\n7,8,9\n', "line 4 has 4 fields, expected 3"),
         ("a,b,c,d\n1,2\n4,5\n", "rows have 2 fields, the first line has 4"),
         ("a,b\n1,2,3,4\n5,6,7,8\n", "rows have 4 fields, the first line \\(a, b\\) has 2"),
-        ("a,b,a\n1,2,3\n", "the name 'a' stands over 2 columns"),
+        ("a,b,a\n1,2,3\n", "2 columns are named 'a', expected unique names"),
         ("5.1,3.5,setosa\n4.9,3.0,setosa\n", "line 1 mixes numbers and names; pass --header .* --no-header"),
-        ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it holds whole numbers alone; pass --header"),
+        ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it holds only integers; pass --header"),
         ("sunny,hot\nrainy,hot\nsunny,cool\n", "its cells occur again below; pass --header"),
         ("a;b\n0,5;1\n1,5;2\n2,5;1.5\n", "column 'a' has '0,5', column 'b' has '1.5': the decimal mark"),
         ('a,b\n"1,234",1\n"2,345",2\n', "column 'a' has '1,234': the decimal mark may be ',' or '.'"),
@@ -141,7 +141,7 @@ def test_spreadsheet_exports_are_read():
         np.testing.assert_array_equal(found.views["x"], X, err_msg=what)
         odd = {"cp1252": "€owl", "line breaks": "ow\nl"}.get(what, "owl")
         assert {*found.label_names} == {"cat", "dog", odd}, what
-        assert any("2 rows without any cell" in note for note in found.notes) == (what == "rows of delimiters")
+        assert any("2 empty rows are left out" in note for note in found.notes) == (what == "rows of delimiters")
 
 
 def test_cells_of_many_lines_are_read():
@@ -205,7 +205,7 @@ def test_samples_without_any_cell_are_left_out_with_a_count():
 def test_vectors_written_as_text_are_a_view(form):
     found = read_samples(pd.DataFrame({"e": [form, form.replace("0.5", "3"), "NA"], "a": [1.0, 2, 3]}))
     np.testing.assert_array_equal(found.views["e"], [[0.5, 1, 2], [3, 1, 2], [np.nan] * 3])
-    with pytest.raises(DataError, match="row 1 is a vector that was cut off"):
+    with pytest.raises(DataError, match="row 1 is a truncated vector"):
         read_samples(pd.DataFrame({"e": [form, "[0.5 ... 2]"], "a": [1.0, 2]}))
 
 

@@ -609,6 +609,7 @@ def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(d, kind, esti
     X, Y = whole_numbers(n=90, d=d)
     wanted, got = learned_from_numbers(estimator, d), learned(LINEAR[estimator](), KINDS[kind](X), Y)
     tol = 1e-2 if estimator == "svr" else 1e-7  # a gap of 1e-6 leaves some thousandths
+    tol = 2e-6 if (estimator, kind) == ("morp", "single") else tol  # products of float32 rows are in float32
     assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
 
 

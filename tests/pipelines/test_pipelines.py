@@ -192,7 +192,7 @@ def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_
 
     limits.compare(written("old", 2.0, {"pass": 3.0, "gone": 1.0}), written("new", 1.0, {"pass": 1.5, "come": 1.0}))
     printed = capsys.readouterr().out
-    assert "load when they began: not noted, 0.5" in printed
+    assert "system load at the start: not recorded, 0.5" in printed
     assert "pass" in printed
     assert "6.00 s" in printed
     assert "1.50 s" in printed

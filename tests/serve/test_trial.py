@@ -89,7 +89,7 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         ),
         ("a.csv", "id,word\na,b\n", "column 'word', row 0 is 'b', expected a number"),
         ("a.csv", "weight,price,color\n", "a.csv: ends after its header"),
-        ("a.csv", b"\0\1\2", "is no text, expected a table"),
+        ("a.csv", b"\0\1\2", "is not text, expected a table"),
         ("a.csv", "1\n" * 60, "has 60 rows, but at most 50 are tried at once; use dmo annotate"),
         ("a.npy", npy(array=np.zeros((51, 5))), "has 51 rows, but at most 50"),
         ("a.npz", npy(shop=np.zeros((0, 5)), b=np.ones(2)), "a.npz"),
