@@ -1326,7 +1326,7 @@ def test_names_that_people_guess_end_in_the_right_one(command, meant):
 
 
 def test_predict_is_another_name_of_annotate_and_an_odd_name_lists_what_there_is():
-    assert "Write the labels that a model gives" in run("predict", "--help").stdout
+    assert "Write the predicted labels of samples" in run("predict", "--help").stdout
     assert "dmo predict is another name of dmo annotate" in run("--help").stdout
     assert "known are ingest, extract" in run("zzzz", code=2).stderr
 
