@@ -415,7 +415,7 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
 def _in_order(listing: Listing, old: stores.FeatureStore) -> Sequence[int]:
     """Return the listing's indices: first the images of the store in its order, then the others."""
     place = {name: i for i, name in enumerate(listing.ids)}
-    ids = old.sample_ids or []
+    ids: Sequence[str] = old.sample_ids or []
     gone = [name for name in ids if name not in place]
     if gone:
         raise UserError(

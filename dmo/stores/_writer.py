@@ -282,7 +282,7 @@ def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> Strings
 def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Sequence[str], np.ndarray]:
     """Read strings with many repetitions as their distinct texts and the index of each string's text."""
     chunk = _string_bytes(folder, name, known)
-    few = _decode_few(memoryview(chunk))
+    few = _decode_few(chunk.data)
     if few is not None and len(few[1]) == math.prod(known["shape"]):
         return few
     found = _parsed(folder, name, known, chunk)

@@ -504,7 +504,7 @@ class FeatureStore(_writer.Stored):
             m names, or None if the store has no splits.
         """
         names, codes = self._parts
-        return [names[code] for code in codes[np.asarray(index)].tolist()] if names else None
+        return [names[code] for code in codes[index].tolist()] if names else None
 
     @property
     def splits(self) -> list[str]:
@@ -512,7 +512,7 @@ class FeatureStore(_writer.Stored):
         return sorted(set(self._parts[0]))
 
     @cached_property
-    def _parts(self) -> tuple[list[str], np.ndarray]:
+    def _parts(self) -> tuple[Sequence[str], np.ndarray]:
         """Names of the splits, and the index of the name of every sample."""
         known = self.configuration.get("split")
         return ([], np.zeros(0, int)) if known is None else _writer.read_coded(self.folder, "split", known)

@@ -391,7 +391,7 @@ def write_rows(
         attributes={"split": applied.split} if attributes is None else attributes,
         block=block,
         sample_ids=applied.ids,
-        split=applied.store.split_of(applied.index),
+        split=applied.store.split_of(np.asarray(applied.index)),
         overwrite=overwrite,
         provenance=origin(parents, applied.store, applied.split, contents=applied.sources),
     )

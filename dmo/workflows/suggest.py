@@ -523,7 +523,7 @@ def _grown(
         ids = [name for i, name in enumerate(ids) if i not in failures]
     else:
         read = open_rows(model, applied.model, new)
-        views, ids = dict(read.views), read.sample_ids or row_names(Path(new).name, read.n_samples)
+        views, ids = dict(read.views), list(read.sample_ids or ()) or row_names(Path(new).name, read.n_samples)
     known, there = _finder(applied.ids), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
     count, labels, attributes = len(index), old.labels, dict(old.attributes)

@@ -280,7 +280,7 @@ def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its
     assert {path.name for path in tmp_path.glob("*.png")} == {
         f"corel5k-{name}.png" for name in ("views", "wrong", "space")
     }
-    found = dict(re.findall(r"(KGHA|all views), \d+ numbers: ([\d.]+)", done.stdout))
+    found = dict(re.findall(r"(KGHA|all views), \d+ dimensions: ([\d.]+)", done.stdout))
     assert float(found["KGHA"]) > float(found["all views"]) + 10
 
 
