@@ -121,6 +121,8 @@ class LinearSmoother:
     # Do not compute B - c (K + c I)^-1 B, or W as F' (K + c I)^-1 B: see `FactorSystem`. The largest matrix has the
     # square of the smaller side of F.
 
+    iterative = False  # as in `Smoother`
+
     def __init__(self, F: np.ndarray | Factor, ridge: float):
         self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F
         self._solver = FactorSystem(self.F, ridge)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
@@ -16,11 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError
-from dmo.fit.engine import LowRankPass, decided, fit_maps, folds_of, in_single, is_exact, pass_of
+from dmo.fit.engine import decided, fit_maps, folds_of, in_single, is_exact, pass_of
 from dmo.fit.exact import exact_engine
+from dmo.fit.factor_groups import FactorGroups, FactorView
 from dmo.fit.fitted_views import FittedView, Groups
-from dmo.fit.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
-from dmo.fit.moments import LABELS, Moments, ScoreSums
+from dmo.fit.functions import Expansion, added, load_expansions, store_expansions
+from dmo.fit.moments import LABELS, Moments
 from dmo.fit.passes import FeatureRows, passive_moments
 from dmo.fit.ridge_solves import SPACE, is_precise
 from dmo.inputs import (
@@ -41,13 +42,12 @@ from dmo.inputs import (
 )
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel, is_product
-from dmo.linalg.eigen import Eigenpairs
+from dmo.linalg.eigen import Eigenpairs, fix_signs
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
 from dmo.lowrank import FeatureMap
 from dmo.methods.base import Estimator
 from dmo.methods.homogeneity_maps import HomogeneityMap, alternating_least_squares, krylov
-from dmo.methods.homogeneity_moments import HomogeneityFit, Rotated, RotatedMoments, RotatedRows
 from dmo.methods.lazy_rows import row_by_row
 from dmo.methods.options import Solver
 from dmo.parameters import Part, parametrized
@@ -55,42 +55,96 @@ from dmo.progress import stage
 from dmo.threads import in_threads
 
 T = TypeVar("T")
-Fold: TypeAlias = tuple[Rotated, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]
-"""All samples but a fold's, and coefficients, offset -> the sums of the fold's scores."""
+View: TypeAlias = FittedView | FactorView
 
 
 @dataclass(frozen=True)
-class FactorRows:
-    """What a fit needs of factor rows and labels, those of all samples and of all but each fold's."""
+class Problem:
+    """Views and labels under their ridges, as groups of samples or pseudo-samples.
 
-    maps: Mapping[str, FeatureMap]
-    rotated: Rotated
-    folds: Iterable[Fold] = ()
+    start (n, L); weights (n,), labels last; parts (n,): see `Groups.shares_left_out`
+    """
+
+    views: Mapping[str, View]
+    labels: View | None = None
+    start: np.ndarray | None = None  # centered labels, from which the search starts
+    weights: Sequence[np.ndarray] | None = None  # weights of the samples by group; None: included in pseudo-samples
+    classes: int = 0  # number of directions of labels that are classes; 0 for other labels
+    parts: Mapping[str, np.ndarray | None] | None = None
+
+    @property
+    def groups(self) -> list[View]:
+        """All groups, the labels last."""
+        return [*self.views.values(), *([] if self.labels is None else [self.labels])]
+
+    @property
+    def n(self) -> int:
+        return self.groups[0].n
+
+    def left_out(self, X: np.ndarray, coefficients: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Average the leave-one-out values of the views; fitted values if rows are factor rows.
+
+        X (n, k) -> (n, k)
+        """
+        parts = dict.fromkeys(self.views) if self.parts is None else self.parts
+        values = self._side_by_side(lambda name: self.views[name].left_out(X, coefficients[name], None, parts[name]))
+        return np.asarray(sum(values)) / len(self.views)
+
+    def coefficients(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        """Fit the functions of the views to coordinates.
+
+        X (n, k)
+        """
+        with stage("coefficients of the views", len(self.views)) as advance:
+
+            def fit(name: str) -> np.ndarray:
+                found = self.views[name].coefficients(X)
+                advance(1)
+                return found
+
+            return dict(zip(self.views, self._side_by_side(fit), strict=True))
+
+    def _side_by_side(self, work: Callable[[str], np.ndarray]) -> list[np.ndarray]:
+        # Tiles have threads, or workers, of their own.
+        direct = HomogeneityMap([view.smoother for view in self.views.values()], [1.0] * len(self.views)).direct
+        return in_threads(work, list(self.views)) if direct else [work(name) for name in self.views]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A space: its eigenpairs, coordinates of the samples, coefficients of the views, and loadings of the labels.
+
+    X (n, k); coefficients (d, k); loadings (L, k)
+    """
+
+    pairs: Eigenpairs
+    X: np.ndarray
+    coefficients: Mapping[str, np.ndarray]
+    loadings: np.ndarray | None
 
     @classmethod
-    def of_pass(cls, done: LowRankPass, center: bool) -> Self:
-        """From the moments of a pass."""
-        folds = ((RotatedMoments.of(done.total - part, center), part.of_scores) for part in done.folds)
-        return cls(done.maps, RotatedMoments.of(done.total, center), folds if len(done.folds) > 1 else ())
+    def of(cls, problem: Problem, pairs: Eigenpairs, X: np.ndarray) -> Self:
+        """Fit the functions of all groups to coordinates, and choose the signs of the coordinates.
 
-    @classmethod
-    def of_rows(
-        cls, maps: Mapping[str, FeatureMap], groups: Mapping[str, np.ndarray], fold: np.ndarray, center: bool
-    ) -> Self:
-        """From the rows themselves (n x rank each, and labels), of fewer samples than columns; fold (n,)."""
+        X (n, k)
+        """
+        loadings = None if problem.labels is None else problem.labels.coefficients(X)
+        coefficients = problem.coefficients(X)
+        signs = _signs(next(iter(coefficients.values())) if loadings is None else loadings)
+        turned = {name: beta * signs for name, beta in coefficients.items()}
+        return cls(pairs, X * signs, turned, None if loadings is None else loadings * signs)
 
-        def of_fold(number: int) -> Fold:
-            own = {view: groups[view][fold == number] for view in maps}
 
-            def sums(coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
-                scores = sum(own[view] @ B for view, B in coefficients.items()) + offset
-                return ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0))
+def _signs(coefficients: np.ndarray) -> np.ndarray:
+    """Signs (k) under which the first entry among the largest of each column is positive."""
+    # With two classes, the two largest loadings differ in sign, and their magnitudes differ by rounding errors only.
+    sizes = np.abs(coefficients)
+    first = (sizes >= (1 - _NEAR) * sizes.max(axis=0)).argmax(axis=0)
+    return np.where(coefficients[first, np.arange(coefficients.shape[1])] < 0, -1.0, 1.0)
 
-            rest = {name: rows[fold != number] for name, rows in groups.items()}
-            return RotatedRows.of(rest, center), sums
 
-        numbers = range(int(fold.max()) + 1 if fold.any() else 0)
-        return cls(maps, RotatedRows.of(groups, center), map(of_fold, numbers))
+_NEAR = 1e-3
+"""Relative difference of entries that count as equally large when signs are chosen."""
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -135,64 +189,78 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _ridges(self, views: list[str]) -> dict[str, float]:
         return per_view("ridge", self.ridge, views, POSITIVE)
 
-    def _embed(
-        self,
-        groups: Sequence[FittedView],
-        shares: Sequence[float],
-        weights: Sequence[np.ndarray],
-        k: int,
-        start: np.ndarray | None,
-        choose: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> np.ndarray:
-        """Coordinates (n x k) of the samples, zeros for those without any weight; groups may lack samples. `choose`: the
-        directions (k x p) in them that are taken instead."""
-        apply = HomogeneityMap([group.smoother for group in groups], shares, weights)
-        n = groups[0].n
-        if self._solver.method == "krylov":
-            labels = None if start is None else apply.roots * start
-            pairs = krylov(apply, n, k, labels, self._solver.tol, self._solver.max_iter, self.random_state)
+    def _weights(self, n_views: int) -> list[float]:
+        """Weights of the views, and of the labels if they take part in the space."""
+        return [1.0] * n_views
+
+    def _problem(self, data: Data) -> Problem:
+        """Views of the exact engine under their ridges."""
+        groups = self._groups(data)
+        parts = None if data.weights.ones else groups.shares_left_out()
+        return Problem(groups.all(), weights=[groups.weights(name) for name in groups.kernels], parts=parts)
+
+    def _factor_problem(self, groups: FactorGroups) -> Problem:
+        """Views, and labels if there are any, of the low-rank engine under their ridges."""
+        names = [name for name in groups.groups if name != LABELS]
+        views = groups.under(self._all_ridges(names))
+        labels = views.pop(LABELS, None)
+        return Problem(views, labels, groups.label_rows, classes=groups.class_directions)
+
+    def _all_ridges(self, views: list[str]) -> dict[str, float]:
+        """Ridges of all groups."""
+        return self._ridges(views)
+
+    def _solve(self, problem: Problem, k: int, leading: bool = False) -> Solution:
+        """Find a space of k dimensions; with `leading`, the first dimensions are those of a smaller space."""
+        smoothers = [group.smoother for group in problem.groups]
+        apply = HomogeneityMap(smoothers, self._weights(len(problem.views)), problem.weights)
+        most = max(k, problem.classes)
+        solver, seed = self._solver, self.random_state
+        if solver.method == "krylov":
+            start = None if problem.start is None else apply.roots * problem.start
+            if start is not None and problem.weights is None:
+                start = apply(start)  # With cheap maps, one step less of a wide basis saves more than it costs.
+            pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
         else:
-            pairs = alternating_least_squares(apply, n, k, self._solver.tol, self._solver.max_iter, self.random_state)
+            pairs = alternating_least_squares(apply, problem.n, most, solver.tol, solver.max_iter, seed)
         if not pairs.converged:
             self._warn(
-                f"{self._solver.method} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "
-                f"raise max_iter, or tol above {self._solver.tol:g}",
+                f"{solver.method} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "
+                f"raise max_iter, or tol above {solver.tol:g}",
                 ConvergenceWarning,
             )
-        self.embedding_ = apply.coordinates(pairs.vectors)
-        if choose is not None:
-            turn = choose(self.embedding_)
-            self.embedding_, values = self.embedding_ @ turn, pairs.values @ turn**2
+        apply.loosen(1.0)
+        X = apply.coordinates(pairs.vectors)
+        if most > k or (leading and problem.classes == k):
+            turn = self._turn(problem, X, k)
+            X, values = X @ turn, pairs.values @ turn**2
             pairs = replace(pairs, values=values, history=[*pairs.history[:-1], float(values.sum())])
-        self._keep(pairs)
-        return self.embedding_
+        return Solution.of(problem, pairs, X)
 
-    def _expand_views(
-        self,
-        fitted: Mapping[str, FittedView],
-        X: np.ndarray,
-        loo: bool = False,
-        parts: Mapping[str, np.ndarray | None] | None = None,
-    ) -> np.ndarray | None:
-        """Fit the functions of the views to coordinates; with `loo`, return their mean leave-one-out values.
+    def _turn(self, problem: Problem, X: np.ndarray, k: int) -> np.ndarray:
+        """Choose the directions whose left-out values agree best with the coordinates, the best first.
 
-        X (n, k); parts (n,): see `Groups.shares_left_out`
+        X (n, K) -> (K, k)
         """
-        parts = dict.fromkeys(fitted) if parts is None else parts
-        with stage("coefficients of the views", len(fitted)) as advance:
+        counts = np.ones(len(X)) if problem.weights is None else problem.weights[-1]
+        agreement = X.T @ (counts[:, None] * problem.left_out(X, problem.coefficients(X)))
+        return fix_signs(np.linalg.eigh(agreement + agreement.T)[1][:, : -k - 1 : -1])
 
-            def expand(name: str) -> tuple[dict[str, Expansion], np.ndarray | float]:
-                view = fitted[name]
-                coefficients = view.coefficients(X)
-                left = view.left_out(X, coefficients, None, parts[name]) if loo else 0.0
-                advance(1)
-                return view.expansions(coefficients), left
+    def _learn_space(self, problem: Problem, k: int) -> Solution:
+        """Find a space and keep its functions of new rows."""
+        found = self._solve(problem, k)
+        self.eigenvalues_, self.n_iter_ = found.pairs.values, found.pairs.steps
+        self.objective_, self.objective_history_ = found.pairs.history[-1], found.pairs.history
+        self.n_components_ = self._n_features_out = k
+        if self.is_exact:
+            self.embedding_ = found.X
+        self.expansions_ = self._functions(problem, found)
+        return found
 
-            # tiles have threads, or workers, of their own
-            direct = HomogeneityMap([view.smoother for view in fitted.values()], [1.0] * len(fitted)).direct
-            found = in_threads(expand, list(fitted)) if direct else [expand(name) for name in fitted]
-        self.expansions_ = {name: part for expansions, _ in found for name, part in expansions.items()}
-        return sum(left for _, left in found) / len(found) if loo else None  # type: ignore[return-value]
+    def _functions(self, problem: Problem, found: Solution) -> dict[str, Expansion]:
+        """Make the functions of new rows of all views."""
+        parts = [view.expansions(found.coefficients[name]) for name, view in problem.views.items()]
+        return {name: part for expansions in parts for name, part in expansions.items()}
 
     def _read_rows(
         self,
@@ -201,9 +269,11 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         weights: SampleWeights,
         shares: Sequence[float],
         n_folds: int = 1,
-    ) -> FactorRows:
-        """Low-rank kernels, and one pass over their rows and labels Y (n x L): of views that lack samples, or whose samples
-        count more than once, as those that take no part; `shares` of the views, and of labels, in the space."""
+    ) -> FactorGroups:
+        """Fit the low-rank kernels and read the rows once; `shares`: weights of the views and labels in the space.
+
+        Y (n, L)
+        """
         if not weights.ones:
             return self._read_passive(views, Y, weights, shares)
         maps, n = self._maps(views, None), sample_count(views)
@@ -216,15 +286,16 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 lambda own: pass_of(own, views, Y, n_folds, self.random_state),
                 lambda found: dict.fromkeys(maps, found.total),
             )
-            return FactorRows.of_pass(replace(done, maps=maps), self.center)
-        # their moments would be larger than the rows
+            return FactorGroups.of_pass(replace(done, maps=maps), self.center)
+        # Their moments would be larger than the rows.
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
-        return FactorRows.of_rows(maps, rows | labels, folds_of(n, n_folds, self.random_state), self.center)
+        return FactorGroups.of_rows(maps, rows | labels, self.center, folds_of(n, n_folds, self.random_state))
 
     def _read_passive(
         self, views: Mapping[str, Rows], Y: Any, weights: SampleWeights, shares: Sequence[float]
-    ) -> FactorRows:
+    ) -> FactorGroups:
+        """The same for views that lack samples or whose samples have weights; missing samples are passive."""
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
         some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has
         counts = {view: weights.plain.views[view][own] for view, own in index.items()}
@@ -240,7 +311,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         )
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         own = {name: part.mixed(mixings) for name, part in own.items()}
-        return FactorRows(maps, RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center))
+        found = FactorGroups.of_passive(joint.mixed(mixings), own, float(mass.sum()), self.center)
+        return replace(found, maps=maps)
 
     def _collected(
         self,
@@ -261,11 +333,6 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
         return collect(dict(maps)) if Y is None else in_single(maps, views, collect, precise)
 
-    def _keep(self, pairs: Eigenpairs) -> None:
-        self.eigenvalues_ = pairs.values
-        self.objective_, self.objective_history_, self.n_iter_ = pairs.history[-1], pairs.history, pairs.steps
-        self.n_components_ = self._n_features_out = len(pairs.values)
-
     @property
     def is_exact(self) -> bool:
         """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
@@ -283,12 +350,6 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         if self._given_maps is not None:
             return dict(self._given_maps)
         return fit_maps(self._engine, self.kernel, views, self.random_state, self.center, weights)
-
-    def _expand(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
-        self.expansions_ = {
-            view: FactorExpansion.of(view, feature_map, fit.coefficients[view], fit.offsets[view])
-            for view, feature_map in maps.items()
-        }
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:

@@ -252,16 +252,13 @@ class HomogeneityMap:
     @property
     def direct(self) -> bool:
         """Whether every smoother solves by factors in this process's memory, so that they may work side by side."""
-        return all(
-            isinstance(part, LinearSmoother) or (isinstance(part, Smoother) and not part.iterative)
-            for part, _ in self._parts
-        )
+        return all(not getattr(part, "iterative", True) for part, _ in self._parts)
 
     def loosen(self, error: float) -> None:
         """Let smoothers whose less exact solutions cost less be that from now on."""
         # A small balance pays twice: the labels' smoother, which is direct, makes the eigenvalues, and errors of the
         # views count by their share.
-        adaptive = [(part, share) for part, share in self._parts if isinstance(part, Smoother) and part.adaptive]
+        adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
         for smoother, _ in adaptive:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
 
@@ -411,9 +408,33 @@ class SharedKrylov:
     # A setting that the space has not solved with `_STEPS` blocks, or that asks for more components than the labels
     # have dimensions, is solved for itself.
 
-    def __init__(self, Y: np.ndarray):
-        self.Y, self._start = Y, orthonormalize(Y - Y.mean(axis=0))
+    def __init__(self, Y: np.ndarray, steps: int = _STEPS):
+        self.Y, self._start, self._steps = Y, orthonormalize(Y - Y.mean(axis=0)), steps
         self._last: tuple[Any, LabelSubspace] | None = None
+
+    def coordinates(
+        self, key: Any, views: Sequence[LinearMap], labels: LinearMap, balance: float, k: int, tol: float
+    ) -> Eigenpairs | None:
+        """Find the top k with vectors in the shared basis; None if the basis would become too large.
+
+        `key` identifies the ridges.
+        """
+        rank = self._start.shape[1]
+        if k > rank:
+            return None
+        space = self._last[1] if self._last is not None and self._last[0] == key else self._first(views, labels)
+        space, pairs = space.grown(balance, k, tol, min(self._steps * rank, len(self.Y)))
+        self._last = key, space
+        return pairs
+
+    @property
+    def basis(self) -> np.ndarray:
+        """The basis of the last solution.
+
+        -> (n, m)
+        """
+        assert self._last is not None
+        return np.hstack(self._last[1].blocks)
 
     def fit(
         self,
@@ -427,13 +448,10 @@ class SharedKrylov:
         random_state: int | None,
     ) -> Eigenpairs:
         """Find the top k of the homogeneity map."""
-        rank = self._start.shape[1]
-        if k <= rank:
-            space = self._last[1] if self._last is not None and self._last[0] == key else self._first(views, labels)
-            space, pairs = space.grown(balance, k, tol, min(_STEPS * rank, len(self.Y)))
-            self._last = key, space
-            if pairs is not None:
-                return replace(pairs, vectors=fix_signs(space.image(pairs.vectors)))
+        pairs = self.coordinates(key, views, labels, balance, k, tol)
+        if pairs is not None:
+            assert self._last is not None
+            return replace(pairs, vectors=fix_signs(self._last[1].image(pairs.vectors)))
         apply = HomogeneityMap([*views, labels], [balance] * len(views) + [1.0])
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from dmo.decide.probabilities import mean_and_deviation
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
 from dmo.fit.exact import Exact
-from dmo.fit.fitted_views import SOLVED_ROWS, FittedView, Groups
+from dmo.fit.factor_groups import FactorGroups, FactorView, check_columns
+from dmo.fit.fitted_views import SOLVED_ROWS, Groups
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.inputs import (
@@ -43,22 +45,11 @@ from dmo.inputs import (
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
-from dmo.linalg.eigen import fix_signs
-from dmo.linalg.smoothers import LinearSmoother
 from dmo.memory import memory
 from dmo.methods.annotator import Annotator, Statistics
 from dmo.methods.filling import filled_labels
-from dmo.methods.homogeneity import FactorRows, HomogeneityEmbedding
+from dmo.methods.homogeneity import HomogeneityEmbedding, Problem, Solution
 from dmo.methods.homogeneity_maps import SharedKrylov, decoder
-from dmo.methods.homogeneity_moments import (
-    HomogeneityFit,
-    Rotated,
-    RotatedMoments,
-    SharedHomogeneity,
-    class_directions,
-    homogeneity,
-    turned,
-)
 from dmo.methods.incremental import Incremental
 from dmo.methods.options import Decoder, Engine, KernelSpecs, Ridges, Solver
 from dmo.methods.ridge import MultiViewRidge
@@ -67,19 +58,15 @@ from dmo.methods.view_weights import learns, product_kernel, weighed_views
 from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
-
-def _embedding(fit: HomogeneityFit) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Coefficients and offset of the embedding, the mean of what the views say, and the labels' loadings."""
-    views = [view for view in fit.coefficients if view != LABELS]
-    coefficients = {view: fit.coefficients[view] / len(views) for view in views}
-    offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
-    return coefficients, offset, fit.coefficients[LABELS]
+_SWEEP_STEPS, _SWEEP_RESIDUAL = 4, 3e-3
+"""Blocks of the space that settings of a sweep from moments share, and the residual at which it is large enough."""
 
 
-def _shared(number: int, fit: HomogeneityFit) -> SharedFit:
-    """The embedding of one setting by itself."""
-    coefficients, offset, loadings = _embedding(fit)
-    return SharedFit(coefficients, offset, [(number, None, loadings)])
+def _embedding(problem: Problem, coefficients: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Coefficients and offset of the mean function of the views, of the low-rank engine."""
+    views, share = cast(Mapping[str, FactorView], problem.views), 1 / len(problem.views)
+    mean = {name: coefficients[name] * share for name in views}
+    return mean, np.sum([view.offset(mean[name]) for name, view in views.items()], axis=0)
 
 
 def _class_directions(Y: np.ndarray) -> int:
@@ -251,7 +238,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.approximation_ = choose_engine(self.approximation, data.n, len(self._kernels(list(views))), self.kernel)
         data = data.held() if self.is_exact else data
         known = self._complete_labels(data if V is None else replace(data, Y=T))
-        statistics = self._learn_exact(known) if self.is_exact else self._learn_moments(known)
+        with nullcontext() if self.is_exact else single_blas():
+            statistics = self._learn_exact(known) if self.is_exact else self._learn_low_rank(known)
         if V is not None:  # of very many labels the space has seen the directions
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
@@ -273,97 +261,98 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return replace(data, Y=filled_labels(regression, data.views, data.Y, data.known, data.weights))
 
     def _learn_exact(self, data: Data) -> Statistics | None:
-        """Learn the space and its decoder; of the left-out scores what standardizes, where they have a closed form."""
-        k = self._count_components(data)
-        Y, counts, groups = data.Y.astype(np.float64), data.weights.labels, self._groups(data)
-        fitted, own = groups.all(), [groups.weights(name) for name in groups.kernels]
+        """Learn the space and its decoder; return statistics of leave-one-out scores if they have a closed form."""
+        k, problem = self._count_components(data), self._problem(data)
+        found = self._learn_space(problem, k)
+        assert found.loadings is not None
+        assert problem.weights is not None
+        self.decoder_ = decoder(found.loadings)
+        whole = data.known is None and all((weight == data.weights.labels).all() for weight in problem.weights)
+        if not (self._by_scores.standardize and whole) or self._solves_rows(problem):
+            return None
+        often = None if data.weights.ones else data.weights.plain.labels
+        return mean_and_deviation(problem.left_out(found.X, found.coefficients) @ self.decoder_, often)
+
+    def _problem(self, data: Data) -> Problem:
+        """Views and labels of the exact engine under their ridges."""
+        problem = super()._problem(data)
+        Y, counts = data.Y.astype(np.float64), data.weights.labels
         alone = Data.of({LABELS: Y}, weights=counts)
-        linear, ridge = {LABELS: MultiKernel.of(LABELS, Linear())}, {LABELS: self._label_ridge(groups.ridges)}
+        linear = {LABELS: MultiKernel.of(LABELS, Linear())}
+        ridge = {LABELS: self._label_ridge(self._ridges(list(self._kernels(list(data.views)))))}
         labels = Groups(Exact("memory"), linear, ridge, alone, self.center, self.random_state)[LABELS]
         start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
-        # without a factor a solve per row is dear
-        solved = len(Y) > SOLVED_ROWS and any(getattr(view.smoother, "iterative", False) for view in fitted.values())
-        most = k if solved else max(k, _class_directions(Y[counts > 0]))
-        parts = None if data.weights.ones else groups.shares_left_out()
-        choose = None if most == k else partial(self._turn, fitted, counts, k, parts=parts)
-        X = self._embed([*fitted.values(), labels], self._weights(len(fitted)), [*own, counts], most, start, choose)
-        self.decoder_ = decoder(labels.coefficients(X))
-        whole = data.known is None and all((weight == counts).all() for weight in own)
-        loo = self._expand_views(fitted, X, bool(self._by_scores.standardize) and whole and not solved, parts)
-        often = None if data.weights.ones else data.weights.plain.labels
-        return None if loo is None else mean_and_deviation(loo @ self.decoder_, often)
+        assert problem.weights is not None
+        weights = [*problem.weights, counts]
+        classes = 0 if self._solves_rows(problem) else _class_directions(Y[counts > 0])
+        return replace(problem, labels=labels, start=start, weights=weights, classes=classes)
 
-    def _turn(
-        self,
-        fitted: Mapping[str, FittedView],
-        counts: np.ndarray,
-        k: int,
-        X: np.ndarray,
-        parts: Mapping[str, np.ndarray | None] | None = None,
-    ) -> np.ndarray:
-        """Choose the directions whose leave-one-out values agree best with the coordinates, the best first.
+    def _solves_rows(self, problem: Problem) -> bool:
+        """Whether leave-one-out values take one solve per row, because there is no factor."""
+        iterative = any(getattr(view.smoother, "iterative", False) for view in problem.views.values())
+        return iterative and problem.n > SOLVED_ROWS
 
-        counts (n,); X (n, K); parts (n,): see `Groups.shares_left_out` -> (K, k)
-        """
-        agreement = X.T @ (counts[:, None] * np.asarray(self._expand_views(fitted, X, True, parts)))
-        return fix_signs(np.linalg.eigh(agreement + agreement.T)[1][:, : -k - 1 : -1])
-
-    def _learn_moments(self, data: Data) -> Statistics | None:
-        """The same from factor rows; statistics of scores by moments less a fold's, where samples all count once."""
+    def _learn_low_rank(self, data: Data) -> Statistics | None:
+        """Learn from factor rows; return statistics of held-out scores if all samples count once."""
         n_folds = FOLDS if self._by_scores.standardize and data.complete else 1
-        # of labels that a store holds the rank is that of their moments
+        # The rank of labels in a store is that of their moments.
         stored = isinstance(data.Y, LabelRows) and self.center
         k = 0 if stored else self._count_components(data)
-        with single_blas():
-            read = self._read_rows(data.views, data.Y, data.weights, self._weights(len(data.views)), n_folds)
-            k = k or self._components(data.Y.shape[1], read.rotated.bases[LABELS].shape[1], data.n)
-            return self._learn_rows(read, k)
+        groups = self._read_rows(data.views, data.Y, data.weights, self._weights(len(data.views)), n_folds)
+        return self._learn_groups(groups, k or self._components(data.Y.shape[1], groups.label_rank, data.n))
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        labels = done.total.centered_gram(LABELS)
-        k = self._components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
-        held_out = self._learn_rows(FactorRows.of_pass(done, self.center), k)
+        groups = FactorGroups.of_pass(done, self.center)
+        held_out = self._learn_groups(
+            groups, self._components(done.total.widths[LABELS], groups.label_rank, int(done.total.n))
+        )
         self._learn_rule(done.frequency, done.total.n, held_out)
 
-    def _learn_rows(self, read: FactorRows, k: int) -> Statistics | None:
-        fit = self._solve(read.rotated, k)
-        self._keep(fit.pairs)
-        self._expand(read.maps, fit)
-        self.decoder_ = decoder(fit.coefficients[LABELS])
+    def _learn_groups(self, groups: FactorGroups, k: int) -> Statistics | None:
+        check_columns(groups, k)
+        found = self._learn_space(self._factor_problem(groups), k)
+        assert found.loadings is not None
+        self.decoder_ = decoder(found.loadings)
         held = []
-        for rest, sums in read.folds:
-            coefficients, offset, loadings = _embedding(self._solve(rest, k))
-            D = decoder(loadings)
+        for rest, sums in groups.folds:
+            problem = self._factor_problem(rest)
+            fold = self._solve(problem, k)
+            (coefficients, offset), D = _embedding(problem, fold.coefficients), decoder(cast(np.ndarray, fold.loadings))
             held.append(sums({view: B @ D for view, B in coefficients.items()}, offset @ D))
         return pooled(held) if held else None
 
-    def _solve(self, rotated: Rotated, k: int, leading: bool = False) -> HomogeneityFit:
-        """The space of k directions; with `leading` so that those of a smaller one come first."""
-        weights, ridges = self._weighting(rotated)
-        how, classes = (self._solver.tol, self._solver.max_iter, self.random_state), class_directions(rotated)
-        fit = homogeneity(rotated, weights, ridges, max(k, classes), *how)
-        return turned(rotated, fit, ridges, k) if classes > k or (leading and classes == k) else fit
-
     def _fit_together(self, moments: Moments, center: bool, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
-        """Fit settings from moments, for a sweep, those of the same ridges in their subspace where it is the smaller."""
-        prepared = SharedHomogeneity(RotatedMoments.of(moments, center))
-        if class_directions(prepared.rotated) >= k:
-            for j, model in enumerate(models):
-                yield _shared(j, model._solve(prepared.rotated, k, leading=True))
-            return
-        found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
-        for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
-            solved = [(j, model, weights, prepared.solve(weights, ridges, k)) for j, model, weights, _ in group]
-            inside = [(j, pairs) for j, _, _, pairs in solved if pairs is not None]
-            if len(inside) > 1 and prepared.columns < k * len(inside):
-                coefficients, offset, loadings = _embedding(prepared.expand(inside[0][1], whole=True))
-                turns = [(j, pairs.vectors) for j, pairs in inside]
-                yield SharedFit(coefficients, offset, [(j, turn, loadings[:, : len(turn)] @ turn) for j, turn in turns])
-                solved = [part for part in solved if part[3] is None]
-            for j, model, weights, pairs in solved:
-                how = model._solver.tol, model._solver.max_iter, model.random_state
-                fit = prepared.expand(pairs) if pairs else homogeneity(prepared.rotated, weights, ridges, k, *how)
-                yield _shared(j, fit)
+        """Fit settings of a sweep from moments; settings with equal ridges share a subspace if this is smaller."""
+        groups = FactorGroups.of_moments(moments, center)
+        names = [name for name in groups.groups if name != LABELS]
+        search = SharedKrylov(cast(np.ndarray, groups.label_rows), _SWEEP_STEPS)
+        alike = itertools.groupby(enumerate(models), key=lambda part: part[1]._all_ridges(names))
+        for ridges, members in alike:
+            settings = list(members)
+            problem = settings[0][1]._factor_problem(groups)
+            assert problem.labels is not None
+            smoothers = [view.smoother for view in problem.views.values()], problem.labels.smoother
+            shared: dict[int, np.ndarray] = {}
+            if problem.classes < k:
+                for j, model in settings:
+                    pairs = search.coordinates(ridges, *smoothers, model.balance, k, _SWEEP_RESIDUAL)
+                    if pairs is not None:
+                        shared[j] = pairs.vectors
+            columns = max(map(len, shared.values()), default=0)
+            basis = search.basis[:, :columns] if shared else np.zeros((0, 0))
+            if len(shared) > 1 and columns < k * len(shared):
+                loadings = problem.labels.coefficients(basis)
+                parts = [(j, turn, loadings[:, : len(turn)] @ turn) for j, turn in shared.items()]
+                yield SharedFit(*_embedding(problem, problem.coefficients(basis)), parts)
+                settings = [part for part in settings if part[0] not in shared]
+            for j, model in settings:
+                if j in shared:
+                    X = basis[:, : len(shared[j])] @ shared[j]
+                    coefficients, loadings = problem.coefficients(X), problem.labels.coefficients(X)
+                else:
+                    found = model._solve(problem, k, leading=True)
+                    coefficients, loadings = dict(found.coefficients), cast(np.ndarray, found.loadings)
+                yield SharedFit(*_embedding(problem, coefficients), [(j, None, loadings)])
 
     def _held_out_fit(
         self,
@@ -376,35 +365,32 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
         new (m, d)
         """
-        old, Y = data.views, data.Y
-        groups = self._groups(data)
-        views, ridges = groups.all(), groups.ridges
-        own = self._label_ridge(ridges)
-        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, own)
-
-        kernels = self._kernels(list(old)).items()
-        search: Callable[[], SharedKrylov] = partial(SharedKrylov, Y)
+        problem, Y = self._problem(data), data.Y
+        assert problem.labels is not None
+        kernels, search = self._kernels(list(data.views)).items(), partial(SharedKrylov, Y)
+        ridges = self._all_ridges(list(dict(kernels)))
         kept = memory()
-        if kept is not None:  # that of one fold: it holds the factors of its ridge
-            names = tuple(kept.name(rows) for rows in (Y, *old.values()))
+        if kept is not None:  # one fold's search, because it holds the factors of its ridge
+            names = tuple(kept.name(rows) for rows in (Y, *data.views.values()))
             search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
-        how = self._solver.tol, self._solver.max_iter, self.random_state
-        smoothers, k = [view.smoother for view in views.values()], max(components.values())
-        classes = _class_directions(Y)
-        most = max(k, classes)
-        X = search().fit((ridges, own, self.center), smoothers, labels, self.balance, most, *how).vectors
-        if min(components.values()) < classes:
-            X = X @ self._turn(views, np.ones(len(Y)), k, X)
-        loo = self._expand_views(views, X, needs_loo)
-        loadings = labels.loadings(X)
-        return HeldOut(components, data.frequency, self._project(new), loadings, loo)
-
-    def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
-        """Weights and ridges of all groups of the moments."""
-        views = [name for name in rotated.means if name != LABELS]
-        weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
-        ridges = self._ridges(views)
-        return weights, ridges | {LABELS: self._label_ridge(ridges)}
+        k = max(components.values())
+        pairs = search().fit(
+            (ridges, self.center),
+            [view.smoother for view in problem.views.values()],
+            problem.labels.smoother,
+            self.balance,
+            max(k, problem.classes),
+            self._solver.tol,
+            self._solver.max_iter,
+            self.random_state,
+        )
+        X = pairs.vectors
+        if min(components.values()) < problem.classes:
+            X = X @ self._turn(problem, X, k)
+        found = Solution.of(problem, pairs, X)
+        self.expansions_ = self._functions(problem, found)
+        loo = problem.left_out(found.X, found.coefficients) if needs_loo else None
+        return HeldOut(components, data.frequency, self._project(new), found.loadings, loo)
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """The product kernel of the views, for `_kernels`."""
@@ -417,6 +403,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _weights(self, n_views: int) -> list[float]:
         return [self.balance] * n_views + [1.0]
+
+    def _all_ridges(self, views: list[str]) -> dict[str, float]:
+        ridges = self._ridges(views)
+        return ridges | {LABELS: self._label_ridge(ridges)}
 
     def _label_ridge(self, ridges: Mapping[str, float]) -> float:
         """The labels' own ridge, or the smallest of the views'."""

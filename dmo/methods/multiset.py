@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY
 from typing import Literal, Self
 
 from dmo.fit.engine import choose_engine
+from dmo.fit.factor_groups import check_columns
 from dmo.inputs import (
     Data,
     Inputs,
@@ -16,7 +17,6 @@ from dmo.inputs import (
     count_components,
 )
 from dmo.methods.homogeneity import HomogeneityEmbedding
-from dmo.methods.homogeneity_moments import homogeneity
 from dmo.methods.options import Engine, KernelSpecs, Ridges, Solver
 from dmo.parameters import parametrized
 
@@ -113,14 +113,9 @@ class MultiSetCCA(HomogeneityEmbedding):
         views, weights, n = data.views, data.weights, data.n
         k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
-        shares = [1.0] * len(views)
         if self.is_exact:
-            fitted = self._groups(data).all()
-            own = [weights.views[view] for view in fitted]
-            self._expand_views(fitted, self._embed(list(fitted.values()), shares, own, k, None))
+            self._learn_space(self._problem(data), k)
             return
-        read, ridges = self._read_rows(views, None, weights, shares), self._ridges(list(views))
-        how = self._solver.tol, self._solver.max_iter, self.random_state
-        fit = homogeneity(read.rotated, dict.fromkeys(views, 1.0), ridges, k, *how)
-        self._keep(fit.pairs)
-        self._expand(read.maps, fit)
+        groups = self._read_rows(views, None, weights, self._weights(len(views)))
+        check_columns(groups, k)
+        self._learn_space(self._factor_problem(groups), k)

@@ -1,0 +1,354 @@
+"""Groups of the low-rank engine: factor rows of the samples, or pseudo-samples with the same inner products.
+
+Methods without graphs use only inner products between samples. If S = [F_1 ... F_V, Y] holds the centered factor rows of
+all views and the labels, and R is the Cholesky factor of S'S, the rows of R have the same inner products as the samples.
+`FactorGroups.of_moments` computes these pseudo-samples, of which there are at most as many as columns. The equations of
+the exact engine, solved on them, yield the solution for all samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import scipy.linalg
+
+from dmo.blocks import row_blocks
+from dmo.errors import UserError
+from dmo.fit.engine import LowRankPass
+from dmo.fit.functions import Expansion, FactorExpansion
+from dmo.fit.moments import LABELS, Moments, ScoreSums
+from dmo.linalg.eigen import CUTOFF
+from dmo.lowrank import FeatureMap
+from dmo.lowrank.nystrom import inverse_triangle, times_triangle
+from dmo.threads import in_threads
+
+_STRIP = 64  # rows of the Gram matrix that are centered at a time
+_SINGLE, _TERMS = 3e-6, 512
+"""Relative error of a product with float32 rows, if sums of this number of terms are added in float64."""
+
+
+class FactorSmoother:
+    """Smoother H B = U (U'B) of whitened factor rows U.
+
+    U (n, r)
+    """
+
+    # Products with float32 rows are computed in float32 until a search requests more exact values.
+
+    iterative = False
+
+    def __init__(self, U: np.ndarray):
+        self.U = U
+        self.adaptive = U.dtype == np.float32
+        self._wide = False
+
+    def loosen(self, error: float) -> None:
+        """Set the relative error that values may have from now on."""
+        self._wide = error < _SINGLE
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        return _product(self.U, _product(self.U.T, B, self._wide), self._wide)
+
+    def whitened(self, B: np.ndarray) -> np.ndarray:
+        """Compute U'B.
+
+        B (n, k) -> (r, k)
+        """
+        return _product(self.U.T, B, False)
+
+
+def _product(A: np.ndarray, B: np.ndarray, wide: bool) -> np.ndarray:
+    """Compute A B in the precision of A with short sums, or in float64 if `wide`."""
+    if wide or A.dtype == np.float64:
+        return np.asarray(A @ B)
+    total, B = np.zeros((len(A), B.shape[1])), B.astype(A.dtype)
+    for where in row_blocks(len(B), _TERMS):
+        total += A[:, where] @ B[where]
+    return total
+
+
+@dataclass
+class FactorView:
+    """A view, or the labels, as factor rows under a ridge; its coefficients are T U'B with the whitening T, U = F T.
+
+    T (d, r); mean (d,)
+    """
+
+    name: str
+    feature_map: FeatureMap | None  # None for the labels
+    T: np.ndarray  # T T' = (F'F + c I)^-1 on the directions that are not rounding errors
+    mean: np.ndarray | None  # column means, or None if rows are not centered
+    smoother: FactorSmoother
+
+    @property
+    def n(self) -> int:
+        return len(self.smoother.U)
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Compute coefficients on the columns of the factor rows.
+
+        B (n, k) -> (d, k)
+        """
+        return self.T @ self.smoother.whitened(B)
+
+    def offset(self, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the offset with which values have mean 0 over the samples if rows are centered.
+
+        coefficients (d, k) -> (k,)
+        """
+        return np.zeros(coefficients.shape[1]) if self.mean is None else -(self.mean @ coefficients)
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows."""
+        assert self.feature_map is not None
+        offset = self.offset(coefficients)
+        return {self.name: FactorExpansion.of(self.name, self.feature_map, coefficients, offset)}
+
+    def left_out(self, B: np.ndarray, coefficients: np.ndarray, where: Any = None, part: Any = None) -> np.ndarray:
+        """Return fitted values: factor rows of pseudo-samples have no leave-one-out values."""
+        return self.smoother(B)
+
+
+@dataclass(frozen=True)
+class _FactorRows:
+    """Factor rows of one group, and the spectrum of their Gram matrix if it is known.
+
+    rows (p, d) or (p, r); basis (d, r); spectrum (r,); mean (d,)
+    """
+
+    rows: np.ndarray  # centered rows, or pseudo-samples times `basis`
+    mean: np.ndarray
+    basis: np.ndarray | None = None  # eigenvectors of the group's Gram matrix
+    spectrum: np.ndarray | None = None  # its eigenvalues, without those that are rounding errors
+    centers: bool = True  # rows are the factor rows themselves: subtract their mean from the whitened ones
+
+    def whitened(self, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+        """Compute T (d, r) with T T' = (F'F + c I)^-1, and U = F T (p, r) of centered rows."""
+        if self.basis is not None and self.spectrum is not None:
+            lengths = np.sqrt(self.spectrum + ridge)
+            return self.basis / lengths, self.rows / lengths
+        rows, kind = self.rows.astype(np.float64, copy=False), np.result_type(np.float32, self.rows)
+        rows = rows - self.mean if self.centers else rows
+        gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] else None
+        if gram is None or ridge <= CUTOFF * np.trace(gram):
+            basis, spectrum, images = _rotated(rows)
+            lengths = np.sqrt(spectrum + ridge)
+            T, images = basis / lengths, images / lengths
+        else:  # The ridge keeps all directions. A triangle takes half the time of eigenvectors.
+            gram.flat[:: len(gram) + 1] += ridge
+            T, images = inverse_triangle(gram, 0.0)[0], np.empty(rows.shape)
+            times_triangle(rows, T, images)
+        if not self.centers:
+            images -= images.mean(axis=0)
+        return T, images.astype(kind, copy=False)
+
+
+Fold: TypeAlias = "tuple[FactorGroups, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]"
+"""The groups without a fold's samples, and a function (coefficients, offset) -> sums of the fold's scores."""
+
+
+@dataclass(frozen=True)
+class FactorGroups:
+    """Views and labels of the low-rank engine: factor rows of samples or pseudo-samples, for all ridges."""
+
+    groups: Mapping[str, _FactorRows]
+    center: bool  # whether rows are centered
+    maps: Mapping[str, FeatureMap] = field(default_factory=dict)
+    folds: Iterable[Fold] = ()
+
+    @classmethod
+    def of_pass(cls, done: LowRankPass, center: bool) -> Self:
+        """Return the pseudo-samples of a pass, and of its moments minus each fold."""
+        folds = ((cls.of_moments(done.total - part, center), part.of_scores) for part in done.folds)
+        found = cls.of_moments(done.total, center)
+        return replace(found, maps=done.maps, folds=folds if len(done.folds) > 1 else ())
+
+    @classmethod
+    def of_moments(cls, moments: Moments, center: bool) -> Self:
+        """Compute pseudo-samples of moments, in the eigenvectors of each group's own Gram matrix."""
+        slices = moments.slices()
+        grams = [
+            moments.centered_gram(name) if center else moments.gram[where, where] for name, where in slices.items()
+        ]
+        pairs = dict(zip(slices, in_threads(_spectrum, grams), strict=True))
+        rotated = moments.mixed({name: vectors for name, (_, vectors) in pairs.items()})
+        # Center in place and by strips, because a second matrix of all columns takes as long as the rotation.
+        sums = rotated.sums / np.sqrt(moments.n)
+        for where in row_blocks(len(sums), _STRIP):
+            rotated.gram[where] -= np.outer(sums[where], sums)
+        means = {name: moments.mean()[where] for name, where in slices.items()}
+        return cls._of_gram(rotated.gram, pairs, means, center)
+
+    @classmethod
+    def of_passive(cls, joint: Moments, own: Mapping[str, Moments], mass: float, center: bool) -> Self:
+        """Compute pseudo-samples of groups that lack samples or whose samples have weights; `mass`: the total weight."""
+        # With D_j the weights of group j and M their weighted mean, the eigenproblem
+        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda has the rows S_j = M^-1/2 D_j F_j, from
+        # which M^1/2 1 is projected out. The last group of `joint` holds the columns M^-1/2 D_j 1.
+        pairs = {name: _spectrum(part.centered().gram if center else part.gram) for name, part in own.items()}
+        means = {name: part.mean() for name, part in own.items()}
+        slices = joint.slices()
+        presence = slices[next(reversed(slices))].start
+        turns = []
+        for j, (name, (_, vectors)) in enumerate(pairs.items()):
+            turn = np.zeros((len(joint.gram), vectors.shape[1]))
+            turn[slices[name]] = vectors
+            if center:
+                turn[presence + j] = -(means[name] @ vectors)
+            turns.append(turn)
+        turn = np.hstack(turns)
+        gram = turn.T @ joint.gram @ turn
+        if not center:  # Centered rows are already orthogonal to the projected direction.
+            sums = np.concatenate([part.sums @ pairs[name][1] for name, part in own.items()])
+            gram -= np.outer(sums, sums) / mass
+        return cls._of_gram((gram + gram.T) / 2, pairs, means, center)
+
+    @classmethod
+    def _of_gram(
+        cls,
+        gram: np.ndarray,
+        pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        means: Mapping[str, np.ndarray],
+        center: bool,
+    ) -> Self:
+        """From the Gram matrix of all groups (m x m), each in the eigenvectors of its own."""
+        scales = [np.full(len(values), np.sqrt(values.max(initial=1e-300))) for values, _ in pairs.values()]
+        rows = pseudo_samples(gram, np.concatenate(scales))
+        edges = np.cumsum([len(values) for values, _ in pairs.values()])[:-1]
+        parts = dict(zip(pairs, np.split(rows, edges, axis=1), strict=True))
+        groups = {
+            name: _FactorRows(np.ascontiguousarray(parts[name]), means[name], vectors, values)
+            for name, (values, vectors) in pairs.items()
+        }
+        return cls(groups, center)
+
+    @classmethod
+    def of_rows(
+        cls,
+        maps: Mapping[str, FeatureMap],
+        rows: Mapping[str, np.ndarray],
+        center: bool,
+        fold: np.ndarray | None = None,
+    ) -> Self:
+        """Keep the factor rows of the samples, if these are fewer than the columns.
+
+        rows (n, d); fold (n,): number of each sample's fold
+        """
+        groups = {name: _rows_of(name, part, center) for name, part in rows.items()}
+        if fold is None or not fold.any():
+            return cls(groups, center, maps)
+
+        def without(number: int) -> Fold:
+            held = {view: rows[view][fold == number] for view in maps}
+
+            def sums(coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
+                scores = sum(held[view] @ B for view, B in coefficients.items()) + offset
+                return ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0))
+
+            return cls.of_rows(maps, {name: part[fold != number] for name, part in rows.items()}, center), sums
+
+        return cls(groups, center, maps, map(without, range(int(fold.max()) + 1)))
+
+    @property
+    def label_rank(self) -> int:
+        """Number of directions of the (centered) labels."""
+        spectrum = self.groups[LABELS].spectrum
+        assert spectrum is not None
+        return len(spectrum)
+
+    @property
+    def label_rows(self) -> np.ndarray | None:
+        """Rows of the labels in their eigenvectors, from which a search for the space starts; None without labels.
+
+        -> (p, r)
+        """
+        return self.groups[LABELS].rows if LABELS in self.groups else None
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of all groups, or of directions if the samples are fewer."""
+        return sum(min(group.rows.shape) for group in self.groups.values())
+
+    @property
+    def class_directions(self) -> int:
+        """Number of directions of labels that are classes, whose rows all sum to 1; 0 for other labels."""
+        if LABELS not in self.groups or not self.center:
+            return 0
+        labels = self.groups[LABELS]
+        assert labels.basis is not None
+        off = max(abs(labels.mean.sum() - 1.0), np.abs(labels.basis.sum(axis=0)).max(initial=0.0))
+        return self.label_rank if off < 1e-5 else 0
+
+    def under(self, ridges: Mapping[str, float]) -> dict[str, FactorView]:
+        """Put every group under its ridge."""
+
+        def view(name: str) -> FactorView:
+            group = self.groups[name]
+            T, U = group.whitened(ridges[name])
+            return FactorView(name, self.maps.get(name), T, group.mean if self.center else None, FactorSmoother(U))
+
+        return dict(zip(self.groups, in_threads(view, list(self.groups)), strict=True))
+
+
+def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Compute rows B with B'B equal to a Gram matrix of centered columns, whose columns sum to 0.
+
+    gram (m, m), overwritten; scales (m,): typical lengths of the columns -> (p + 1, m)
+    """
+    # Without the scales, columns of small groups would be rounding errors of large ones.
+    gram /= scales
+    gram /= scales[:, None]
+    factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=-1.0)
+    rows = np.zeros((rank + 1, len(scales)))
+    rows[:rank, pivots - 1] = np.triu(factored[:rank])
+    rows *= scales
+    # The reflection that maps the last unit vector, which is orthogonal to all columns, to the vector of ones.
+    mirror = np.full(rank + 1, -1.0 / np.sqrt(rank + 1))
+    mirror[-1] += 1.0
+    length = float(mirror @ mirror)
+    if length:  # It is 0 only without columns.
+        rows -= np.outer(mirror * (2 / length), mirror @ rows)
+    return rows
+
+
+def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
+    """A group of samples; labels are rotated at once, because their directions are counted."""
+    mean = rows.mean(axis=0, dtype=np.float64)
+    if name != LABELS:
+        return _FactorRows(rows, mean, centers=center)
+    labels = rows - mean if center else rows.astype(np.float64, copy=False)
+    basis, spectrum, images = _rotated(labels)
+    return _FactorRows(images - images.mean(axis=0), mean, basis, spectrum)
+
+
+def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues above rounding errors and their vectors; by NumPy, because SciPy blocks other threads."""
+    values, vectors = np.linalg.eigh(gram)
+    keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
+    return values[keep], vectors[:, keep]
+
+
+def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(V, s^2, rows V) for the singular values s above rounding errors.
+
+    rows (n, d)
+    """
+    # Eigenvectors of the Gram matrix take less than half the time of singular vectors. With more columns than rows they
+    # would come from the n x n side, and V would lose its orthogonality at small singular values.
+    if rows.shape[0] < rows.shape[1]:
+        U, s, Vt = np.linalg.svd(rows, full_matrices=False)
+        keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)
+        return Vt[keep].T, s[keep] ** 2, U[:, keep] * s[keep]
+    values, vectors = _spectrum(rows.T @ rows)
+    return vectors, values, rows @ vectors
+
+
+def check_columns(groups: FactorGroups, k: int) -> None:
+    """Raise an error if a space has more components than the factor rows have columns."""
+    if k > groups.columns:
+        raise UserError(
+            f"{k} components from factors of {groups.columns} columns in all; lower n_components or raise the rank"
+        )
