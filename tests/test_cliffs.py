@@ -238,7 +238,7 @@ BLOCKS = {
     "metrics.ranking._ENTRIES": lambda: np.array(
         [dmo.metrics.metric_of("ranking")(Y, ridge(kernel="linear").repeat(6, axis=0))]
     ),
-    "methods.homogeneity_moments._STRIP": lambda: (
+    "fit.factor_groups._STRIP": lambda: (
         KGHA(ridge=0.5, approximation=Nystrom(rank=20)).fit(X, Y).decision_function(NEW)
     ),
     "graphs.search._BLOCK": lambda: LabelPropagation(graph=6).fit(X, Y * 1.0).decision_function(NEW),
@@ -337,7 +337,8 @@ OTHERS = {
         lowrank.sampling._START decide.probabilities._STEPS methods.trace_solvers.RESTARTS
         methods.quadratic_forms._BLIND decide.rules._GAIN_STEPS
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
-        methods.homogeneity_moments._SINGLE methods.homogeneity_moments._STEPS methods.homogeneity_moments._TERMS
+        fit.factor_groups._SINGLE fit.factor_groups._TERMS
+        methods.kgha._SWEEP_STEPS methods.kgha._SWEEP_RESIDUAL methods.homogeneity._NEAR
         methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
         methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS

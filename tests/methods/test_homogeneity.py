@@ -18,6 +18,7 @@ from dmo import KGHA, MORP, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, Multi
 from dmo.cluster import connect
 from dmo.decoders import Scores
 from dmo.fit.engine import FOLDS, folds_of
+from dmo.fit.factor_groups import _SINGLE, FactorGroups, _product, pseudo_samples
 from dmo.fit.moments import LABELS, Moments
 from dmo.kernels import RBF, gram_matrix
 from dmo.labels.stratification import stratified_folds
@@ -28,14 +29,7 @@ from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
 from dmo.methods import homogeneity_maps as exact
-from dmo.methods.homogeneity_moments import (
-    _SINGLE,
-    RotatedMoments,
-    RotatedRows,
-    SharedHomogeneity,
-    _summed,
-    homogeneity,
-)
+from dmo.methods.homogeneity import Problem, Solution
 from dmo.selection import sweep
 from dmo.workflows.plan import plan_fit
 
@@ -45,6 +39,18 @@ def two_views(n=160, labels=9, seed=0):
     views = {"a": rng.standard_normal((n, 12)), "b": rng.standard_normal((n, 7)) + 2.0}
     raw = np.hstack(list(views.values())) @ rng.standard_normal((19, labels)) + 0.5 * rng.standard_normal((n, labels))
     return views, (raw > np.quantile(raw, 0.75, axis=0)).astype(np.uint8)
+
+
+def solved(groups, weights, ridges, k, tol):
+    """Eigenpairs, and coefficients and offsets by group, of factor groups with a weight and a ridge each."""
+    parts = groups.under(ridges)
+    views = {name: part for name, part in parts.items() if name != LABELS}
+    problem = Problem(views, parts.get(LABELS), groups.label_rows)
+    apply = exact.HomogeneityMap([part.smoother for part in parts.values()], [weights[name] for name in parts])
+    pairs = exact.krylov(apply, problem.n, k, groups.label_rows, tol, 200, 0)
+    found = Solution.of(problem, pairs, pairs.vectors)
+    coefficients = dict(found.coefficients) | ({} if found.loadings is None else {LABELS: found.loadings})
+    return pairs, coefficients, {name: parts[name].offset(B) for name, B in coefficients.items()}
 
 
 def dense_map(views, Y, balance, ridge, center):
@@ -180,11 +186,11 @@ def test_moments_give_the_exact_engine_s_answer(center):
         {**{v: F[s] for v, F in factors.items()}, LABELS: Y[s]} for s in (slice(0, 70), slice(70, 200))
     )
     weights, ridges = {"a": 0.05, "b": 0.05, LABELS: 1.0}, {"a": 0.3, "b": 0.3, LABELS: 0.3}
-    fit = homogeneity(RotatedMoments.of(whole, center), weights, ridges, 7, 1e-11)
-    np.testing.assert_allclose(fit.pairs.values, pairs.values, rtol=1e-10)
-    embedding = sum(F @ fit.coefficients[v] + fit.offsets[v] for v, F in factors.items())
+    found, coefficients, offsets = solved(FactorGroups.of_moments(whole, center), weights, ridges, 7, 1e-11)
+    np.testing.assert_allclose(found.values, pairs.values, rtol=1e-10)
+    embedding = sum(F @ coefficients[v] + offsets[v] for v, F in factors.items())
     smoothed = sum(smoother(pairs.vectors) for smoother in smoothers)
-    scores = embedding @ exact.decoder(fit.coefficients[LABELS])
+    scores = embedding @ exact.decoder(coefficients[LABELS])
     np.testing.assert_allclose(scores, smoothed @ exact.decoder(labels.loadings(pairs.vectors)), atol=1e-7)
 
 
@@ -193,29 +199,55 @@ def test_settings_that_share_a_subspace_are_solved_as_each_for_itself(center):
     rng = np.random.default_rng(1)
     blocks = {"a": rng.standard_normal((300, 40)) + 1, "b": rng.standard_normal((300, 30))}
     Y = (rng.random((300, 9)) < 0.2).astype(float)
-    rotated = RotatedMoments.of(Moments.collect([{**blocks, LABELS: Y}]), center)
-    shared, solved = SharedHomogeneity(rotated, 1e-6), 0
+    groups = FactorGroups.of_moments(Moments.collect([{**blocks, LABELS: Y}]), center)
+    shared, kept = exact.SharedKrylov(groups.label_rows, 4), 0
     for ridge in (0.3, 30.0):
+        ridges = dict.fromkeys(("a", "b", LABELS), ridge)
+        *views, labels = groups.under(ridges).values()
         for balance in (1e-3, 0.1, 0.5, 2.0):
-            weights, ridges = {"a": balance, "b": balance, LABELS: 1.0}, dict.fromkeys(("a", "b", LABELS), ridge)
-            pairs = shared.solve(weights, ridges, 6)
-            if pairs is None:  # which would take more blocks than are shared
+            pairs = shared.coordinates(ridge, [view.smoother for view in views], labels.smoother, balance, 6, 1e-6)
+            if pairs is None:  # the setting needs more blocks than are shared
                 continue
-            ours, solved = shared.expand(pairs), solved + 1
-            alone = homogeneity(rotated, weights, ridges, 6, 1e-9)
-            np.testing.assert_allclose(ours.pairs.values, alone.pairs.values, rtol=1e-9)
-            assert ours.pairs.history[-1] == pytest.approx(alone.pairs.history[-1], rel=1e-9)
-            D, E = (exact.decoder(fit.coefficients[LABELS]) for fit in (ours, alone))
-            for view in blocks:  # the embedding's signs and rotations cancel in the scores
-                np.testing.assert_allclose(ours.coefficients[view] @ D, alone.coefficients[view] @ E, atol=1e-5)
-    assert solved > 1
+            kept += 1
+            alone, theirs, _ = solved(groups, {"a": balance, "b": balance, LABELS: 1.0}, ridges, 6, 1e-9)
+            np.testing.assert_allclose(pairs.values, alone.values, rtol=1e-9)
+            X = shared.basis[:, : len(pairs.vectors)] @ pairs.vectors
+            D, E = exact.decoder(labels.coefficients(X)), exact.decoder(theirs[LABELS])
+            for view in views:  # signs and rotations of the embedding cancel in the scores
+                np.testing.assert_allclose(view.coefficients(X) @ D, theirs[view.name] @ E, atol=1e-5)
+    assert kept > 1
 
 
-def test_a_setting_with_more_components_than_labels_is_not_in_the_shared_subspace():
+def test_setting_with_more_components_than_labels_has_no_shared_subspace():
     rng = np.random.default_rng(1)
     blocks, Y = {"a": rng.standard_normal((100, 20))}, (rng.random((100, 3)) < 0.3).astype(float)
-    shared = SharedHomogeneity(RotatedMoments.of(Moments.collect([{**blocks, LABELS: Y}])))
-    assert shared.solve({"a": 0.1, LABELS: 1.0}, {"a": 0.3, LABELS: 0.3}, 8) is None
+    groups = FactorGroups.of_moments(Moments.collect([{**blocks, LABELS: Y}]), True)
+    view, labels = groups.under({"a": 0.3, LABELS: 0.3}).values()
+    assert exact.SharedKrylov(groups.label_rows).coordinates(0, [view.smoother], labels.smoother, 0.1, 8, 1e-6) is None
+
+
+@pytest.mark.parametrize("singular", [False, True])
+def test_pseudo_samples_have_the_inner_products_of_the_samples(singular):
+    rng = np.random.default_rng(0)
+    S = rng.standard_normal((90, 12)) * np.logspace(6, -6, 12)
+    S = np.hstack([S, S[:, :3] + S[:, 3:6]]) if singular else S
+    S -= S.mean(axis=0)
+    lengths = np.linalg.norm(S, axis=0)
+    B = pseudo_samples(S.T @ S, lengths)
+    assert len(B) == 13
+    np.testing.assert_allclose(B.T @ B / np.outer(lengths, lengths), S.T @ S / np.outer(lengths, lengths), atol=1e-13)
+    np.testing.assert_allclose(B.sum(axis=0) / lengths, 0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("labels", [2, 5])
+def test_signs_are_those_of_the_loadings_of_labels_for_every_engine(labels):
+    views, _ = two_views()
+    Y = np.eye(labels)[np.random.default_rng(0).integers(labels, size=160)]
+    engines = "exact", Exact(storage="recomputed", block=64), Nystrom(rank=160)
+    kernels = {"a": RBF(bandwidth=4.0), "b": RBF(bandwidth=3.0)}
+    found = [KGHA(kernels, n_components=labels - 1, approximation=engine).fit(views, Y) for engine in engines]
+    for model in found[1:]:
+        np.testing.assert_allclose(model.transform(views), found[0].transform(views), atol=1e-4)
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -327,10 +359,10 @@ def test_moments_weigh_every_view_as_the_dense_operator_does():
     for name, X in views.items():
         K = (X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T
         M += weights[name] / 6.3 * K @ np.linalg.inv(K + ridges[name] * np.eye(60))
-    fit = homogeneity(RotatedMoments.of(Moments.of(views), True), weights, ridges, 4, 1e-12, 100, 0)
+    pairs, coefficients, offsets = solved(FactorGroups.of_moments(Moments.of(views), True), weights, ridges, 4, 1e-12)
     values, vectors = np.linalg.eigh(M)
-    np.testing.assert_allclose(fit.pairs.values, values[::-1][:4], rtol=1e-9)
-    Z = sum(weights[name] / 6.3 * (X @ fit.coefficients[name] + fit.offsets[name]) for name, X in views.items())
+    np.testing.assert_allclose(pairs.values, values[::-1][:4], rtol=1e-9)
+    Z = sum(weights[name] / 6.3 * (X @ coefficients[name] + offsets[name]) for name, X in views.items())
     overlap = np.linalg.svd(vectors[:, -4:].T @ np.linalg.qr(Z)[0], compute_uv=False)
     assert overlap.min() > 1 - 1e-9
 
@@ -535,11 +567,12 @@ def test_fewer_rows_than_columns_give_the_answer_of_their_moments(center, labels
     }
     groups = {name: rows.astype(float) * rng.uniform(0.2, 2, rows.shape[1]) for name, rows in groups.items()}
     ridges, weights = {"a": 3.0, "b": 1.0, LABELS: 2.0}, {"a": 0.1, "b": 0.1, LABELS: 1.0}
-    small, large = RotatedRows.of(groups, center), RotatedMoments.of(Moments.of(groups), center)
-    found, wanted = (homogeneity(kind, weights, ridges, 3, tol=1e-12) for kind in (small, large))
-    np.testing.assert_allclose(found.pairs.values, wanted.pairs.values, rtol=1e-10)
+    small = FactorGroups.of_rows({}, groups, center)
+    large = FactorGroups.of_moments(Moments.of(groups), center)
+    found, wanted = (solved(kind, weights, ridges, 3, tol=1e-12) for kind in (small, large))
+    np.testing.assert_allclose(found[0].values, wanted[0].values, rtol=1e-10)
     for name, rows in groups.items():
-        left, right = (rows @ fit.coefficients[name] + fit.offsets[name] for fit in (found, wanted))
+        left, right = (rows @ coefficients[name] + offsets[name] for _, coefficients, offsets in (found, wanted))
         np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-7)
 
 
@@ -551,11 +584,13 @@ def test_rows_in_float32_give_the_eigenpairs_of_the_same_rows_in_float64(n):
     groups[LABELS] = np.eye(5)[rng.integers(5, size=n)]
     ridges, weights = dict.fromkeys(groups, 1e-3), {"a": 0.1, "b": 0.1, LABELS: 1.0}
     wide = {name: rows.astype(np.float64) for name, rows in groups.items()}
-    found, wanted = (homogeneity(RotatedRows.of(kind), weights, ridges, 4, tol=1e-6) for kind in (groups, wide))
-    assert found.pairs.converged
-    np.testing.assert_allclose(found.pairs.values, wanted.pairs.values, rtol=1e-6)
+    found, wanted = (
+        solved(FactorGroups.of_rows({}, kind, True), weights, ridges, 4, tol=1e-6) for kind in (groups, wide)
+    )
+    assert found[0].converged
+    np.testing.assert_allclose(found[0].values, wanted[0].values, rtol=1e-6)
     for name, rows in wide.items():
-        left, right = (rows @ fit.coefficients[name] + fit.offsets[name] for fit in (found, wanted))
+        left, right = (rows @ coefficients[name] + offsets[name] for _, coefficients, offsets in (found, wanted))
         np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-4 * np.abs(right).max())
 
 
@@ -566,8 +601,8 @@ def test_float32_products_with_whitened_rows_keep_to_the_error_that_is_promised(
     U = np.linalg.qr(U + 1e-3 * np.random.default_rng(1).standard_normal(U.shape))[0].astype(np.float32)
     B = np.column_stack([U[:, 0], np.full(n, n**-0.5)])
     B = B.astype(np.float32).astype(np.float64)  # the error of sums alone: B is rounded once, whatever its terms
-    image = _summed(U, _summed(U.T, B, False), False)
-    wide = _summed(U, _summed(U.T, B, True), True)
+    image = _product(U, _product(U.T, B, False), False)
+    wide = _product(U, _product(U.T, B, True), True)
     assert 0 < np.linalg.norm(image - wide, axis=0).max() < _SINGLE
 
 
