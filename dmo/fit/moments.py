@@ -251,37 +251,6 @@ class Moments:
         where = self.slices()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
-    def weighted_system(
-        self, weights: Mapping[str, float], center: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Work out what a regression on the groups' columns, each group times the root of its weight, solves with.
-
-        Parameters
-        ----------
-        weights : mapping of str to float
-            w_g >= 0 of the groups to use.
-        center : bool
-            Take rows less their means.
-
-        Returns
-        -------
-        columns : ndarray of shape (d,)
-            Where the groups' columns stand.
-        scale : ndarray of shape (d,)
-            sqrt(w_g) of each.
-        gram : ndarray of shape (d, D)
-            Their products with all columns, not weighted.
-        small : ndarray of shape (d, d)
-            Their products among themselves, weighted.
-        """
-        slices = self.slices()
-        columns = np.concatenate([np.arange(slices[group].start, slices[group].stop) for group in weights])
-        scale = np.concatenate([np.full(self.widths[group], np.sqrt(weight)) for group, weight in weights.items()])
-        gram = self.gram[columns]  # these rows alone: of many labels, the products among themselves are most of all
-        if center:
-            gram -= np.outer(self.sums[columns], self.sums / self.n)
-        return columns, scale, gram, gram[:, columns] * scale[:, None] * scale
-
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
         """Sum up the scores s(x) = sum_g g(x) W_g + offset, and their squares, over these rows.
 

@@ -26,24 +26,95 @@ from dmo.lowrank import FeatureMap
 from dmo.progress import stage
 
 
+@dataclass(frozen=True)
+class MomentSystem:
+    """Normal equations of a ridge regression on the kernel sum_v w_v F_v F_v', from moments.
+
+    columns, scale (d,); rows (d, m); gram (d, d)
+    """
+
+    moments: Moments
+    weights: Mapping[str, float]  # w_v by view
+    center: bool
+    columns: np.ndarray  # columns of the views in the moments
+    scale: np.ndarray  # sqrt(w_v) of each of these columns
+    rows: np.ndarray  # their products with all columns of the moments
+    gram: np.ndarray  # F'F of the stacked factor rows F = [sqrt(w_v) F_v]
+
+    @classmethod
+    def of(cls, moments: Moments, weights: Mapping[str, float], center: bool) -> Self:
+        """Select the views with weights, and center their products if `center`."""
+        slices = moments.slices()
+        columns = np.concatenate([np.r_[slices[view]] for view in weights])
+        scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
+        rows = moments.gram[columns]  # Not all rows: with many labels, most products are those of labels with labels.
+        if center:
+            rows -= np.outer(moments.sums[columns], moments.sums / moments.n)
+        return cls(moments, weights, center, columns, scale, rows, rows[:, columns] * scale[:, None] * scale)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Means of the columns.
+
+        -> (d,)
+        """
+        return self.moments.mean()[self.columns]
+
+    def shifted(self, c: float) -> np.ndarray:
+        """Compute F'F + c I.
+
+        -> (d, d)
+        """
+        shifted = self.gram.copy()
+        shifted.flat[:: len(shifted) + 1] += c
+        return shifted
+
+    def solve(self, products: np.ndarray, c: float) -> np.ndarray:
+        """Compute coefficients from the products of the (centered) columns with labels.
+
+        products (d, k) -> (d, k)
+        """
+        # beta = sqrt(w) (F'F + c I)^-1 F'Y; this is kernel ridge regression by the push-through identity.
+        return self.scale[:, None] * positive_solve(self.gram, c, self.scale[:, None] * products)
+
+    def by_view(self, beta: np.ndarray) -> dict[str, np.ndarray]:
+        """Split coefficients by view.
+
+        beta (d, L) -> (d_v, L)
+        """
+        edges = np.cumsum([self.moments.widths[view] for view in self.weights])[:-1]
+        return dict(zip(self.weights, np.split(beta, edges), strict=True))
+
+
 def ridge(
-    moments: Moments, weights: Mapping[str, Any], c: float | np.ndarray, center: bool = True
+    moments: Moments,
+    weights: Mapping[str, Any],
+    c: float | np.ndarray,
+    center: bool = True,
+    sparse: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
 
-    weights, c (L,) -> coefficients (d_v, L); offset (L,)
+    weights, c (L,); sparse: products (L, sum d_v), overwritten, and counts (L,) -> coefficients (d_v, L); offset (L,)
     """
+    # Products of very many sparse labels are given, because the moments do not contain these labels.
     if any(isinstance(own, np.ndarray) for own in weights.values()):
         return _ridge_by_label(moments, np.column_stack(list(weights.values())), list(weights), np.asarray(c), center)
-    # With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
-    columns, scale, gram, small = moments.weighted_system(weights, center)
-    right = scale[:, None] * gram[:, moments.slices()[LABELS]]
-    beta = np.empty_like(right)
-    for value, which in label_groups(c, right.shape[1]):
-        beta[:, which] = scale[:, None] * positive_solve(small, value, right[:, which])
-    offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
-    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
-    return dict(zip(weights, np.split(beta, edges), strict=True)), offset
+    system = MomentSystem.of(moments, weights, center)
+    if sparse is None:
+        products = system.rows[:, moments.slices()[LABELS]]
+        beta = np.empty_like(products)
+    else:
+        products, counts = sparse[0].T, sparse[1]
+        beta = products
+    for value, which in label_groups(c, beta.shape[1]):
+        own = np.arange(beta.shape[1])[which]
+        for some in row_blocks(len(own), _LABELS):
+            right = products[:, own[some]]
+            if sparse is not None and center:
+                right = right - np.outer(system.mean, counts[own[some]])
+            beta[:, own[some]] = system.solve(right, value)
+    return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(beta.shape[1])
 
 
 # Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples, float32
@@ -58,10 +129,8 @@ def is_precise(
     moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool, most: float = _PRECISE
 ) -> bool:
     """Tell whether moments in float32 determine a ridge regression: the condition number is not too large."""
-    small = moments.weighted_system(weights, center)[-1]
-    small.flat[:: len(small) + 1] += np.min(c)
     try:
-        return Equilibrated(small).condition() <= most
+        return Equilibrated(MomentSystem.of(moments, weights, center).shifted(float(np.min(c)))).condition() <= most
     except IllConditioned:
         return False
 
@@ -84,24 +153,6 @@ def _ridge_by_label(
     return found, offset
 
 
-def sparse_label_ridge(
-    moments: Moments, products: np.ndarray, counts: np.ndarray, weights: Mapping[str, float], c: float, center: bool
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Ridge regression of very many sparse labels, from moments of the rows and their products with the labels.
-
-    products (L, sum d_v); counts (L,) -> coefficients (d_v, L); offset (L,)
-    """
-    columns, scale, _, small = moments.weighted_system(weights, center)
-    small.flat[:: len(small) + 1] += c
-    system, mean = Equilibrated(small), moments.mean()[columns]
-    for where in row_blocks(len(products), _LABELS):
-        right = products[where] - np.outer(counts[where], mean) if center else products[where]
-        products[where] = (scale[:, None] * system.solve((right * scale).T)).T
-    offset = -(products @ mean) if center else np.zeros(len(products))
-    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
-    return dict(zip(weights, np.split(products.T, edges), strict=True)), offset
-
-
 def masked_ridge(
     moments: Moments,
     weights: Mapping[str, float],
@@ -118,13 +169,13 @@ def masked_ridge(
     # the samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels
     # at once, preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter
     # entries take from the product.
-    columns, scale, _, small = moments.weighted_system(weights, center)
+    equations = MomentSystem.of(moments, weights, center)
+    columns, scale = equations.columns, equations.scale
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
     sums, n = scale * moments.sums[columns], moments.n
     labels = moments.slices()[LABELS]
     B = np.vstack([scale[:, None] * moments.gram[columns, labels], moments.sums[labels]]) * some
-    small.flat[:: len(small) + 1] += c
-    system = Equilibrated(small)
+    system = Equilibrated(equations.shifted(c))
 
     def apply(X: np.ndarray, which: np.ndarray) -> np.ndarray:
         W, b = X[:-1], X[-1] if center else np.zeros(X.shape[1])
@@ -141,9 +192,7 @@ def masked_ridge(
     if not center:
         B[-1] = 0.0
     found = column_gradients(apply, B, precondition)
-    beta = scale[:, None] * found[:-1]
-    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
-    return dict(zip(weights, np.split(beta, edges), strict=True)), found[-1]
+    return equations.by_view(scale[:, None] * found[:-1]), found[-1]
 
 
 _LABELS = 4096  # labels that are solved at a time
@@ -308,7 +357,7 @@ class PartialRidge:
                 parts = [(products[:, columns], mixings.get(view)) for view, columns in total.slices().items()]
                 products = np.hstack([part if T is None else part @ T for part, T in parts])
             total, carried = total.mixed(mixings), Y.T @ weights
-            found, offset = sparse_label_ridge(total, products, carried, shares, c, center)
+            found, offset = ridge(total, shares, c, center, (products, carried))
             mean = carried / total.n - frequency if center else np.zeros_like(frequency)
             return cls(total, *given, found, offset + mean, mean)
         whole = counts is None or all((block == 1).all() for _, block in entry_blocks(counts))
@@ -356,11 +405,11 @@ class PartialRidge:
         #
         # Rifkin, Lippert 2007, section 3.
         total = self.total
-        columns, scale, _, small = total.weighted_system(self.shares, self.center)
+        system = MomentSystem.of(total, self.shares, self.center)
         # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
-        eye, groups = np.eye(len(small)), label_groups(self.ridge, Y.shape[1])
-        roots = [(scipy.linalg.cholesky(small + value * eye), which) for value, which in groups]
-        mean = total.mean()[columns] if self.center else 0.0
+        groups = label_groups(self.ridge, Y.shape[1])
+        roots = [(scipy.linalg.cholesky(system.shifted(value)), which) for value, which in groups]
+        mean = system.mean if self.center else 0.0
         # scores of centered labels, as the regression gives them
         label_mean = total.mean()[total.slices()[LABELS]] if self.center else 0.0
         out = np.empty(Y.shape)
@@ -369,7 +418,7 @@ class PartialRidge:
             for where in blocks:
                 factors = {view: self.maps[view](rows(views[view], where)) for view in self.shares}
                 score = self.offset - self.mean + sum(factors[view] @ self.coefficients[view] for view in self.shares)
-                F = (np.hstack([factors[view] for view in self.shares]) - mean) * scale
+                F = (np.hstack([factors[view] for view in self.shares]) - mean) * system.scale
                 targets = Y[where] - label_mean
                 for whiten, which in roots:
                     half = scipy.linalg.solve_triangular(whiten, F.T, trans="T", check_finite=False)

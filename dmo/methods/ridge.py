@@ -39,7 +39,7 @@ from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
 from dmo.fit.functions import FactorExpansion, above, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
-from dmo.fit.ridge_solves import PartialRidge, completed, is_precise, ridge
+from dmo.fit.ridge_solves import MomentSystem, PartialRidge, completed, is_precise, ridge
 from dmo.inputs import (
     CLASS_WEIGHT,
     FLAG,
@@ -402,7 +402,7 @@ class MultiViewRidge(Incremental, Annotator):
             found = PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency)
             if self._by_target:
                 B = np.concatenate(list(found.coefficients.values()))
-                gram = done.total.weighted_system(dict.fromkeys(done.maps, 1.0), self.center)[-1]
+                gram = MomentSystem.of(done.total, dict.fromkeys(done.maps, 1.0), self.center).gram
                 starts = [0, *np.cumsum([len(part) for part in found.coefficients.values()])[:-1]]
                 products = np.add.reduceat(B * (gram @ B), starts)
                 self._tell_by_target(list(done.maps), self.target_weights_, self.target_ridges_, products)

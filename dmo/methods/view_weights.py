@@ -30,6 +30,7 @@ import scipy.optimize
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
+from dmo.fit.ridge_solves import MomentSystem
 from dmo.fit.view_neighbors import ViewDistances, distance_kernel, named_distances
 from dmo.inputs import NOT_NEGATIVE, per_view
 from dmo.kernels.multikernel import MultiKernel, ProductKernel
@@ -169,7 +170,8 @@ class MomentSearch(_TargetSearch):
     def of(cls, moments: Moments, center: bool) -> Self:
         """Center and scale moments, and begin; of more than `SEARCHED` columns the directions of most variance serve."""
         views, labels = [name for name in moments.widths if name != LABELS], moments.slices()[LABELS]
-        _, _, wide, gram = moments.weighted_system(dict.fromkeys(views, 1.0), center)
+        system = MomentSystem.of(moments, dict.fromkeys(views, 1.0), center)
+        wide, gram = system.rows, system.gram
         mean = moments.mean()[labels] if center else 0.0
         squares = np.maximum(moments.gram.diagonal()[labels] - moments.n * np.square(mean), 0.0)
         view = np.repeat(np.arange(len(views)), [moments.widths[name] for name in views])
