@@ -277,48 +277,39 @@ def project(
         options = replace(options, approximation=chosen)
     if isinstance(options.approximation, Krylov) and not linear:
         raise UserError(f"Krylov is for linear functions; with kernel {options.kernel!r} take Nystrom or Meka")
-    if linear and not isinstance(options.approximation, Krylov) and is_exact(options.approximation):
-        dual = X.shape[1] > X.shape[0] if options.dual is None else options.dual
-        if dual:
-            return _by_dual(task, view, X, samples, k, options, learn)
-        return _by_moments(task, feature_columns(view, X, task.center), X, samples, k, learn)
-    return _by_kernel(task, view, X, samples, k, options, learn)
-
-
-def _by_kernel(
-    task: Task, view: str, X: Rows, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
-) -> Projected:
-    """Through a subspace of linear functions, factor rows of a low-rank kernel, or the n x n kernel."""
     seed = options.random_state
     if isinstance(options.approximation, Krylov):
-        found = _by_subspace(task, view, X, samples, k, options.approximation, seed)
+        found = _in_subspaces(task, view, X, samples, k, options.approximation, seed)
         return found if learn is None else replace(found, decoder=None)
     if not is_exact(options.approximation):
         columns = factor_columns(options.approximation, view, X, options.kernel, task.center, seed, samples.weights)
         return _by_moments(task, columns, X, samples, k, learn)
-    built = KernelProducts.build(
-        exact_engine(options.approximation), view, X, options.kernel, task.ridge, task.center, seed, samples.weights
-    )
-    if built.dtype == np.float32:
-        options = replace(options, tol=max(options.tol, _SINGLE))
+    if linear and not (X.shape[1] > X.shape[0] if options.dual is None else options.dual):
+        return _by_moments(task, feature_columns(view, X, task.center), X, samples, k, learn)
+    built: ViewOperator
+    if linear:
+        built = DualView.build(view, X, task.center, samples.weights)
+        if options.floor and isinstance(task, FormTask):
+            task = task.floored(options.floor * float(built.operator.diagonal().sum()) / samples.size)
+    else:
+        exact = exact_engine(options.approximation)
+        built = KernelProducts.build(exact, view, X, options.kernel, task.ridge, task.center, seed, samples.weights)
+        if built.dtype == np.float32:
+            options = replace(options, tol=max(options.tol, _SINGLE))
     return _by_products(task, built, samples, k, options, learn)
 
 
-def _by_subspace(
+def _in_subspaces(
     task: Task, view: str, X: Rows, samples: TraceSamples, k: int, method: Krylov, random_state: int | None
 ) -> Projected:
-    """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
-    rows each time, until the eigenvalues stay."""
+    """Solve with a linear kernel in growing subspaces of linear functions, until the eigenvalues change little."""
     samples = samples.held()
-    labels, diagonal = task.columns(samples)
+    labels, _ = task.columns(samples)
     values, growth, steps = None, 0.0, 0
     for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
         if found.basis.shape[1] < k and not found.last:
             continue
-        columns, moments = subspace_columns(view, found), found.moments
-        if moments is None or diagonal is not None:
-            moments = collect_view(columns, X, labels, diagonal, samples.weights)
-        done = _from_moments(task, columns, moments, samples, k)
+        done = _by_moments(task, subspace_columns(view, found), X, samples, k, None, found.moments)
         if values is not None:
             growth = float(np.abs(done.fit.values - values).max() / np.abs(done.fit.values).max())
             log.info("Krylov subspace: in step %d the eigenvalues grew by %.1e of the largest", steps, growth)
@@ -328,19 +319,10 @@ def _by_subspace(
     return replace(done, fit=replace(done.fit, steps=steps, converged=growth <= method.tol, residual=growth))
 
 
-def _by_dual(
-    task: Task, view: str, X: Rows, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
-) -> Projected:
-    """Through products with the rows of a linear kernel."""
-    built = DualView.build(view, X, task.center, samples.weights)
-    if options.floor and isinstance(task, FormTask):
-        task = task.floored(options.floor * float(built.operator.diagonal().sum()) / samples.size)
-    return _by_products(task, built, samples, k, options, learn)
-
-
 def _by_products(
     task: Task, built: ViewOperator, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
+    """Solve by products with a kernel, or with the rows of a linear kernel."""
     samples = samples.held()
     seen = replace(samples, trace=float(built.operator.diagonal().sum()))
     problem = task.problem(seen, built.operator).rooted(samples.weights)
@@ -355,12 +337,22 @@ def _by_products(
 
 
 def _by_moments(
-    task: Task, columns: ViewColumns, X: Rows, samples: TraceSamples, k: int, learn: Learner | None
+    task: Task,
+    columns: ViewColumns,
+    X: Rows,
+    samples: TraceSamples,
+    k: int,
+    learn: Learner | None,
+    moments: Moments | None = None,
 ) -> Projected:
+    """Solve by moments of columns and labels, which are collected in one pass over the rows if they are not known."""
     (labels, diagonal), weights = task.columns(samples), samples.weights
+    if moments is not None and diagonal is None:
+        return _from_moments(task, columns, moments, samples, k)
     if learn is None or samples.labels is None:
+        single = isinstance(task, FormTask) and hasattr(columns.row_map, "single")
         moments = in_single(
-            {ROWS: columns.row_map} if isinstance(task, FormTask) else {},
+            {ROWS: columns.row_map} if single else {},
             {ROWS: X},
             lambda own: collect_view(
                 replace(columns, row_map=own.get(ROWS, columns.row_map)), X, labels, diagonal, weights
@@ -368,7 +360,7 @@ def _by_moments(
             lambda found: is_precise(found, {ROWS: 1.0}, task.ridge, task.center, SPACE),
         )
         return _from_moments(task, columns, moments, samples, k)
-    # the labels themselves beside what the method makes of them, so that one pass serves both
+    # The labels are collected in addition to the label columns of the method, so that one pass serves both.
     both = samples.labels if labels is None else np.hstack([labels, samples.labels])
     moments = collect_view(columns, X, both, diagonal, weights)
     first = both.shape[1] - samples.labels.shape[1]

@@ -671,7 +671,7 @@ def test_a_sweep_over_unknown_labels_shares_kernels_and_scores_as_single_fits_do
     monkeypatch.setattr(exact, "_built", lambda *given, build=exact._built: built.append(1) or build(*given))
     shared = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
     filled = isinstance(model, KGHA)  # by a regression with kernels of its own
-    assert len(built) == 2 * len(VIEWS) * (1 + filled)  # two folds
+    assert len(built) == 2 * (len(VIEWS) * (1 + filled) + filled)  # in two folds, and the group of KGHA's labels
     one_by_one = selection._one_by_one
     monkeypatch.setattr(selection, "_shared", lambda model, _, maps, factor, *how: one_by_one(model, VIEWS, *how[:3]))
     alone = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
