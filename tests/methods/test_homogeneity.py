@@ -239,6 +239,22 @@ def test_pseudo_samples_have_the_inner_products_of_the_samples(singular):
     np.testing.assert_allclose(B.sum(axis=0) / lengths, 0.0, atol=1e-13)
 
 
+@pytest.mark.parametrize("approximation", [Nystrom(rank=40), Meka(rank=12, clusters=3)])
+@pytest.mark.parametrize("weights", [None, np.arange(160) % 3])
+def test_als_is_used_by_low_rank_engines_and_agrees_with_krylov(approximation, weights):
+    views, Y = two_views()
+    found = {}
+    for method in ("als", "krylov"):
+        solver = Solver(method, tol=1e-8, max_iter=2000)
+        options = {"approximation": approximation, "solver": solver, "decoder": Scores(label_sets=False)}
+        model = KGHA("rbf", n_components=5, balance=0.5, **options)
+        found[method] = model.fit(views, Y, sample_weight=weights)
+    np.testing.assert_allclose(found["als"].eigenvalues_, found["krylov"].eigenvalues_, rtol=1e-6)
+    scores = [model.decision_function(views) for model in found.values()]
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-6 * np.abs(scores[1]).max())
+    assert found["als"].n_iter_ > found["krylov"].n_iter_
+
+
 @pytest.mark.parametrize("labels", [2, 5])
 def test_signs_are_those_of_the_loadings_of_labels_for_every_engine(labels):
     views, _ = two_views()
