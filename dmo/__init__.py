@@ -22,9 +22,7 @@ def __getattr__(name: str) -> object:
 
         return globals().setdefault(name, version("dmo-learn"))
     if name in REGISTRY:
-        from dmo import methods
-
-        return globals().setdefault(name, getattr(methods, name))
+        return globals().setdefault(name, getattr(_public("methods"), name))
     try:
         return _public(name)
     except AttributeError:

@@ -250,7 +250,9 @@ def _tried(
     left_out = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in views.values()):
         left_out.append("combine")  # one kernel takes no views that lack samples
-    tried = {name: values for name, values in REGISTRY[kind].grid.items() if name not in left_out}
+    tried: dict[str, Sequence[Any]] = {
+        name: values for name, values in REGISTRY[kind].grid.items() if name not in left_out
+    }
     asked = {
         option.place: found
         for name, option in options.items()
