@@ -2,9 +2,17 @@
 
 import lazy_loader
 
-# schedulers and `dask` import this package and need no numerics: the names stand in __init__.pyi, loaded when asked for
-_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from dmo.registry import REGISTRY
+
+# Schedulers and `dask` import this package and need no numerical code. Names are therefore loaded when they are used:
+# estimators from the registry, all others from `__init__.pyi`.
+_public, _, _declared = lazy_loader.attach_stub(__name__, __file__)
+__all__ = sorted({*_declared, *REGISTRY})
 del lazy_loader
+
+
+def __dir__() -> list[str]:
+    return __all__.copy()
 
 
 def __getattr__(name: str) -> object:
@@ -13,6 +21,8 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version  # most of the time that this package takes to import
 
         return globals().setdefault(name, version("dmo-learn"))
+    if name in REGISTRY:
+        return globals().setdefault(name, getattr(_public("methods"), name))
     try:
         return _public(name)
     except AttributeError:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from dmo.registry import REGISTRY
+
 _HIDDEN = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufffe\\uffff]"
 )
@@ -54,16 +56,7 @@ Options without a name select the first class that has all of them; the name "ex
 
 
 _SYNONYMS = {
-    **dict.fromkeys(("krr", "kernelridge", "ridge", "ridgeregression", "regression"), ("multiviewridge", "ridge")),
-    **dict.fromkeys(
-        ("ridgeclassifier", "logistic", "logisticregression", "multiviewridge"), ("multiviewridge", "ridge")
-    ),
-    **dict.fromkeys(("cca", "kcca", "gcca", "mcca", "kgcca"), ("multisetcca",)),
-    **dict.fromkeys(("svr", "svm", "svc"), ("coupledsvr",)),
-    **dict.fromkeys(("knn", "neighbors", "kneighbors", "kneighborsclassifier", "mlknn"), ("tagprop",)),
-    **dict.fromkeys(("pca", "lda", "projection", "embedding", "traceembedding"), ("traceembedding", "embedding")),
-    **dict.fromkeys(("lsi", "lsa", "truncatedsvd"), ("mlsi",)),
-    **dict.fromkeys(("mca", "correspondenceanalysis"), ("homogeneityanalysis",)),
+    **{word: (entry.name.lower(), entry.command) for entry in REGISTRY.values() for word in entry.synonyms},
     **dict.fromkeys(("rbf", "parse", "polynomial"), ("kernels",)),
     "linear": ("kernels", "ridge"),
     **dict.fromkeys(("gridsearch", "gridsearchcv", "search", "cv", "crossvalidate", "optimize"), ("tune",)),

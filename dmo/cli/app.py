@@ -9,6 +9,7 @@ import typer
 
 import dmo
 from dmo.cli.commands import START, Lazy, LazyGroup, lazy_group
+from dmo.registry import REGISTRY
 from dmo.workflows.program import terminable, told
 
 COMMANDS = {
@@ -73,16 +74,8 @@ COMMANDS = {
         "Bytes and tasks of a fit with each engine, and which one would be chosen and why; fits nothing.",
     ),
 }
-ESTIMATORS = {
-    **{"ridge": "MultiViewRidge", "kgha": "KGHA", "lltsvr": "LLTSVR", "coupledsvr": "CoupledSVR", "fasttag": "FastTag"},
-    **{"neighborvotes": "NeighborVotes", "tagprop": "TagProp", "twopassknn": "TwoPassKNN", "jec": "JEC"},
-    **{"labelpropagation": "LabelPropagation", "multisetcca": "MultiSetCCA", "morp": "MORP", "mlsi": "MLSI"},
-    **{"embedding": "TraceEmbedding", "mope": "MOPE", "mesd": "MESD", "homogeneityanalysis": "HomogeneityAnalysis"},
-}
-"""Names for the shell: that of the class in lower case, but for two long ones."""
-TUNED = [
-    name for name in ESTIMATORS if name not in ("multisetcca", "homogeneityanalysis")
-]  # which learn from no labels
+ESTIMATORS = {entry.command: entry.name for entry in REGISTRY.values()}
+TUNED = [entry.command for entry in REGISTRY.values() if entry.grid]
 
 
 def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:

@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dmo.cli.options import keyword
 from dmo.errors import UserError, meant
+from dmo.registry import REGISTRY
 from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
 
@@ -49,12 +50,8 @@ PANELS = {
     "Use": ("annotate", "transform", "search", "serve"),
     "Look": ("evaluate", "report", "suggest", "demo"),
     "Work on a cluster": ("plan",),
-    "Start here": ("ridge",),
-    "Labels by kernels": ("kgha", "lltsvr", "coupledsvr", "fasttag"),
-    "Labels by neighbors": ("neighborvotes", "tagprop", "twopassknn", "jec", "labelpropagation"),
-    "A space of the samples": ("multisetcca", "morp", "mlsi", "embedding", "mope", "mesd", "homogeneityanalysis"),
 }
-"""Headings of the help with the commands below them."""
+"""Headings of the help with the commands below them; the registry has those of estimators."""
 START = "Start with: dmo tune ridge TABLE.csv MODEL.zarr --label-columns NAME"
 """Advice shown below lists of commands and of models."""
 ALIASES = {"predict": "annotate"}
@@ -87,6 +84,7 @@ class LazyGroup(CommandFirst):
     def __init__(self, **given: Any):
         super().__init__(**given)
         panels = {name: panel for panel, names in PANELS.items() for name in names}
+        panels |= {entry.command: entry.panel for entry in REGISTRY.values()}
         self.commands = {
             name: TyperCommand(name, help=entry.text, rich_help_panel=panels.get(name))
             for name, entry in self.entries.items()

@@ -26,6 +26,7 @@ from dmo.cli.estimator_options import engine, engine_options, options_of, surfac
 from dmo.cli.options import Option, keyword
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
+from dmo.registry import REGISTRY
 from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
@@ -242,7 +243,6 @@ def _tried(
     from dmo.blocks import presence  # these here: `--help` needs none of them
     from dmo.decide.rules import SET_METRICS
     from dmo.inputs import are_real
-    from dmo.select.sweeps import GRIDS
 
     views = training.views
     # real outputs, and labels that a decoder ranks, are not divided by frequencies
@@ -250,7 +250,9 @@ def _tried(
     left_out = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in views.values()):
         left_out.append("combine")  # one kernel takes no views that lack samples
-    tried = {name: values for name, values in GRIDS[kind].items() if name not in left_out}
+    tried: dict[str, Sequence[Any]] = {
+        name: values for name, values in REGISTRY[kind].grid.items() if name not in left_out
+    }
     asked = {
         option.place: found
         for name, option in options.items()

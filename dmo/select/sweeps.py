@@ -67,37 +67,6 @@ _POWERS = ("decoder__prior_power", "decoder__propensity", "decoder__standardize"
 _DECODER = ("n_components", "intercept", "decoder", *_POWERS)
 
 
-GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "KGHA": {
-        "ridge": (0.01, 0.03, 0.1, 0.3, 1.0),
-        "balance": (0.001, 0.01, 0.1),
-        "n_components": (0.5, 0.8, 1.0),
-        "decoder__prior_power": (0.0, 0.25, 0.5),
-    },
-    "MultiViewRidge": {
-        "ridge": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-        "combine": ("kernels",),
-        "decoder__prior_power": (0.0, 0.25, 0.5),
-        "center": (True, False),
-    },
-    "MORP": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.01, 0.1, 1.0, 10.0), "n_components": (50,)},
-    "MLSI": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.001, 0.01, 0.1, 1.0), "n_components": (50,)},
-    "MOPE": {"n_components": (2, 5, 15, 50), "graph__n_neighbors": (5, 15)},
-    "MESD": {"method": ("fda", "lfda"), "n_components": (2, 5, 15, 50), "ridge": (0.01, 0.1, 1.0)},
-    "TraceEmbedding": {"method": ("cca", "opls"), "n_components": (2, 5, 15, 50), "ridge": (0.01, 0.1, 1.0)},
-    "LLTSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
-    "CoupledSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
-    "NeighborVotes": {"sharpness": (15.0, 30.0, 60.0), "visual": (0.0, 5.0, 10.0)},
-    "TagProp": {"n_neighbors": (50, 100, 200), "sigma": (True, False)},
-    "TwoPassKNN": {"n_neighbors": (2, 4), "sharpness": (20.0, 40.0), "weights": (None, "tagprop")},
-    "FastTag": {"strength": (0.1, 1.0, 10.0)},
-    "JEC": {"n_neighbors": (3, 5, 10)},
-    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "graph__n_neighbors": (5, 15, 45)},
-}
-"""What a sweep of an estimator tries where nothing is said: class -> parameter -> values. Of whole numbers of components those
-that the samples of a fold, and labels and columns, have."""
-
-
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
     """Choose what settings are compared by where nothing is said, right for one label a sample or three hundred.
 

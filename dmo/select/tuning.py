@@ -55,8 +55,8 @@ from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.svr import OutputSVR
 from dmo.methods.view_weights import PER_TARGET
 from dmo.parameters import nested
+from dmo.registry import REGISTRY
 from dmo.select.sweeps import (
-    GRIDS,
     Metric,
     SweepResult,
     compared,
@@ -160,7 +160,7 @@ def search(
         elif grid is None and isinstance(estimator, OutputSVR):
             found = _machine_search(problem)
         else:
-            grid = problem.held(GRIDS[type(estimator).__name__] if grid is None else grid)
+            grid = problem.held(REGISTRY[type(estimator).__name__].grid if grid is None else grid)
             found = problem.with_own(problem.extended([grid]), grid)
             asked = [values for name, values in grid.items() if name.startswith("decoder")]
             if problem.rule is not None and "decoder" not in grid and all(len(values) > 1 for values in asked):
@@ -231,7 +231,8 @@ class _Problem:
         """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have, and
         whose own ridges are those of methods that have one.
         """
-        defaults, held = GRIDS.get(type(self.estimator).__name__, {}), dict(grid)
+        entry = REGISTRY.get(type(self.estimator).__name__)
+        defaults, held = {} if entry is None else entry.grid, dict(grid)
         methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
         if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
             del held["ridge"]
@@ -401,9 +402,8 @@ def _is_number(value: Any) -> bool:
 def _named(estimator: Any) -> Any:
     if not isinstance(estimator, str):
         return estimator
-    names = {"ridge": "MultiViewRidge", "kgha": "KGHA", "embedding": "TraceEmbedding"} | {
-        name.lower(): name for name in GRIDS
-    }
+    tuned = [entry for entry in REGISTRY.values() if entry.grid]
+    names = {entry.command: entry.name for entry in tuned} | {entry.name.lower(): entry.name for entry in tuned}
     if estimator.lower() not in names:
         raise UserError(f"tune: no estimator {estimator!r} is known; pass one of {', '.join(names)}, or an object")
     return getattr(dmo, names[estimator.lower()])()
