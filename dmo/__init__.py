@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
     except AttributeError:
         if name.startswith("_"):
             raise
-    from dmo.errors import meant
+    from dmo.errors import meant  # schedulers, which import this package, need no other module of it
 
     near = meant(name, __all__)
     hint = "" if near is None else f"; did you mean dmo.{near}?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,9 +16,8 @@ from dmo import stores
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 from dmo.parameters import LOCATIONS, SavedLocation, placed
+from dmo.stores.models import ATTACHED, Attached, load_attached
 
-ATTACHED = "attached"
-"""Prefix of the names of arrays that are attached to a model."""
 SAMPLES = "samples"
 """Name of the attachment with the keys of the training samples."""
 _KEPT: tuple[str, ...] = (
@@ -31,7 +30,6 @@ _KEPT: tuple[str, ...] = (
 )
 _KEPT += ("hierarchy_",)
 """Attributes of fitted estimators that are stored as JSON."""
-Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
 class Persistent:
@@ -74,7 +72,7 @@ class Persistent:
         overwrite : bool, default=True
             Replace an existing model at `path`, which is kept until the new one is complete.
         attached : mapping of str to (arrays, JSON), default=None
-            Further data of the model by name, for `load_attached`.
+            Further data of the model by name, for `dmo.stores.models.load_attached`.
 
         Raises
         ------
@@ -89,15 +87,6 @@ class Persistent:
             arrays |= with_prefix(f"{ATTACHED}/{name}", parts)
             abouts[name] = dict(about)
         stores.save_model(path, arrays, description | {ATTACHED: abouts}, overwrite, provenance)
-
-
-def load_attached(path: str, name: str) -> Attached | None:
-    """Load an attachment of a saved model by name, or return None."""
-    prefix = f"{ATTACHED}/{name}"
-    arrays, meta = stores.load_model(path, f"{prefix}/")
-    found = meta.get(ATTACHED, {})
-    about = found.get(name) if isinstance(found, dict) else None
-    return None if not isinstance(about, dict) else (without_prefix(prefix, arrays), about)
 
 
 def load_sample_keys(path: str) -> np.ndarray | None:
@@ -141,7 +130,7 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import Model, checked  # imported here because only loading needs Pydantic
+    from dmo.model_schema import Model, checked  # imported here: Pydantic adds 0.1 s, and only loading needs it
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}

@@ -19,9 +19,10 @@ import dmo
 from dmo.blocks import Rows
 from dmo.datasets import ingest_files
 from dmo.stores import existing_store, open_features
-from dmo.workflows.apply import open_applied, write_rows
+from dmo.workflows.apply import write_rows
 from dmo.workflows.fitting import fit, open_training
 from dmo.workflows.program import Session, add_run_options, run_pipeline
+from dmo.workflows.rows import open_applied
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

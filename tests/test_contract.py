@@ -41,7 +41,8 @@ from dmo.registry import REGISTRY
 from dmo.select.sweeps import sweep
 from dmo.stores import open_results
 from dmo.stores.checkpoints import checkpoints
-from dmo.workflows.trial import Upload, open_trial
+from dmo.workflows.rows import open_trial
+from dmo.workflows.trial import Upload
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "matrix.md"
 N, NEW, L = 72, 9, 4

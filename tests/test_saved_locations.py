@@ -27,7 +27,7 @@ from dmo.methods.base import SweepResult
 from dmo.parameters import LOCATIONS, SavedLocation
 from dmo.persistence import Persistent, decoded, described, rebuilt
 from dmo.workflows.apply import named_store
-from dmo.workflows.trial import open_trial
+from dmo.workflows.rows import open_trial
 
 PLAIN_TEXT = {
     "class_similarity": "name of a similarity",

@@ -9,7 +9,7 @@ def main() -> None:
     """Run the `dmo` command."""
     gc.set_threshold(50_000)  # imports create many objects and hardly any garbage
     try:
-        from dmo.cli.app import app
+        from dmo.cli.app import app  # here: Ctrl-C during the imports is handled below
 
         app(prog_name="dmo")
     except KeyboardInterrupt:  # during imports; later, `app` handles the interrupt

@@ -45,7 +45,6 @@ from dmo.workflows.apply import (
     embedded,
     finished_rows,
     learned_values,
-    open_applied,
     write_rows,
     written_table,
 )
@@ -82,7 +81,7 @@ def transform(
             {"types": types, "missing": missing, "decimal": decimal}
             | {"delimiter": delimiter, "header": header, "row_names": row_names}
         )
-        applied = open_applied(model, features, split, ALL, transforms=True, reading=reading)
+        applied = workflows.rows.open_applied(model, features, split, ALL, transforms=True, reading=reading)
         place.enter_context(connect(scheduler))
         width = int(applied.model.n_components_)
         record = write_rows(
@@ -166,7 +165,7 @@ def annotate(
             {"types": types, "missing": missing, "decimal": decimal}
             | {"delimiter": delimiter, "header": header, "row_names": row_names}
         )
-        applied = open_applied(model, features, split, "test", reading=reading)
+        applied = workflows.rows.open_applied(model, features, split, "test", reading=reading)
         names, real = applied.label_names(), learned_values(applied.model)
         asked = checked_top(top, applied.model)
         if proba:
@@ -280,7 +279,7 @@ def search(
     if labels is not None and weights:
         raise UserError("--view-weight applies only to --image and --sample; labels are searched by their scores")
     with session() as run:
-        applied = open_applied(model, features, split, ALL)
+        applied = workflows.rows.open_applied(model, features, split, ALL)
         among, names, parents = workflows.search, applied.label_names(), (model, features)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dmo.cli.estimator_options import surfaces
 from dmo.cli.options import keyword
 from dmo.errors import UserError, meant
 from dmo.registry import REGISTRY
@@ -33,8 +34,6 @@ class Lazy:
     @property
     def text(self) -> str:
         """Help text; for estimators the first line of the class docstring."""
-        from dmo.cli.estimator_options import surfaces
-
         return self.help if self.estimator is None else surfaces()[self.estimator].text
 
     def load(self) -> Any:

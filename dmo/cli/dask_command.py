@@ -17,6 +17,6 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
     """Pass all arguments to `dmo`."""
-    from dmo.cli.app import app
+    from dmo.cli.app import app  # schedulers and workers import this module, and need no commands
 
     app(list(arguments), prog_name="dask dmo")

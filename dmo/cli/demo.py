@@ -17,7 +17,7 @@ from dmo.cli.session import grid, say, show
 from dmo.demo.digits import digits_samples
 from dmo.errors import amount
 from dmo.progress import stage
-from dmo.workflows.apply import open_applied, write_rows
+from dmo.workflows.apply import write_rows
 from dmo.workflows.program import session
 
 TOP, SEED = 3, 0
@@ -61,7 +61,7 @@ def demo(
             with stage(f"{name}: fit", 1) as advance:
                 workflows.fitting.fit(run, model, training, models[name], overwrite=True)
                 advance(1)
-        applied = open_applied(models["votes"], features, None, "test")
+        applied = workflows.rows.open_applied(models["votes"], features, None, "test")
         write_rows(
             run,
             applied,

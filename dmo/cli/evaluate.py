@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dmo import stores
+from dmo import stores, workflows
 from dmo.cli.commands import Features, Model, Scheduler, Split, Top, table_arguments, with_reading, words_of
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
@@ -39,10 +39,9 @@ def evaluate(
     reading = table_arguments(given)
     for path in (model, *([] if is_rows(features) else [features])):
         stores.describe(path)  # before workers are asked for
-    from dmo.workflows.evaluation import judge, trained_on  # after what is refused, which needs no estimators
-
+    evaluation = workflows.evaluation  # after the checks above, because this imports estimators
     with session() as run, connect(scheduler):
-        found = judge(model, features, split, top, cv, reading)
+        found = evaluation.judge(model, features, split, top, cv, reading)
         if found.measures.get("auc_macro", 0) is None:
             run.note("no label has both positive and negative samples here: no AUC")
     applied = found.applied
@@ -50,7 +49,9 @@ def evaluate(
     record |= found.measures | run.costs()
     rows = [("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n))]
     rows += figure_rows(record)
-    title = f"{model} on {features}{trained_on(found.measures)}" + (f", {cv}-fold cross-validation" if cv else "")
+    title = f"{model} on {features}{evaluation.trained_on(found.measures)}" + (
+        f", {cv}-fold cross-validation" if cv else ""
+    )
     show(record, [*rows, *cost_rows(record)], title)
 
 
@@ -114,21 +115,19 @@ def report_command(
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)
-        from dmo.workflows.evaluation import judge_together, trained_on  # after what is refused: it needs no estimators
-        from dmo.workflows.report_page import read_sweep, write_page
-
-        sweeps = [read_sweep(path) for path in sweep or ()]
+        evaluation, page = workflows.evaluation, workflows.report_page  # after the check above: this imports estimators
+        sweeps = [page.read_sweep(path) for path in sweep or ()]
         asked = {"top": top, "split": split, "title": title, **given}
         words = ["dmo", "report", *(["--compare"] if compare else []), *paths]
         words += [word for name, value in asked.items() for word in words_of(name, value)]
         words += [word for path in sweep or () for word in ("--sweep", path)] + (["--jec"] if jec else [])
         stores.check_output_file(out)
-        judged = judge_together(tuple(dict.fromkeys(models)), features, split, top, table_arguments(given))
+        judged = evaluation.judge_together(tuple(dict.fromkeys(models)), features, split, top, table_arguments(given))
         command = shlex.join(words)
-        record = write_page(run, judged, features, Path(out), title, sweeps=sweeps, jec=jec, command=command)
+        record = page.write_page(run, judged, features, Path(out), title, sweeps=sweeps, jec=jec, command=command)
         record |= run.costs()
     rows = [
-        (name + trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")
+        (name + evaluation.trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")
         for name, m in record["methods"].items()
     ]
     line = in_a_line(record, out, *(f"{name} {value}" for name, value in rows))

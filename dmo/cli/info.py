@@ -230,11 +230,9 @@ def methods_command(
     markdown_table: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
 ) -> None:
     """List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get coordinates."""
-    # imported here: `dmo info` needs no estimator
-    from dmo.methods import TraceEmbedding
-    from dmo.methods.catalog import markdown
+    from dmo.methods.catalog import markdown  # here: `dmo info` needs no estimator
 
-    found = TraceEmbedding.methods()
+    found = dmo.TraceEmbedding.methods()
     columns = ("method", "family", "paper", "engines", "parameters", "new rows")
     rows = [
         (

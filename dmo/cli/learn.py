@@ -26,7 +26,6 @@ from dmo.cli.estimator_options import engine, engine_options, options_of, surfac
 from dmo.cli.options import Option, keyword
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
-from dmo.registry import REGISTRY
 from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
@@ -240,19 +239,8 @@ def _tried(
     scoring: str | None,
 ) -> dict[str, Sequence[Any]] | None:
     """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
-    from dmo.blocks import presence  # these here: `--help` needs none of them
-    from dmo.decide.rules import SET_METRICS
-    from dmo.inputs import are_real
-
     views = training.views
-    # real outputs, and labels that a decoder ranks, are not divided by frequencies
-    decoded = are_real(training.Y) or given.get("decoder") is not None or scoring in SET_METRICS
-    left_out = ["decoder__prior_power"] if decoded else []
-    if any(presence(source) is not None for source in views.values()):
-        left_out.append("combine")  # one kernel takes no views that lack samples
-    tried: dict[str, Sequence[Any]] = {
-        name: values for name, values in REGISTRY[kind].grid.items() if name not in left_out
-    }
+    tried = workflows.fitting.default_grid(kind, training, scoring, given.get("decoder") is not None)
     asked = {
         option.place: found
         for name, option in options.items()
@@ -284,10 +272,8 @@ def _table(result: Any) -> None:
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
     """What was found, in words."""
-    from dmo.metrics.named import ERRORS  # here: help computes nothing
-
     mean, metric = record["best"]["mean"], record["metric"]
-    shown = -mean if metric in ERRORS else mean  # errors count as negative where the largest is the best
+    shown = workflows.fitting.shown_score(metric, mean)
     score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {record['tried']}"
     return [f"{score} settings: {_said(record['best'])}", *record.get("report", [])[:1]]
 

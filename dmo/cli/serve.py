@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import dmo
+from dmo import workflows
 from dmo.cli.commands import Model
 from dmo.cli.session import say, show
 from dmo.errors import UserError
@@ -57,12 +58,11 @@ def serve(
     try:
         import uvicorn
 
-        from dmo.serve.app import Limits, _Connection, address_of, make_app
-        from dmo.workflows.trial import open_trial
+        from dmo.serve.app import Limits, _Connection, address_of, make_app  # needs the optional packages of `_CURE`
     except ImportError:
         raise ImportError(_CURE) from None
     with session() as run:
-        trial = open_trial(model, features, top, rows, run.note)
+        trial = workflows.rows.open_trial(model, features, top, rows, run.note)
         token = secrets.token_urlsafe(24)
         app = make_app(trial, Path(model).name, token, Limits(megabytes=megabytes, rows=rows, seconds=seconds), host)
         with _listening(host, port) as listener:

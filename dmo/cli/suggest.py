@@ -7,15 +7,27 @@ from typing import Annotated, Any
 
 import typer
 
-from dmo import stores, workflows
+from dmo import stores
 from dmo.cli.commands import Features, Model, Overwrite, Separator, Split, table_arguments, with_reading
 from dmo.cli.evaluate import percent
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
 from dmo.formats.sources import is_rows
-from dmo.workflows.apply import ALL, open_applied
+from dmo.workflows.apply import ALL
 from dmo.workflows.program import free, session
-from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, open_suggested, suggestions
+from dmo.workflows.rows import open_applied
+from dmo.workflows.suggest import (
+    KINDS,
+    as_csv,
+    as_label_studio,
+    kept_answers,
+    names_of,
+    one_answer_each,
+    open_suggested,
+    read_answers,
+    suggestions,
+    update,
+)
 from dmo.workflows.tables import write_text
 
 
@@ -42,7 +54,7 @@ def suggest(
         stores.check_output_file(out)
     with session() as run:
         applied = open_suggested(model, features, split, table_arguments(given))
-        found = suggestions(applied, count, kinds, workflows.suggest.kept_answers(model))
+        found = suggestions(applied, count, kinds, kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.endswith(".csv") else as_label_studio(found, prefix, model)
             write_text(Path(out), [text], overwrite)
@@ -83,8 +95,6 @@ def update_command(
     free(out, overwrite, "model")
     reading = table_arguments({**given, "separator": separator if is_rows(features) else None})
     applied = open_applied(model, features, ALL, ALL, reading=reading, labeled=True)
-    from dmo.workflows.suggest import names_of, one_answer_each, read_answers, update
-
     known = names_of(applied)
     answered = one_answer_each(answer for path in answers for answer in read_answers(path, known, separator).items())
     if not answered:

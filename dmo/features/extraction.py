@@ -27,6 +27,7 @@ from dmo.features.sets import Recipe, SourceImage, Vocabulary, learn_vocabulary
 from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
 from dmo.progress import stage
+from dmo.stores.models import load_attached
 
 PART = "images"
 """Name under which a store or model contains the recipe and the vocabularies of its images."""
@@ -182,8 +183,6 @@ class Extractor:
         StoreError
             If the extractor is missing or has another hash.
         """
-        from dmo.persistence import load_attached  # Import here because images are described without estimators.
-
         described = stores.describe(path)
         of_model, origin = described["kind"] == "model", described["provenance"]
         for step in ("parameters", "features", "parameters") if of_model else ("parameters",):

@@ -21,6 +21,7 @@ from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, number
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
+from dmo.formats.schema import Schema, learn_schema
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, precomputed_views, preparing
@@ -136,8 +137,6 @@ def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
 def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
     """A table with numbers alone, beside the vectors that its columns list; a schema that is not `known` is added."""
     import pandas as pd
-
-    from dmo.formats.schema import Schema, learn_schema  # needs pyarrow
 
     listed, left = vectors(view, table)
     left, notes = left.set_axis([str(name) for name in left.columns], axis=1), list[str]()

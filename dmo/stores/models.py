@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -31,6 +31,10 @@ from dmo.stores._schema import ROOT, Provenance, check_kind, new_attributes, ope
 
 T = TypeVar("T")
 GENERATION = re.compile("[0-9a-f]{32}")
+ATTACHED = "attached"
+"""Prefix of the names of arrays that are attached to a model."""
+Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
+"""Arrays and JSON of an attachment."""
 
 
 def save_model(
@@ -177,6 +181,17 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
                 raise
             continue  # the model was replaced during the read
         return arrays, attributes["meta"]
+
+
+def load_attached(path: str, name: str) -> Attached | None:
+    """Load an attachment of a saved model by name, or return None."""
+    prefix = f"{ATTACHED}/{name}"
+    arrays, meta = load_model(path, f"{prefix}/")
+    found = meta.get(ATTACHED, {})
+    about = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(about, dict):
+        return None
+    return {key.removeprefix(f"{prefix}/"): value for key, value in arrays.items()}, about
 
 
 def model_contents(path: str | os.PathLike[str]) -> str:

@@ -5,6 +5,7 @@ from . import images as images
 from . import plan as plan
 from . import program as program
 from . import report_page as report_page
+from . import rows as rows
 from . import search as search
 from . import sources as sources
 from . import suggest as suggest

@@ -15,11 +15,9 @@ from dmo.blocks import SINGLE, RowMask, Rows, Subset, cell_blocks, dense, number
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.formats.schema import Schema
-from dmo.formats.sources import is_rows
 from dmo.hashing import fingerprint, id_keys, marked_keys, stored_keys
 from dmo.metrics import with_ancestors
 from dmo.stores.features import SourceStore
-from dmo.stores.models import read_with_contents
 from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.program import Session
 from dmo.workflows.tables import OTHER_CSV, TableColumns, TableRows, label_words, output_format
@@ -176,42 +174,6 @@ def rows_of(
     return found
 
 
-def open_applied(
-    model: str,
-    features: str,
-    split: str | None,
-    default: str,
-    transforms: bool = False,
-    reading: Mapping[str, Any] | None = None,
-    labeled: bool = False,
-) -> AppliedModel:
-    """Load a model and open the samples of a feature store or of data files for it.
-
-    The model must score labels, or have `transform` if `transforms` is set.
-    """
-    # `reading` holds arguments of `ingest_files` for data files, whose labels are read if `labeled` is set.
-    stores.model_contents(model)
-    store = None if is_rows(features) else stores.open_features(features)
-    if store is not None and reading:
-        raise UserError(f"{features} is a feature store, but table options apply only to data files; leave them out")
-    from dmo.persistence import load  # imported here so that invalid paths fail before scikit-learn is imported
-
-    fitted, contents = read_with_contents(model, load)
-    check_use(fitted, model, transforms)
-    if store is None:
-        from dmo.workflows.rows import open_rows, training_store
-
-        made = training_store(model, features, reading or {}) if labeled else None
-        store = open_rows(model, fitted, features, reading, labeled) if made is None else stores.open_features(made)
-    known = views_for(fitted, store, model)
-    chosen = chosen_split(store, split, default)
-    views, _, _ = store.select(chosen, with_labels=False)
-    used = {name: views[own] for name, own in known.items()}
-    index = next(iter(views.values())).index  # a bit mask if there are many samples
-    columns = class_columns(fitted, store, model)
-    return AppliedModel(fitted, contents, store, used, index, chosen, columns)
-
-
 def named_store(model: str, note: Callable[[str], None]) -> str | None:
     """Return the local feature store recorded as the origin of a model or result store, or None, with a note.
 
@@ -286,7 +248,7 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
 
 def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
     """Raise an error if a model does not support the requested operation."""
-    from dmo.methods.annotator import predicts
+    from dmo.methods.annotator import predicts  # scikit-learn adds 2 s to checks of paths and to help
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
         lacks = "transform samples" if transforms else "score labels"
@@ -340,7 +302,7 @@ def label_names(model: Any) -> list[str]:
 
 def learned_values(model: Any) -> bool:
     """Return whether a fitted model predicts regression targets instead of labels."""
-    from dmo.methods.annotator import Annotator
+    from dmo.methods.annotator import Annotator  # as in `check_use`
 
     return isinstance(model, Annotator) and model.outputs_ is not None
 

@@ -35,10 +35,10 @@ from dmo.workflows.apply import (
     class_columns,
     known_labels,
     learned_values,
-    open_applied,
     rows_of,
 )
 from dmo.workflows.images import stored_image
+from dmo.workflows.rows import open_applied
 
 log = logging.getLogger("dmo")
 

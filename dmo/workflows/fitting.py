@@ -15,21 +15,29 @@ from sklearn.base import clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, filled
+from dmo.blocks import Rows, Subset, filled, presence
 from dmo.blocks import rows as read_rows
 from dmo.datasets.cards import by_split
+from dmo.datasets.files import fingerprints, ingest_files, read_description
+from dmo.decide.rules import SET_METRICS
 from dmo.errors import UserError
-from dmo.features.extraction import PART, Extractor
+from dmo.features.extraction import PART, Extractor, extract
+from dmo.features.images import list_images
+from dmo.features.sets import Recipe
 from dmo.fit.engine import reasoned_engine
 from dmo.formats.frames import FRAMES, read_frame
 from dmo.formats.labels import class_vector
 from dmo.formats.sources import HDF5, PARQUET, is_image_folder, is_rows, is_zarr_array, parse_source
-from dmo.formats.tables import ending_of
-from dmo.inputs import LabelRows, Preparation, preparing
+from dmo.formats.tables import ending_of, is_svmlight
+from dmo.inputs import LabelRows, Preparation, are_real, preparing
 from dmo.inputs.outputs import hierarchy_of
 from dmo.labels.hierarchy import by_column
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Annotator
+from dmo.metrics.named import ERRORS
+from dmo.registry import REGISTRY
+from dmo.select.sweeps import sweep
+from dmo.select.tuning import search
 from dmo.stores.features import SourceStore
 from dmo.workflows.apply import chosen_split, chosen_views, columns_of, origin, sample_keys
 from dmo.workflows.plan import Plan, kernel_count
@@ -37,7 +45,7 @@ from dmo.workflows.program import Session, say_unreadable
 
 if TYPE_CHECKING:
     from dmo.methods.base import SweepResult
-    from dmo.persistence import Attached
+    from dmo.stores.models import Attached
 
 log = logging.getLogger("dmo")
 IN_PLACE = (".npy", ".zarr", *HDF5, *PARQUET)
@@ -126,10 +134,6 @@ def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> stores.FeatureStore:
     """Open dense array files in place; convert other files to a feature store next to them, or reuse such a store."""
-    from dmo.datasets.files import fingerprints, ingest_files, read_description  # few fits need these
-    from dmo.features import Recipe, extract, list_images
-    from dmo.formats.tables import is_svmlight
-
     source, of_images = parse_source(path), is_image_folder(path) and not is_rows(path)
     described: dict[str, Any] = {"views": {source.title: path}}
     if source.ending == ".json":
@@ -341,8 +345,6 @@ def tune(
     metric: str | None = None,
 ) -> SweepResult:
     """Evaluate hyperparameter candidates by cross-validation, refit the best on all training samples and save it."""
-    from dmo.select.tuning import search  # imported here because a fit does not need it
-
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
     training = training.known()  # candidates are compared on samples of known class
@@ -350,6 +352,21 @@ def tune(
     result = search(estimator, dict(training.views), Y, tried, metric, folds, getattr(estimator, "random_state", 0))
     save(result.best_estimator, path, training, overwrite)
     return result
+
+
+def default_grid(kind: str, training: Training, metric: str | None, decoded: bool) -> dict[str, Sequence[Any]]:
+    """Return the candidates of a class that apply to the training samples; `decoded` if a decoder is chosen."""
+    # Regression targets, and labels that a decoder ranks, are not divided by frequencies.
+    decoded = decoded or are_real(training.Y) or metric in SET_METRICS
+    excluded = ["decoder__prior_power"] if decoded else []
+    if any(presence(source) is not None for source in training.views.values()):
+        excluded.append("combine")  # A combined kernel does not support views with missing samples.
+    return {name: values for name, values in REGISTRY[kind].grid.items() if name not in excluded}
+
+
+def shown_score(metric: str, score: float) -> float:
+    """Return a score for display: sweeps maximize errors as negative numbers, and they are shown as positive ones."""
+    return -score if metric in ERRORS else score
 
 
 def _learned(estimator: Any, training: Training) -> Any:
@@ -360,8 +377,6 @@ def _learned(estimator: Any, training: Training) -> Any:
 
 def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> list[tuple[int, float, float]]:
     """Evaluate the best candidate of a sweep on one eighth, one quarter, one half and all of the samples."""
-    from dmo.select.sweeps import sweep
-
     training = training.known()
     assert training.Y is not None
     n, grid = training.n, {key: [value] for key, value in result.best_params.items()}

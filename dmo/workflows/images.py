@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import dmo
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.demo.digits import DIGITS, digit_image
@@ -61,10 +62,9 @@ def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
     # Each batch of results is appended to a journal next to the output. An interrupted run resumes from the journal,
     # and later runs with the same model skip the images in it.
     _check_out(request)
-    from dmo.persistence import load  # imported here because the checks above do not need estimators
-
+    # Load the model after the checks above: `dmo.load` imports estimators.
     (extractor, model), model_contents = read_with_contents(
-        request.model, lambda path: (Extractor.load(path), load(path))
+        request.model, lambda path: (Extractor.load(path), dmo.load(path))
     )
     check_use(model, request.model)
     names = label_names(model)

@@ -257,7 +257,7 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
                 stack.enter_context(dask.config.set(settings))
             stack.enter_context(json_log(options.log, program))
             if options.checkpoint is not None:
-                from dmo.stores.checkpoints import checkpoints
+                from dmo.stores.checkpoints import checkpoints  # NumPy would double the time of `dmo --help`
 
                 stack.enter_context(checkpoints(options.checkpoint))
             yield
@@ -280,13 +280,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
     """Run a pipeline on the selected cluster, with progress bars and notes on standard error."""
-    from dmo.cluster import connect  # imported here so that commands without a cluster start faster
-
     name = Path(file).name
     chosen = RunOptions(**{key: getattr(options, key) for key in HELP if key != "json"})
 
     def all_of_it() -> None:
-        with running(chosen, name), session() as run, connect(options.scheduler) as backend:
+        with running(chosen, name), session() as run, dmo.cluster.connect(options.scheduler) as backend:
             run.detail(f"running {backend.where}")
             work(run)
 

@@ -1,11 +1,11 @@
-"""Open data files as a feature store for a fitted model: read columns as in training, order labels as in the model."""
+"""Open samples for a fitted model: feature stores, or data files read as in training with labels ordered as in the model."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,34 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+import dmo
 from dmo import stores
 from dmo.blocks import Rows, Subset, dense, rows
 from dmo.datasets import Samples, open_table, read_description
 from dmo.datasets.cards import ALL
 from dmo.datasets.files import documents, fingerprints, join_tables, label_columns
 from dmo.errors import UserError, amount
+from dmo.features.extraction import Extractor
 from dmo.formats.files import DataError, row_of_shard
 from dmo.formats.frames import FRAMES, NUMBERS, ROW_NAMES, SHARDS, read_frame
 from dmo.formats.labels import unknown_rows
 from dmo.formats.parquet import number_columns
 from dmo.formats.schema import LearnedLabels, TableOptions, chosen_columns, unknown_column
-from dmo.formats.sources import PARQUET, Source, is_zarr, parse_source, split_name
+from dmo.formats.sources import PARQUET, Source, is_rows, is_zarr, parse_source, split_name
 from dmo.formats.tables import SVMLIGHT, cell_views, ending_of, open_source
-from dmo.workflows.apply import label_names, learned_values, named_store
+from dmo.stores.models import read_with_contents
+from dmo.workflows.apply import (
+    AppliedModel,
+    check_use,
+    checked_top,
+    chosen_split,
+    class_columns,
+    label_names,
+    learned_values,
+    named_store,
+    views_for,
+)
+from dmo.workflows.images import made_from_images
 from dmo.workflows.trial import IDS, Trial, Upload, row_reader
 
 _ROW = "row of the file"
@@ -44,6 +58,69 @@ class _Part:
     sources: dict[str, Source]
     table: Any
     columns: Sequence[str] = ()  # names of all columns of the table
+
+
+def open_applied(
+    model: str,
+    features: str,
+    split: str | None,
+    default: str,
+    transforms: bool = False,
+    reading: Mapping[str, Any] | None = None,
+    labeled: bool = False,
+) -> AppliedModel:
+    """Load a model and open the samples of a feature store or of data files for it.
+
+    The model must score labels, or have `transform` if `transforms` is set.
+    """
+    # `reading` holds arguments of `ingest_files` for data files, whose labels are read if `labeled` is set.
+    stores.model_contents(model)
+    store = None if is_rows(features) else stores.open_features(features)
+    if store is not None and reading:
+        raise UserError(f"{features} is a feature store, but table options apply only to data files; leave them out")
+    fitted, contents = read_with_contents(model, dmo.load)  # imports scikit-learn, after invalid paths have failed
+    check_use(fitted, model, transforms)
+    if store is None:
+        made = training_store(model, features, reading or {}) if labeled else None
+        store = open_rows(model, fitted, features, reading, labeled) if made is None else stores.open_features(made)
+    known = views_for(fitted, store, model)
+    chosen = chosen_split(store, split, default)
+    views, _, _ = store.select(chosen, with_labels=False)
+    used = {name: views[own] for name, own in known.items()}
+    index = next(iter(views.values())).index  # a bit mask if there are many samples
+    columns = class_columns(fitted, store, model)
+    return AppliedModel(fitted, contents, store, used, index, chosen, columns)
+
+
+def open_trial(
+    model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
+) -> Trial:
+    """Load a model to try, and the samples in which neighbors are searched."""
+    (fitted, extractor), _ = read_with_contents(
+        model, lambda path: (dmo.load(path), Extractor.load(path) if made_from_images(path) else None)
+    )
+    check_use(fitted, model)
+    if extractor is not None:
+        extractor.specs()  # fail early if image features cannot be extracted
+    checked_top(top, fitted)
+    known = _samples(model, features, note)
+    trial = row_reader(model, fitted, None if known is None else known.store)
+    trial = replace(trial, names=label_names(fitted), count=top, extractor=extractor, known=known, most=most)
+    if known is not None:
+        _ = trial.places  # compute the embedding before the first request
+    return trial
+
+
+def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
+    """Open the samples for neighbor search: `features`, or the local store recorded in the model."""
+    if features is not None:
+        return open_applied(model, features, None, ALL)
+    if (named := named_store(model, note)) is not None:
+        try:
+            return open_applied(model, named, None, ALL)
+        except (UserError, OSError) as error:
+            note(f"{named} cannot be used ({error}): no neighbors are shown; pass a feature store")
+    return None
 
 
 def open_rows(

@@ -15,12 +15,14 @@ import scipy.sparse
 
 from dmo import stores
 from dmo.blocks import presence, stacked
+from dmo.datasets import Samples
 from dmo.errors import UserError, visible
 from dmo.features import Extractor, find_images
 from dmo.formats.files import Stacked, csv_rows, existing
 from dmo.formats.labels import SEPARATORS, label_sets, split_cells
 from dmo.formats.sources import is_image_folder
 from dmo.hashing import joined_keys
+from dmo.metrics import ranking_scores
 from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.apply import (
     ALL,
@@ -29,14 +31,15 @@ from dmo.workflows.apply import (
     chosen_split,
     known_labels,
     learned_values,
-    open_applied,
     rows_of,
     sample_keys,
     views_for,
 )
 from dmo.workflows.images import made_from_images
 from dmo.workflows.program import Session, say_unreadable
+from dmo.workflows.rows import open_applied, open_rows
 from dmo.workflows.tables import csv_text, guarded, unguarded
+from dmo.workflows.trial import row_names
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
@@ -86,8 +89,8 @@ def suggestions(
     # "wrong": labeled samples with the largest contradiction to out-of-fold probabilities, max_l |y_l - p_l|.
     # "different": unlabeled samples that are farthest, in the embedding or in the probabilities, from the labeled
     # samples and from previously suggested ones. Samples with answers count as labeled and are not listed again.
-    from dmo.decide.out_of_fold import out_of_fold_scores  # imported here to keep `dmo suggest --help` fast
-    from dmo.inputs import Data
+    from dmo.decide.out_of_fold import out_of_fold_scores  # scikit-learn adds 2 s to `dmo suggest --help`
+    from dmo.inputs import Data  # as the line above
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
@@ -418,7 +421,7 @@ def update(
     # not record its split, `labeled_rows` selects them. The new model records all answers.
     from sklearn.base import clone  # imported here because `dmo update --help` does not need estimators
 
-    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column
+    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # as the line above
 
     known_labels(applied, features)
     source, earlier = applied, applied.model._sample_keys
@@ -480,8 +483,7 @@ def update(
 
 def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
     """Return a function that evaluates a model on test samples that are not `seen`, or None if there are none."""
-    from dmo.metrics import ranking_scores
-    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # as in `update`
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
     rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
@@ -511,10 +513,6 @@ def _grown(
     overwrite: bool,
 ) -> str:
     """Write a store with the samples of another and the answered samples of a table or folder; return its path."""
-    from dmo.datasets import Samples
-    from dmo.workflows.rows import open_rows
-    from dmo.workflows.trial import row_names
-
     old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
     if is_image_folder(new) and made_from_images(model):
         extractor, ids = Extractor.load(model), list(find_images(new)[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
@@ -19,7 +19,7 @@ import psutil
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import Rows, rows
+from dmo.blocks import SINGLE, Rows, rows
 from dmo.datasets import open_npz, open_table
 from dmo.datasets.files import documents
 from dmo.datasets.samples import TextVocabulary
@@ -31,23 +31,8 @@ from dmo.formats.frames import FRAMES, NUMBERS, ROW_NAMES, TABLES, frame_shape, 
 from dmo.formats.schema import Column, Schema, TableOptions, exact, learn_schema, text_cells
 from dmo.formats.sources import folder_shards
 from dmo.formats.tables import SVMLIGHT, is_svmlight
-from dmo.inputs import SINGLE
-from dmo.persistence import load
-from dmo.stores.models import read_with_contents
-from dmo.workflows.apply import (
-    ALL,
-    AppliedModel,
-    check_use,
-    checked_top,
-    columns_of,
-    label_names,
-    learned_values,
-    named_store,
-    open_applied,
-    rows_of,
-    schema_of,
-)
-from dmo.workflows.images import made_from_images, stored_image
+from dmo.workflows.apply import AppliedModel, columns_of, learned_values, rows_of, schema_of
+from dmo.workflows.images import stored_image
 from dmo.workflows.search import Places, found_rows, space
 from dmo.workflows.tables import csv_text, guarded
 
@@ -88,7 +73,7 @@ class Upload:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Model to try, created by `open_trial`."""
+    """Model to try, created by `dmo.workflows.rows.open_trial`."""
 
     model: Any  # fitted model that scores labels or predicts regression targets
     names: list[str]  # names of the L labels
@@ -377,7 +362,9 @@ def readers() -> Any:
     from multiprocessing.forkserver import ensure_running
 
     context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # Tables are read with pandas and scikit-learn, which `dmo.inputs` imports. Otherwise each reader imports them again,
+    # which takes seconds and a part of its memory.
+    context.set_forkserver_preload([__name__, "dmo.inputs"])
     ensure_running()
     return context
 
@@ -423,25 +410,6 @@ def _with_words(schema: Schema, table: pd.DataFrame) -> Schema:
     return replace(schema, columns=tuple(columns))
 
 
-def open_trial(
-    model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
-) -> Trial:
-    """Load a model to try, and the samples in which neighbors are searched."""
-    (fitted, extractor), _ = read_with_contents(
-        model, lambda path: (load(path), Extractor.load(path) if made_from_images(path) else None)
-    )
-    check_use(fitted, model)
-    if extractor is not None:
-        extractor.specs()  # fail early if image features cannot be extracted
-    checked_top(top, fitted)
-    known = _samples(model, features, note)
-    trial = row_reader(model, fitted, None if known is None else known.store)
-    trial = replace(trial, names=label_names(fitted), count=top, extractor=extractor, known=known, most=most)
-    if known is not None:
-        _ = trial.places  # compute the embedding before the first request
-    return trial
-
-
 def row_reader(
     model: str, fitted: Any, store: stores.FeatureStore | None = None, options: TableOptions | None = None
 ) -> Trial:
@@ -462,18 +430,6 @@ def row_reader(
     if options.row_names is False and made.get("row_names"):
         options = replace(options, row_names=True)
     return Trial(fitted, [], None, None, columns, texts, None, sys.maxsize, made.get("id"), options)
-
-
-def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
-    """Open the samples for neighbor search: `features`, or the local store recorded in the model."""
-    if features is not None:
-        return open_applied(model, features, None, ALL)
-    if (named := named_store(model, note)) is not None:
-        try:
-            return open_applied(model, named, None, ALL)
-        except (UserError, OSError) as error:
-            note(f"{named} cannot be used ({error}): no neighbors are shown; pass a feature store")
-    return None
 
 
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:

@@ -14,9 +14,9 @@ from dmo import stores
 from dmo.features.extraction import Extractor
 from dmo.persistence import load
 from dmo.workflows import images
-from dmo.workflows.apply import open_applied
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation
 from dmo.workflows.fitting import attached_recipe
+from dmo.workflows.rows import open_applied
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ from dmo.parameters import flat, parts_of
 from dmo.parameters import places as flat_names
 from dmo.persistence import load
 from dmo.serve.app import make_app
-from dmo.workflows.trial import open_trial
+from dmo.workflows.rows import open_trial
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
 NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
@@ -598,8 +598,8 @@ def test_rows_record_the_model_that_made_them_where_it_is_replaced_meanwhile(wor
             shutil.copytree(other, model)
         return found
 
-    monkeypatch.setattr(dmo.persistence, "load", replaced)
-    applied = dmo.workflows.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", transforms=True)
+    monkeypatch.setattr(dmo, "load", replaced)
+    applied = dmo.workflows.rows.open_applied(str(model), str(work / "f.zarr"), None, "test", transforms=True)
     assert (first[0].ridge, applied.model.ridge, applied.contents) == (0.2, 0.7, expected)
 
 
@@ -811,7 +811,7 @@ def test_a_mistake_gives_one_sentence_and_code_2_and_writes_nothing(places, case
 def test_an_output_that_cannot_be_written_is_told_before_the_work(work, tmp_path, monkeypatch, arguments, no, said):
     names = {"f": work / "f.zarr", "m": work / "m.zarr", "good": tmp_path}
     names["no"] = no.format(**names)
-    monkeypatch.setattr(dmo.persistence, "load", lambda path: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(dmo, "load", lambda path: pytest.fail("the model was loaded"))
     monkeypatch.setattr(MultiViewRidge, "fit", lambda *_: pytest.fail("the work began"))
     error = run(*(argument.format(**names) for argument in arguments), code=2).stderr
     assert said in error

@@ -63,7 +63,7 @@ def test_labels_of_few_rows_are_those_of_the_model(kind, tmp_path, monkeypatch):
     store = dmo.stores.open_features("store.zarr")
     for first in range(TRAIN, N, 20):
         KINDS[kind][first : first + 2].to_csv("few.csv", index=False)
-        applied = dmo.workflows.apply.open_applied("model.zarr", "few.csv", None, "test", labeled=True)
+        applied = dmo.workflows.rows.open_applied("model.zarr", "few.csv", None, "test", labeled=True)
         expected = store.labels_of(np.arange(first, first + 2))
         expected = expected if isinstance(expected, np.ndarray) else expected.toarray()
         np.testing.assert_allclose(applied.Y, expected, rtol=1e-12)

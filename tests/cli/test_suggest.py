@@ -20,8 +20,9 @@ from dmo.datasets import Samples
 from dmo.decoders import Calibration, Scores
 from dmo.errors import UserError
 from dmo.workflows.images import stored_image
+from dmo.workflows.rows import open_trial
 from dmo.workflows.suggest import as_csv, read_answers
-from dmo.workflows.trial import Upload, corrections_csv, open_trial
+from dmo.workflows.trial import Upload, corrections_csv
 
 NAMES = ["sun", "sea", "fir"]
 

@@ -19,7 +19,8 @@ from dmo import features, stores
 from dmo.errors import UserError
 from dmo.features import embedding, extraction
 from dmo.features.extraction import Extractor
-from dmo.workflows.trial import Upload, open_trial
+from dmo.workflows.rows import open_trial
+from dmo.workflows.trial import Upload
 
 N = 16
 VIEWS = "rgb_v3h1,wavelets,harris_sift_v3h1,dense_hue"

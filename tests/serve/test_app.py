@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dmo.serve.app import _PAGE, HEADERS, Limits, make_app
-from dmo.workflows.trial import open_trial
+from dmo.workflows.rows import open_trial
 
 TOKEN = "the-token"
 HERE = f"http://127.0.0.1:8000/{TOKEN}/"

@@ -20,8 +20,9 @@ from dmo.features import Recipe, extract, list_images
 from dmo.stores import open_features
 from dmo.workflows.fitting import fit, open_training
 from dmo.workflows.program import session
+from dmo.workflows.rows import open_trial
 from dmo.workflows.suggest import read_answers
-from dmo.workflows.trial import Trial, Upload, corrections_csv, open_trial
+from dmo.workflows.trial import Trial, Upload, corrections_csv
 from tests.made_files import bombs, peaks, repeating_parquet
 
 
