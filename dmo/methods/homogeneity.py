@@ -1,4 +1,4 @@
-"""Homogeneity analysis, and what KGHA and multiple-set CCA share with it: an embedding from averaged smoothers of views."""
+"""Homogeneity analysis, and the base class of KGHA and multiple-set CCA: an embedding from averaged smoothers."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ _NEAR = 1e-3
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j."""
+    """Leading eigenvectors of averaged smoothers of kernel views; new rows are mapped by the mean of K_j(x) alpha_j."""
 
     # The base class of `KGHA` and `MultiSetCCA`.
     #
@@ -165,7 +165,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     approximation: Any
     random_state: int | None
     expansions_: Mapping[str, Expansion]
-    _given_maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels that another fit has found
+    _given_maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels of another fit
     _lacks_rows = True
 
     @property
@@ -173,15 +173,15 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return not is_product(self.kernel)
 
     def _groups(self, data: Data) -> Groups:
-        """The kernels that smooth under their ridges, by the exact engine."""
+        """Return the groups of the exact engine."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # the search asks for what its eigenpairs need; an iteration that does not has to have exact solutions
+        # The Krylov search requests the accuracy that its eigenpairs need. ALS does not, and needs exact solutions.
         how: tuple[SolveMethod, float] = ("cg", EXACT) if self._solver.method == "als" else ("auto", COEFFICIENTS)
         return Groups(engine, kernels, ridges, data, self.center, self.random_state, *how)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
-        """The kernels that smooth, by name: one of every view."""
+        """Return the kernel of each group; by default there is one group per view."""
         return {
             view: MultiKernel.of(view, parse(spec)) for view, spec in per_view("kernel", self.kernel, views).items()
         }
@@ -322,9 +322,9 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         collect: Callable[[dict[str, FeatureMap]], T],
         moments_of: Callable[[T], Mapping[str, Moments]],
     ) -> T:
-        """Collect moments, of float32 features in float32 if labels lead the space and every view's smoother is precise."""
-        # Without labels, directions can be as good as equal: on 20 000 samples of independent views, float32 changed the
-        # space of MultiSetCCA by 3e-5 at a condition of 100.
+        """Collect moments; in float32 for float32 features if there are labels and all smoothers are precise enough."""
+        # Without labels, eigenvalues can be almost equal: on 20 000 samples of independent views, float32 changed the
+        # space of MultiSetCCA by 3e-5 at a condition number of 100.
         ridges = self._ridges(list(maps))
 
         def precise(found: T) -> bool:
@@ -335,7 +335,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     @property
     def is_exact(self) -> bool:
-        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        """Whether the exact engine is used; with approximation="auto", this is known after `fit`."""
         return is_exact(decided(self))
 
     @property
@@ -343,7 +343,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return getattr(self, "approximation_", self.approximation)
 
     def _maps(self, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None) -> dict[str, FeatureMap]:
-        """Fit the low-rank kernels of the views, or return those of another fit.
+        """Fit the low-rank kernels of the views, or return those that were given.
 
         views (n, d); weights (n,)
         """
@@ -353,13 +353,13 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
-        """Give samples their coordinates in the learned space.
+        """Compute the coordinates of samples in the learned space.
 
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows. A view may be left out, or
-            have rows of NaN for samples that it lacks: the mean runs over the views that a sample has.
+            Views of m samples with the names used in `fit`: arrays of shape (m, d), in chunks of whole rows. A view may be
+            missing, or have rows of NaN for samples that it lacks; the mean is over the views that a sample has.
 
         Returns
         -------
@@ -393,20 +393,21 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Homogeneity analysis: one space for the samples and the categories of J categorical columns.
 
-    Object scores are the top eigenvectors of H [mean_j G_j (G_j'G_j)^-1 G_j'] H with indicator matrices G_j; a category
-    lies at the mean of its samples, a new sample at the mean of its categories. The eigenvalues are those of multiple
-    correspondence analysis of the indicator matrix.
+    Object scores are the leading eigenvectors of H [mean_j G_j (G_j'G_j)^-1 G_j'] H with indicator matrices G_j. A
+    category has the mean coordinates of its samples, and a new sample the mean coordinates of its categories. The
+    eigenvalues equal those of multiple correspondence analysis of the indicator matrix.
 
     Parameters
     ----------
     n_components : int, default=2
-        Dimensions of the space, at most the categories less the columns, and fewer than the samples.
+        Number of dimensions: at most the number of categories minus the number of columns, and less than the number of
+        samples.
     ridge : float, default=1e-12
-        Relative to n, keeps rare categories finite; at least 0 (1e-12: none).
+        Ridge relative to n, at least 0. It keeps the coordinates of rare categories finite; 1e-12 has no effect.
     tol : float, default=1e-9
-        Residual of the eigenpairs relative to the largest eigenvalue.
+        Residual of the eigenpairs, relative to the largest eigenvalue, at which the search stops.
     max_iter : int, default=200
-        Block steps of the eigenproblem.
+        Maximum number of block steps of the eigenvalue search.
     %(random_state)s
 
     Attributes
@@ -414,15 +415,15 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
     embedding_ : ndarray of shape (n, n_components)
         Object scores, orthonormal.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending.
+        Eigenvalues in descending order.
     quantifications_ : list of ndarray of shape (categories of the column, n_components)
-        Places of the categories, one array per column.
+        Coordinates of the categories, one array per column.
     categories_ : list of ndarray
-        Categories of every column, sorted.
+        Sorted categories of each column.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
     n_iter_ : int
-        Steps taken.
+        Number of steps.
 
     References
     ----------
@@ -459,10 +460,11 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Parameters
         ----------
         X : array-like of shape (n, J), or a mapping with one view
-            Categories: numbers or strings. A sample takes no part in the columns where it has NaN or None.
+            Categories: numbers or strings. NaN and None are missing; a sample has no influence on columns in which its
+            value is missing.
         %(y_unused)s
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts.
+            Weights of the samples.
 
         Returns
         -------
@@ -472,7 +474,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Raises
         ------
         UserError
-            For more components than the categories span.
+            If there are more components than dimensions that the categories span.
         """
         return self._fit(X, y, sample_weight)
 
@@ -497,7 +499,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         parts = [np.where(has, weights, 0.0)[used] for has in known.T]
         rows = [np.sqrt(part)[:, None] for part in parts]
         solvers = [LinearSmoother(R * G, self.ridge * weights.sum()) for R, G in zip(rows, indicators, strict=True)]
-        # values at a sample whose category is missing are 0, as its row of the indicators is
+        # Values at a sample with a missing category are 0, because its row of indicators is 0.
         smoothers = [
             lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
             for R, G, solver in zip(rows, indicators, solvers, strict=True)
@@ -514,12 +516,12 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
-        """Give samples their object scores.
+        """Compute the object scores of samples.
 
         Parameters
         ----------
         X : array-like of shape (m, J), or a mapping with one view
-            Categories, all of them known from fit, or NaN or None, which the mean leaves out.
+            Categories that occurred in `fit`. NaN and None are missing values, which the mean excludes.
 
         Returns
         -------

@@ -79,68 +79,71 @@ def _class_directions(Y: np.ndarray) -> int:
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
-    The embedding X (n x p) is the top of M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H; new samples
-    come by X_hat = mean_j K_j(x) alpha_j, their label scores by X_hat pinv(Y'alpha_Y).
+    The embedding X (n x p) consists of the leading eigenvectors of
+    M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H. New samples have the coordinates
+    X_hat = mean_j K_j(x) alpha_j and the label scores X_hat pinv(Y'alpha_Y).
 
     Parameters
     ----------
     kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. `ProductKernel` or "product":
-        exp(-gamma sum_v w_v d_v) of the views' distances d_v, as one view.
+        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel`, or "product", combines all
+        views in one kernel exp(-gamma sum_v w_v d_v) of their distances d_v.
     balance : float, default=0.01
-        Weight lambda of every view against the labels' 1, above 0. KGHA-r is the limit 0.
+        Weight lambda of each view, above 0. The labels have weight 1. The limit 0 is KGHA-r.
     ridge : float, mapping of view to float, or list, default=0.1
-        c_j of every view, above 0, and of the labels unless `label_ridge` is given.
+        Ridge c_j of each view, above 0. The labels use it too, unless `label_ridge` is given.
     n_components : int, or float in (0, 1], default=0.8
-        p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels. Of classes
-        (one label a sample) M tells the labels' directions by how often classes occur; taken are those that the views'
-        functions say best, in that order: by exact kernels of left-out samples, by low-rank ones of the samples.
+        Number of dimensions p, or p as a fraction of the number of labels (1.0 is KGHA-d); at most the rank of the centered
+        labels. With classes (one label per sample), M orders the directions of the labels by class frequency. Therefore
+        the directions on which the functions of the views agree best with the coordinates are selected, in this order:
+        on leave-one-out values of exact kernels, and on fitted values of low-rank kernels.
     center : bool, default=True
-        Center kernels and labels (new rows by the training means). The paper's literal form is False.
+        Center kernels and labels by the training means. The equations of the paper have no centering (False).
     intercept : bool, default=False
         Add the label means to the scores.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
-        do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, which are
-        read for it once more, of at most 1000 samples four to ten fits, each on other folds.
+        Decoder that ranks labels; it is learned from out-of-fold scores of the training samples, which need four additional
+        fits. With None, scores rank the labels, as described in `Scores`. Its `label_sets` need one additional fit on at
+        most 2000 samples, which are read once more; up to 1000 samples, they need four to ten fits on different folds.
     %(approximation)s
     label_ridge : float or None, default=None
-        c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
-        followed at least as closely as any view.
+        Ridge c of the labels, above 0. With None, it is `ridge`, or the smallest ridge if views have different ridges, so
+        that the space follows the labels at least as closely as any view.
     solver : Solver or {"krylov", "als"}, default="krylov"
-        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG; to
-        tol=1e-6, in max_iter=200 steps where none are given.
+        Block Krylov started from the labels, or the alternating least squares of the paper with warm-started block
+        conjugate gradients. The defaults are tol=1e-6 and max_iter=200 steps.
     %(random_state)s
     %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class to float, or None, default=None
-        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
-        then have the label means, as by `intercept`. Bandwidths, scales and decoders are learned without class weights.
+        Factor on the weight of samples by class; "balanced" is inversely proportional to the class frequency. Scores then
+        contain the label means, as with `intercept`. Bandwidths, scales and decoders are learned without class weights.
 
     Attributes
     ----------
     embedding_ : ndarray of shape (n, p)
-        Orthonormal coordinates of the training samples; of an exact fit.
+        Orthonormal coordinates of the training samples, after an exact fit. In each column, the largest loading of the
+        labels is positive.
     eigenvalues_ : ndarray of shape (p,)
-        Eigenvalues of M, descending; of the directions of classes x'Mx in their order.
+        Eigenvalues of M in descending order; x'Mx for directions x selected by classes, in their order.
     objective_ : float
-        Their sum, which the method maximizes.
+        Sum of the eigenvalues, which the method maximizes.
     objective_history_ : list of float
-        The objective after every step.
+        Objective after each step.
     n_iter_ : int
-        Steps taken.
+        Number of steps.
     n_components_ : int
-        p.
+        Number of dimensions p.
     decoder_ : ndarray of shape (p, L)
-        What turns coordinates into raw label scores.
+        Matrix from coordinates to raw label scores.
     expansions_ : dict of str to Expansion
-        The fitted function of every view.
+        Fitted function of each view.
     view_weights_ : dict of str to float
-        Of kernel "product": w_v, of sum 1.
+        Weights w_v of kernel "product", with sum 1.
     rule_ : ScoreRule
-        What turns raw scores into the scores that labels are chosen by.
+        Function from raw scores to the scores that select labels.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Classes or label names.
 
     References
     ----------
@@ -189,20 +192,20 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the space and its decoder.
 
-        A view takes no part in the coordinates of samples that it lacks, nor do labels in those of samples without a known
-        one (missing data passive). Single unknown labels of other samples take what a ridge regression of each label on its
-        own known samples predicts, with the same kernels.
+        The coordinates of a sample do not depend on views that lack the sample, nor on the labels if none of them is known
+        (missing data are passive). If some labels of a sample are unknown, they are imputed by a ridge regression of each
+        label on the samples for which it is known, with the same kernels.
 
         Parameters
         ----------
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
-            masked entries are unknown. From a sparse matrix of more than 4096 labels the space is learned from the 512
-            directions (or twice the components) in which they vary most, and no probabilities are learned.
+            Labels of 0 and 1, n classes, or n lists of labels; or regression targets, see `targets`. NaN, None and masked
+            entries of a matrix are unknown. For a sparse matrix of more than 4096 labels, the space is learned from the
+            512 directions (or twice the components) with the largest variance, and no probabilities are learned.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            How often every sample counts; or by view and for "labels", 0 where one lacks the sample. Probabilities come from
-            fits on folds of samples; of at most 1000 samples those of repeated rows are the same.
+            Weights of the samples; or weights by view and for "labels", 0 where a view lacks the sample. Probabilities are
+            learned on folds; for up to 1000 samples, weights yield the same probabilities as repeated rows.
 
         Returns
         -------
@@ -221,8 +224,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         data = read_labels(self, views, y, weights, {"learning weights": learned}, passive=True)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
-                "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
-                "samples, or take MultiViewRidge"
+                "class_weight of KGHA needs a vector of classes, because a space is learned from all labels of a sample at "
+                "once; pass sample_weight, or use MultiViewRidge"
             )
         if learned and not data.complete:
             raise UserError(
@@ -240,14 +243,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         known = self._complete_labels(data if V is None else replace(data, Y=T))
         with nullcontext() if self.is_exact else single_blas():
             statistics = self._learn_exact(known) if self.is_exact else self._learn_low_rank(known)
-        if V is not None:  # of very many labels the space has seen the directions
+        if V is not None:  # The space was learned from directions of very many labels.
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
-        # scores in the sample have seen its labels through the embedding
+        # Scores of training samples depend on their labels through the embedding, so that they are not held out.
         return LeftOut(statistics=statistics, maps=maps)
 
     def _complete_labels(self, data: Data) -> Data:
-        """Fill unknown labels by what regressions on the views say, which no ridge or balance changes."""
+        """Impute unknown labels by regressions on the views, which do not depend on the ridge or the balance."""
         if data.known is None:
             return data
         regression = MultiViewRidge(
@@ -361,7 +364,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         components: Mapping[float | None, int],
         needs_loo: bool,
     ) -> HeldOut:
-        """Fit on some rows and embed others, in a block Krylov space that settings share.
+        """Fit on some rows and embed others; settings that differ in the balance share a block Krylov space.
 
         new (m, d)
         """
@@ -370,7 +373,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         kernels, search = self._kernels(list(data.views)).items(), partial(SharedKrylov, Y)
         ridges = self._all_ridges(list(dict(kernels)))
         kept = memory()
-        if kept is not None:  # one fold's search, because it holds the factors of its ridge
+        if kept is not None:  # Keep the search of one fold only, because it refers to the factors of its ridge.
             names = tuple(kept.name(rows) for rows in (Y, *data.views.values()))
             search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
         k = max(components.values())
@@ -393,7 +396,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return HeldOut(components, data.frequency, self._project(new), found.loadings, loo)
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """The product kernel of the views, for `_kernels`."""
+        """Learn the product kernel of the views, for `_kernels`."""
         if is_product(self.kernel):
             distances, self.view_weights_ = weighed_views(self._product, views, Y, self.random_state)
             self._kernel_of_all = product_kernel(distances, self.view_weights_, self._product.gamma)
@@ -409,16 +412,16 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return ridges | {LABELS: self._label_ridge(ridges)}
 
     def _label_ridge(self, ridges: Mapping[str, float]) -> float:
-        """The labels' own ridge, or the smallest of the views'."""
+        """Return the ridge of the labels, or the smallest ridge of the views."""
         return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
     def _count_components(self, data: Data) -> int:
-        """Count the components for labels without unknown ones."""
+        """Return the number of components, from the labels of complete samples."""
         used = data.Y if data.complete else data.Y[:][data.weights.labels > 0]
         return self._components(data.Y.shape[1], label_rank(used), data.n)
 
     def _components(self, n_labels: int, rank: int, n: int) -> int:
-        """Count the components for labels of a rank; warns where they are more than that."""
+        """Return the number of components; warn if it exceeds the rank of the labels."""
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:
             raise TooFewSamples(

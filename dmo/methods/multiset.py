@@ -25,42 +25,43 @@ from dmo.parameters import parametrized
 class MultiSetCCA(HomogeneityEmbedding):
     """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
 
-    The embedding is the top of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear" it is the linear one, and as the
-    ridge goes to 0 its eigenvalues are those of generalized CCA divided by the number of views.
+    The embedding consists of the leading eigenvectors of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear", it is
+    linear CCA. If the ridge goes to 0, its eigenvalues are those of generalized CCA divided by the number of views.
 
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view.
+        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`.
     ridge : float, mapping of view to float, or list, default=0.1
-        c_j of every view, above 0.
+        Ridge c_j of each view, above 0.
     n_components : int, default=2
-        Dimensions of the space, fewer than the samples.
+        Number of dimensions, less than the number of samples.
     center : bool, default=True
-        Center the kernels (new rows by the training means).
+        Center the kernels by the training means.
     %(approximation)s
     solver : Solver or {"krylov", "als"}, default="krylov"
-        Block Krylov, or alternating least squares with warm-started block CG; to
-        tol=1e-6, in max_iter=200 steps where none are given.
+        Block Krylov, or alternating least squares with warm-started block conjugate gradients. The defaults are tol=1e-6
+        and max_iter=200 steps.
     %(random_state)s
     %(prepare)s
 
     Attributes
     ----------
     embedding_ : ndarray of shape (n, n_components)
-        Orthonormal coordinates of the training samples; of an exact fit.
+        Orthonormal coordinates of the training samples, after an exact fit. In each column, the largest coefficient of the
+        first view is positive.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending, from 0 (no agreement) to 1.
+        Eigenvalues in descending order, from 0 (no agreement) to 1.
     objective_ : float
-        Their sum, which the method maximizes.
+        Sum of the eigenvalues, which the method maximizes.
     objective_history_ : list of float
-        The objective after every step.
+        Objective after each step.
     n_iter_ : int
-        Steps taken.
+        Number of steps.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
     expansions_ : dict of str to Expansion
-        The fitted function of every view.
+        Fitted function of each view.
 
     References
     ----------
@@ -95,7 +96,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         %(X)s
         %(y_unused)s
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            How often every sample counts; or by view, 0 where the view lacks the sample.
+            Weights of the samples; or weights by view, 0 where a view lacks the sample.
 
         Returns
         -------
@@ -105,7 +106,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         Raises
         ------
         UserError
-            For parameters or views that do not fit together.
+            If parameters or views are invalid or inconsistent.
         """
         return self._fit(X, y, sample_weight)
 

@@ -562,7 +562,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
     ridge = MultiViewRidge("linear")
     for model, y, weights, sentence in (
         (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge of dense labels takes"),
-        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight of KGHA is for a vector of classes"),
+        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight of KGHA needs a vector of classes"),
         (ridge, Y, {"labels": ENTRIES[:, :2]}, r"labels has shape \(90, 2\), the labels \(90, 4\)"),
         (ridge, Y, {"labels": -ENTRIES}, "weights are finite numbers of at least 0"),
         (clone(ridge).set_params(class_weight={"sea": 2.0}), Y, None, "class_weight names 'sea', the labels are"),
