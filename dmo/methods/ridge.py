@@ -90,12 +90,12 @@ from dmo.progress import stage
 from dmo.threads import single_blas
 
 _TARGETS = "target_weights", "target_ridges", "target_importances"
-_COLUMNS = 512  # whose coefficients are worked out at a time
+_COLUMNS = 512  # number of columns whose coefficients are computed at a time
 
 
 @dataclass
 class _Summed(LeftOut):
-    """Leave-one-out scores of some samples: weighted means over the regressions of the views that a sample has.
+    """Leave-one-out scores of some samples: weighted means over the regressions of the views that contain a sample.
 
     weight (m,): sum of the weights of these views; total (m, L): weighted sum of their scores
     """
@@ -124,9 +124,9 @@ class _Summed(LeftOut):
 
 
 def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
-    """What is there for all labels at once, or the columns of some labels in their places."""
+    """Combine results by groups of labels into one array, in the order of the labels."""
     if isinstance(parts[0][0], slice):
-        return parts[0][1]  # as it is: a copy in another order would be multiplied in another one
+        return parts[0][1]  # Not a copy: another memory layout would change the order of sums.
     out = np.empty((len(parts[0][1]), n_labels))
     for labels, columns in parts:
         out[:, labels] = columns
@@ -137,69 +137,70 @@ def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
 class MultiViewRidge(Incremental, Annotator):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
-    Scores are K(x) (K + c I)^-1 Y: of one kernel combined over the views, or averaged over one regression per view.
+    Scores are K(x) (K + c I)^-1 Y, with one kernel that combines the views, or averaged over one regression per view.
 
     Parameters
     ----------
     kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. `ProductKernel`, or "product" with
-        the `distances`, `gamma` and `weights` below: exp(-gamma sum_v w_v d_v) of the views' distances d_v, each divided by
-        its mean over the training samples.
+        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel`, or "product" with the
+        parameters `distances`, `gamma` and `weights`, is exp(-gamma sum_v w_v d_v) with the distances d_v of the views, each
+        divided by its mean over the training samples.
     ridge : float, mapping of view to float, or list, default=0.01
-        c of every view, above 0. With one combined kernel the ridge is one number. In place of a number an array of
-        shape (L,): one per label, where all labels and views of all samples are known; labels of one ridge share its
-        factorization, and all share kernels or moments.
+        Ridge c of each view, above 0; one number for a combined kernel. An array of shape (L,) instead of a number is one
+        ridge per label, which requires that all labels and views of all samples are known. Labels with the same ridge share
+        a factorization, and all labels share kernels or moments.
     combine : {"predictions", "kernels", "product"}, default="predictions"
-        Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
+        Average the predictions of the views (as in the paper), average their kernels, or use the geometric mean of the
+        kernels.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment", "per-target"} or None, default=None
-        Weights of the views, scaled to sum 1; None: equal ones. Learned by `distances`: "tagprop", those under which the
-        neighbors of the training samples predict their labels best [Guillaumin et al. 2009]; "alignment", those under
-        which the sum of the views' distances aligns best with the labels [Cortes et al. 2012]. "per-target": every label
-        or target has weights of its own for the sum of the views' kernels, and a ridge in place of `ridge`, among
-        some 60 to 180 candidates, as in banded ridge regression [la Tour et al. 2022]. Exact kernels take those of
-        the least squared error of left-out samples, of at most 1500. Low-rank kernels take those of the least
-        generalized cross-validation over all samples. Samples that follow each other in time are not left out by runs.
+        Weights of the views, which are scaled to sum 1; None means equal weights. "tagprop" and "alignment" are learned
+        with `distances`: "tagprop" finds the weights with which the neighbors of the training samples predict their labels
+        best [Guillaumin et al. 2009], "alignment" those with which the sum of distances is best aligned with the labels
+        [Cortes et al. 2012]. "per-target" selects weights for the sum of kernels, and a ridge that replaces `ridge`, for
+        each label or target from 60 to 180 candidates, as in banded ridge regression [la Tour et al. 2022]. Exact kernels
+        select by the leave-one-out squared error of at most 1500 samples, and low-rank kernels by generalized
+        cross-validation over all samples. Runs of samples that are neighbors in time are not left out together.
     center : bool, default=True
-        Center kernels and labels (new rows by the training means).
+        Center kernels and labels by the training means.
     intercept : bool, default=False
-        Add the label means to the scores, which `center` took off.
+        Add the label means, which `center` subtracts, to the scores.
     %(distances)s
     gamma : float, default=2.0
-        Sharpness of kernel "product", above 0. `ProductKernel` has its own, as of distances and weights.
+        Factor gamma of kernel "product", above 0. A `ProductKernel` has its own gamma, distances and weights.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled, and of kernels in
-        tiles of more than 2048 samples, from out-of-fold ones; what ranks the labels. None: the scores do, as `Scores`
-        says; for its `label_sets` low-rank kernels read up to 4096 rows once more.
+        Decoder that ranks labels. It is learned from leave-one-out scores of all training samples. Out-of-fold scores are
+        used instead if columns are imputed or scaled, or if kernels of more than 2048 samples are in tiles. With None,
+        scores rank the labels, as described in `Scores`; for its `label_sets`, low-rank kernels read up to 4096 rows again.
     %(approximation)s
     %(random_state)s
     %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class or label to float, or None, default=None
-        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Of a
-        matrix of labels: by what factor samples count for a label that they carry; "balanced": those with it weigh as much
-        as those without. Scores then have the label means, as by `intercept`. Bandwidths, scales and decoders are learned
-        without class weights.
+        For a vector of classes: factor on the weight of samples by class; "balanced" is inversely proportional to the class
+        frequency. For a matrix of labels: factor on the weight of samples for a label that they carry; "balanced" gives
+        samples with the label the same total weight as samples without it. Scores then contain the label means, as with
+        `intercept`. Bandwidths, scales and decoders are learned without class weights.
 
     Attributes
     ----------
     expansions_ : dict of str to Expansion
-        The fitted functions, whose values add up to the raw scores.
+        Fitted functions, whose values sum to the raw scores.
     view_weights_ : dict of str to float
-        Weights of the views, of sum 1; of weights="per-target" their means over the targets.
+        Weights of the views, with sum 1; with weights="per-target", their means over the targets.
     target_weights_ : ndarray of shape (L, V)
-        With weights="per-target": of every label or target the weights of the views' kernels, in the views' order, of
-        sum 1; with it `target_ridges_` of shape (L,), its ridge.
+        Weights of the views for each label or target, with sum 1, if weights="per-target". The ridges are
+        `target_ridges_` of shape (L,).
     target_importances_ : ndarray of shape (L, V)
-        Shares of the views in the variance of the fitted function over the training samples, of sum 1; below 0 where
-        a view takes back what others say.
+        Fractions of the variance of the fitted function that each view contributes on the training samples, with sum 1. A
+        view that compensates for others has a negative fraction.
     rule_ : ScoreRule
-        What turns raw scores into the scores that labels are chosen by.
+        Function from raw scores to the scores that select labels.
     held_out_scores_ : ndarray of shape (n, L)
-        Leave-one-out or out-of-fold scores of the training samples, with a decoder.
+        Leave-one-out or out-of-fold scores of the training samples, if there is a decoder.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Classes or label names.
     coef_ : ndarray of shape (L, d), (1, d) or (d,)
-        Of one view with kernel="linear"; with it `intercept_`.
+        Coefficients for one view with kernel="linear"; the intercept is `intercept_`.
 
     References
     ----------
@@ -252,19 +253,20 @@ class MultiViewRidge(Incremental, Annotator):
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the regressions.
 
-        Every label is learned from the samples where it is known, every view from the samples that it has.
+        Each label is learned from the samples for which it is known, and each view from the samples that it contains.
 
         Parameters
         ----------
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
-            masked entries are unknown. From a sparse matrix of more than 4096 labels no probabilities are learned.
+            Labels of 0 and 1, n classes, or n lists of labels; or regression targets, see `targets`. NaN, None and masked
+            entries of a matrix are unknown. For a sparse matrix of more than 4096 labels, no probabilities are learned.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
-            how often every label of a sample counts besides, 0 where it is unknown. Landmarks are drawn from all
-            samples of positive weight alike. Whole numbers count repeated rows, and a left-out score goes without one of
-            them; a sample of any other weight is left out whole: scale weights that are no counts to 1 at most.
+            Weights of the samples; or weights by view, 0 where the view lacks the sample. "labels" may have the shape (n, L):
+            an additional factor for each label of a sample, 0 where it is unknown. Landmarks are drawn with equal
+            probability from all samples of positive weight. An integer weight stands for repeated rows, of which a
+            leave-one-out score omits one. A sample with another weight is omitted entirely; scale weights that are not
+            counts to at most 1.
 
         Returns
         -------
@@ -274,7 +276,7 @@ class MultiViewRidge(Incremental, Annotator):
         Raises
         ------
         UserError
-            For parameters, views, labels or weights that do not fit together.
+            If parameters, views, labels or weights are invalid or inconsistent.
         """
         return self._fit(X, y, sample_weight)
 
@@ -284,7 +286,7 @@ class MultiViewRidge(Incremental, Annotator):
 
     @property
     def _product(self) -> ProductKernel:
-        """Distances of the views, their weights and their sharpness: those of the kernel, where it is such an object."""
+        """Distances, weights and gamma of the product kernel, from `kernel` or from the parameters."""
         given = self.kernel
         return given if isinstance(given, ProductKernel) else ProductKernel(self.distances, self.gamma, self.weights)  # type: ignore[arg-type]
 
@@ -340,7 +342,7 @@ class MultiViewRidge(Incremental, Annotator):
         return engine
 
     def _learn_moments(self, data: Data) -> LeftOut:
-        """From moments of factor rows: of one pass where samples count alike, else of the rows that a regression has."""
+        """Fit from moments: of one pass if all entries count once, otherwise of one pass per regression."""
         views, Y = data.views, data.Y
         left = _Summed("" if scipy.sparse.issparse(Y) else self._held_out(data))
         with single_blas():
@@ -369,13 +371,13 @@ class MultiViewRidge(Incremental, Annotator):
         return left.end()
 
     def _deciding_rows(self, data: Data) -> np.ndarray:
-        """Indices of the rows whose leave-one-out scores decide label sets if there is no decoder."""
+        """Return indices of the rows whose leave-one-out scores determine label sets if there is no decoder."""
         some = rows_in_runs(data.n)
         rows = np.arange(data.n) if some is None else some
         return rows[aside_samples(data.Y[rows], data.decided(rows), row_keys(self, data, rows))]
 
     def _learn_functions(self, fitted: Iterable[tuple[PartialRidge, float]], left: _Summed, data: Data) -> None:
-        """The functions of regressions and their shares, and the scores of the rows that `left` asks for."""
+        """Store the functions of all regressions, and compute the leave-one-out scores that `left` requests."""
         self.expansions_ = {}
         views, Y = data.views, data.Y
         wanted = left.how == "known" and (left.statistics is None or self._decides)
@@ -397,7 +399,7 @@ class MultiViewRidge(Incremental, Annotator):
         return all(is_precise(moments, shares, c, self.center) for shares, c, _ in self._regressions(names))
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
-        """The regressions of a pass over all views, and their shares."""
+        """Yield the regressions on the moments of a pass over all views, and their weights."""
         for shares, c, share in self._regressions(list(done.maps)):
             found = PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency)
             if self._by_target:
@@ -409,7 +411,7 @@ class MultiViewRidge(Incremental, Annotator):
             yield found, share
 
     def _of_rows(self, data: Data) -> Iterator[tuple[PartialRidge, float]]:
-        """Regressions of passes over the rows that every view, or all views of one kernel, have, and their shares."""
+        """Yield one regression per pass over the rows of a view, or of the views of one kernel, and its weight."""
         views = data.views
         kernels, engines = (per_view(name, getattr(self, name), list(views)) for name in ("kernel", "approximation_"))
         for shares, c, share in self._regressions(list(views)):
@@ -424,7 +426,7 @@ class MultiViewRidge(Incremental, Annotator):
             yield PartialRidge.fit(maps, sources, picked(data.Y, index), *given), share
 
     def _regressions(self, names: list[str]) -> list[tuple[Mapping[str, Any], Any, float]]:
-        """Of every regression the weights of its views' kernels, its ridge, and its own weight."""
+        """Return the weights of the kernels, the ridge, and the weight of each regression."""
         if self.combine == "product" or is_product(self.kernel):
             raise UserError(
                 "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
@@ -433,7 +435,7 @@ class MultiViewRidge(Incremental, Annotator):
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
         if not learns(self._product.weights):
             self.view_weights_ = given_weights(self._product.weights, names)
-        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
+        elif not hasattr(self, "view_weights_"):  # in a sweep, before any fit
             raise UserError(
                 f"weights = {self._product.weights!r} are not learned from moments; give numbers, or exact kernels"
             )
@@ -443,14 +445,14 @@ class MultiViewRidge(Incremental, Annotator):
         return [({view: 1.0}, ridges[view], self.view_weights_[view]) for view in names]
 
     def _by_gradients(self, names: list[str]) -> bool:
-        """Whether regressions on kernel values at landmarks are asked for."""
+        """Whether regressions on kernel values at landmarks are requested."""
         asked = {by_gradients(own) for own in per_view("approximation", self.approximation_, names).values()}
         if len(asked) > 1:
             raise UserError("views have approximations with solver='cg' and without; give all of them the same")
         return True in asked
 
     def _takes_gradients(self, data: Data) -> bool:
-        """Whether solver="cg" is asked for, or solver="auto" and nothing that moments of factor rows are for."""
+        """Whether solver="cg" is requested, or solver="auto" and nothing needs moments of factor rows."""
         names = list(data.views)
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
@@ -469,7 +471,7 @@ class MultiViewRidge(Incremental, Annotator):
         )
 
     def _learn_gradients(self, data: Data) -> LeftOut:
-        """A regression per view on kernel values at its landmarks."""
+        """Fit one regression per view on kernel values at its landmarks."""
         views, names = data.views, list(data.views)
         if self._by_target:
             raise UserError(
@@ -492,22 +494,22 @@ class MultiViewRidge(Incremental, Annotator):
         return LeftOut(self._held_out(data))
 
     def _held_out(self, data: Data, takes_folds: bool = False) -> Literal["known", "folds", "part", ""]:
-        """How scores of samples that the fit has not seen are made (see `LeftOut`); all by folds where `takes_folds`."""
+        """Return how held-out scores are computed (see `LeftOut`); on folds if `takes_folds`."""
         needed = self._by_scores.standardize or self._decoder is not None
         if not (needed or self._decides):
             return ""
-        # what a left-out sample says has a closed form where all of its labels are left out together, and where no scale of
-        # the columns has seen it
+        # Leave-one-out scores have a closed form if all labels of a sample are left out together, and if no column scale
+        # was learned from the sample.
         if needed and takes_folds:
             return "folds"
-        # the leverage of a row takes a factor for every weights and ridge, which are as many as targets
+        # The leverage of a row needs one factorization per combination of weights and ridge, up to one per target.
         dear = not self.is_exact and (self._by_target or self._by_gradients(list(self.view_weights_)))
         if data.counts is None and not dear and not learned_columns(self):
             return "known"
         return "folds" if needed else "part"
 
     def _learn_exact(self, data: Data, how: Literal["known", ""] | None = None) -> LeftOut:
-        """From kernels; `how`: see `LeftOut`, None for what decisions need."""
+        """Fit from exact kernels; `how`: see `LeftOut`; None computes the scores that decisions need."""
         if self._by_target:
             return self._learn_each_target(data, how)
         n, names = data.n, list(data.views)
@@ -524,7 +526,7 @@ class MultiViewRidge(Incremental, Annotator):
         counted = data.complete and not self._ridge_by_label and (some is not None or not left.how)
         columns = targets.shape[1] if counted else None
         own = {"tol": SCORES if self._only_scores else COEFFICIENTS, "columns": columns, "last": some}
-        engine = replace(engine, storage=storage)  # chosen once, and told once
+        engine = replace(engine, storage=storage)  # Choose and log the storage once.
         groups = Groups(engine, kernels, ridges, data, self.center, self.random_state, **own)  # type: ignore[arg-type]
         self.expansions_ = {}
         with stage("kernels and solves", len(kernels)) as advance:
@@ -550,7 +552,7 @@ class MultiViewRidge(Incremental, Annotator):
             duals.append((labels, view.coefficients(full)))
             if wanted:
                 scores.append((labels, view.left_out(full, duals[-1][1], groups.last, part)))
-        # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
+        # The form of a function depends on the kernel only, not on the ridge of its coefficients.
         found = view.expansions(share * _joined(duals, targets.shape[1]))
         self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
         if wanted:
@@ -558,7 +560,7 @@ class MultiViewRidge(Incremental, Annotator):
             left.add(share, weights[left.rows] > 0, values if mean is None else values + mean)
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
-        """Every target by its own weights of the views' kernels and its own ridge; see `_learn_exact`."""
+        """Fit each target with its own weights of the kernels and its own ridge; see `_learn_exact`."""
         self._check_by_target(data.complete)
         views, n, engine = data.views, data.n, replace(exact_engine(self.approximation_), precision="float64")
         if choose_storage(engine, n, len(views), 8) != "memory":
@@ -602,7 +604,7 @@ class MultiViewRidge(Incremental, Annotator):
         return LeftOut("known", np.arange(n), [loo]) if left.how == "known" else left
 
     def _search_by_target(self, matrices: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (L, V) and ridges (L,) of the targets, from all samples or some."""
+        """Select weights (L, V) and ridges (L,) of the targets, on all samples or a subset."""
         if self._given_by_target:
             return self._given_by_target
         n = len(targets)
@@ -615,7 +617,7 @@ class MultiViewRidge(Incremental, Annotator):
         return target_weights(KernelSearch.of(matrices, targets, self.center), self.random_state)
 
     def _learn_by_target(self, moments: Moments) -> None:
-        """Weights and ridges of the targets from moments, where they are asked for."""
+        """Select weights and ridges of the targets by moments if weights="per-target"."""
         if self._by_target:
             self._check_by_target()
             found = self._given_by_target or target_weights(MomentSearch.of(moments, self.center), self.random_state)
@@ -629,7 +631,7 @@ class MultiViewRidge(Incremental, Annotator):
             )
 
     def _tell_by_target(self, views: list[str], weights: np.ndarray, ridges: np.ndarray, products: np.ndarray) -> None:
-        """Weights, ridges and importances; products (V, L) of the views' parts of the function with the whole."""
+        """Store weights, ridges and importances; products (V, L): of each view's part of the function with the sum."""
         length = products.sum(axis=0)
         shares = np.divide(products, length, where=length > 0, out=weights.T.copy())
         self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, shares.T
@@ -643,7 +645,7 @@ class MultiViewRidge(Incremental, Annotator):
             self.expansions_ |= regression.expansions(share)
 
     def _statistics(self, done: LowRankPass) -> Statistics:
-        """Of every fold's scores by regressions on the others."""
+        """Compute statistics of out-of-fold scores."""
         return pooled([part.of_scores(*self._solve(done.total - part)) for part in done.folds])
 
     def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:
@@ -664,7 +666,7 @@ class MultiViewRidge(Incremental, Annotator):
             self._learn_decoder(None, left.scores, data.Y[left.rows], data.decided(left.rows), keys)
 
     def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Coefficients (rank of the view, L) and offset (L) of all regressions together, from moments."""
+        """Compute coefficients (rank of the view, L) and offset (L) of the sum of all regressions, from moments."""
         coefficients: dict[str, np.ndarray] = {}
         total = np.zeros(moments.widths[LABELS])
         for shares, c, share in self._regressions([view for view in moments.widths if view != LABELS]):
@@ -682,7 +684,7 @@ class MultiViewRidge(Incremental, Annotator):
             yield SharedFit(*model._solve(moments), [(j, None, None)])
 
     def _complete_labels(self, data: Data) -> Data:
-        """Labels of which some are unknown as they are: each fit of a sweep solves for them itself."""
+        """Return unknown labels unchanged, because each fit of a sweep imputes them itself."""
         return data
 
     def _held_out_fit(
@@ -698,21 +700,21 @@ class MultiViewRidge(Incremental, Annotator):
         """
         self._check_label_ridges(data)
         left = self._learn_exact(data, "known" if needs_loo else "")
-        loo = left.scores[0] if left.scores else None  # of all rows: settings share fits where no view lacks one
+        loo = left.scores[0] if left.scores else None  # of all rows, because no view lacks one if settings share fits
         return HeldOut(components, data.frequency, self._raw_scores(new), None, loo, data.Y)
 
     @property
     def coef_(self) -> np.ndarray:
-        """Of a linear model of one view, on its columns as given: L x d, 1 x d of two classes, (d) of a vector of numbers."""
+        """Coefficients of the columns of a linear model of one view: (L, d), (1, d) for two classes, (d,) for a vector."""
         return self._linear_part()[0]
 
     @property
     def intercept_(self) -> np.ndarray:
-        """What its scores are of a row of zeros."""
+        """Scores of a row of zeros."""
         return self._linear_part()[1]
 
     def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
-        # hasattr has to say no, so that scikit-learn's selections of features look elsewhere
+        # hasattr must return False for other models, because scikit-learn's feature selectors test it.
         widths: dict[str, int] = getattr(self, "view_widths_", {})
         kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
         row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())
@@ -730,7 +732,7 @@ class MultiViewRidge(Incremental, Annotator):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        """Whether the exact engine is used; with approximation="auto", this is known after `fit`."""
         return is_exact(decided(self))
 
     @property
@@ -745,12 +747,12 @@ class MultiViewRidge(Incremental, Annotator):
         return self.view_weights_[regression] if self.combine == "predictions" and not is_product(self.kernel) else 1.0
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """The distances and the weights of the views, for `_kernels`."""
+        """Learn the distances and weights of the views, for `_kernels`."""
         given = replace(self._product, weights=None) if self._by_target else self._product
         self._distances, self.view_weights_ = weighed_views(given, views, Y, self.random_state)
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
-        """One kernel per regression: a view's own, or one over all views."""
+        """Return one kernel per regression: of one view, or a combined kernel of all views."""
         if is_product(self.kernel):
             return {"all": product_kernel(self._distances, self.view_weights_, self._product.gamma)}
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
@@ -778,7 +780,7 @@ class MultiViewRidge(Incremental, Annotator):
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
-        """Of every regression a number, or an array of one per label."""
+        """Return the ridge of each regression: a number, or an array of one per label."""
         if regressions == views and not is_product(self.kernel):
             found = per_view("ridge", self.ridge, views, POSITIVES)
         elif isinstance(self.ridge, (Mapping, list, tuple)):
