@@ -27,7 +27,7 @@ def evaluate(
     split: Split = None,
     cv: Annotated[
         int | None,
-        typer.Option(min=2, help="Evaluate the estimator by cross-validation with this number of folds."),
+        typer.Option(min=2, help="Evaluate by cross-validation with this number of folds."),
     ] = None,
     scheduler: Scheduler = None,
     **given: Any,
@@ -92,9 +92,9 @@ def percent(share: float | None) -> str:
 
 
 _PATHS = (
-    "A model, labeled samples in a feature store or in files, and the HTML file to write (default: report.html). "
-    "The charts are also written as PNG files next to it. With --compare, pass two or more models, or results "
-    "written by dmo annotate."
+    "A model, labeled samples and the HTML file to write. The samples are in a feature store or in files. The "
+    "default file is report.html. The charts are also written as PNG files next to it. With --compare, pass two or "
+    "more models, or results written by dmo annotate."
 )
 
 
@@ -110,15 +110,12 @@ def report_command(
     top: Top = None,
     split: Split = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    jec: Annotated[
-        bool, typer.Option("--jec", help="Also compare with predictions from the nearest training samples (JEC).")
-    ] = False,
+    jec: Annotated[bool, typer.Option("--jec", help="Also compare with the nearest training samples (JEC).")] = False,
     **given: Any,
 ) -> None:
     """Write an HTML page on data, models and predictions (default: for the test split, else for all samples).
 
-    Training samples of the models are excluded unless `--split` is passed. Without FEATURES, the samples are read from
-    the feature store from which the first model was fitted.
+    Training samples are excluded unless `--split` is passed. By default, FEATURES is the store of the first model.
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)

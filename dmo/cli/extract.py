@@ -19,7 +19,7 @@ from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
 from dmo.workflows.program import Session, begin, say_unreadable, session
 
-SET_HELP = f"Named set of views ({', '.join(SETS)}), or views separated by commas."
+SET_HELP = f"Set ({', '.join(SETS)}) or comma-separated views."
 
 
 def extract_command(
@@ -29,27 +29,26 @@ def extract_command(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="'folders', or a .csv or .json file of names and labels (lists, classes, 0/1 columns, real targets)."
+            help="'folders', or a .csv or .json file of labels. The file has image names with lists, classes, 0/1 "
+            "columns or real targets."
         ),
     ] = None,
     separator: Separator = None,
     test_share: Annotated[
         float | None,
-        typer.Option(help="Fraction of the images for the split 'test', which depends only on their names."),
+        typer.Option(help="Fraction of images for the split 'test'. The split depends only on their names."),
     ] = None,
-    like: Annotated[
-        str | None, typer.Option(help="Model or feature store whose recipe and vocabularies are used.")
-    ] = None,
+    like: Annotated[str | None, typer.Option(help="Model or store whose recipe and vocabularies to use.")] = None,
     words: Annotated[
-        int | None, typer.Option(min=2, help="Visual words per vocabulary (default: 1000 for SIFT, 100 for hue).")
+        int | None, typer.Option(min=2, help="Words per vocabulary (default: 1000 SIFT, 100 hue).")
     ] = None,
     side: Annotated[
-        int, typer.Option(help="Length in pixels to which the longer side of larger images is reduced.")
+        int, typer.Option(help="Maximum length of the longer side in pixels. Larger images are reduced.")
     ] = SIDE,
     onnx: Annotated[
         str | None,
         typer.Option(
-            help="ONNX image model whose embeddings form an additional view. Also required with --like and --append."
+            help="ONNX image model that adds a view of embeddings. With --like and --append, pass the same model again."
         ),
     ] = None,
     unreadable: Unreadable = "skip",
@@ -57,7 +56,10 @@ def extract_command(
     seed: Annotated[int, typer.Option(help="Random seed of the vocabularies.")] = 0,
     block: Annotated[int, typer.Option(min=1, help="Images per block, the unit of writing and resuming.")] = 256,
     append: Annotated[
-        bool, typer.Option("--append", help="Add new images to a complete store, with the recipe of the store.")
+        bool,
+        typer.Option(
+            "--append", help="Add new images to a complete store. Their features use the recipe of the store."
+        ),
     ] = False,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,

@@ -111,10 +111,9 @@ def _features(found: Mapping[str, Any]) -> Rows:
 
 
 def contents_of(store: dmo.stores.FeatureStore) -> dict[str, Any]:
-    """Describe the labels and views of a store.
+    """Describe a store: counts of labels, rarest and unused labels; missing values and samples of the views.
 
-    Labels: number, names, labels per sample, rarest and unused labels. Views: missing values and samples, and the
-    ratio of the largest to the smallest column scale.
+    The "spread" of a view is the ratio of its largest to its smallest column scale.
     """
     views = {name: dict(view) for name, view in store.configuration["views"].items()}
     for name, view in views.items():
@@ -268,7 +267,7 @@ def verify(
         bool,
         typer.Option(
             "--repair",
-            help="Mark damaged blocks as missing, so that the command that created the store writes them again.",
+            help="Mark damaged blocks as missing. The command that created the store then writes them again.",
         ),
     ] = False,
 ) -> None:

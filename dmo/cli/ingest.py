@@ -63,14 +63,10 @@ def _card(
     store: Store,
     views: Annotated[
         list[str] | None,
-        typer.Option("--views", help="Views to read, comma-separated (default: the default views of the card)."),
+        typer.Option("--views", help="Views to read, comma-separated. Default: the default views of the card."),
     ] = None,
-    checksums: Annotated[
-        bool, typer.Option(help="Compare the SHA-256 checksums of the files with the data card.")
-    ] = True,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Download files that are missing in DIR, if the card has their addresses.")
-    ] = False,
+    checksums: Annotated[bool, typer.Option(help="Compare SHA-256 checksums with the data card.")] = True,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Download missing files, if the card has addresses.")] = False,
     block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -98,7 +94,8 @@ def _files(
     labels: Annotated[
         list[str] | None,
         typer.Option(
-            help="FILE or SPLIT=FILE of 0/1 columns, classes, label lists or real targets; for ARFF, a Mulan .xml file."
+            help="FILE or SPLIT=FILE of labels. The file has 0/1 columns, classes, label lists or real targets. "
+            "For ARFF, pass the .xml file of Mulan."
         ),
     ] = None,
     label_columns: LabelColumns = None,
@@ -120,15 +117,19 @@ def _files(
         str | None,
         typer.Option(
             metavar="inner|outer",
-            help="Samples missing from some tables: leave them out (inner), or keep them without these views (outer).",
+            help="Drop (inner) or keep (outer) incomplete samples. Incomplete samples are missing from some tables."
+            " They are kept without these views.",
         ),
     ] = None,
     histogram: Annotated[list[str] | None, typer.Option(help="View whose rows are counts; repeatable.")] = None,
-    dtype: Annotated[
-        list[str] | None, typer.Option(help="NAME=TYPE: data type in which a view is stored, such as float32.")
-    ] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="NAME=TYPE: type of a stored view, such as float32.")] = None,
     description: Annotated[
-        str | None, typer.Option("--from", help="JSON file with views, labels and other settings, instead of options.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="JSON file with the settings, instead of options. The file describes the views, the labels "
+            "and how they are read.",
+        ),
     ] = None,
     block: Block = None,
     overwrite: Overwrite = False,

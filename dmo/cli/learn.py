@@ -23,6 +23,7 @@ from dmo.cli.commands import (
     table_arguments,
 )
 from dmo.cli.estimator_options import engine, engine_options, options_of, surfaces
+from dmo.cli.help_pages import ENGINES
 from dmo.cli.options import Option, keyword
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
@@ -31,23 +32,26 @@ from dmo.workflows.program import free, quiet, session
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
 Views = Annotated[list[str] | None, typer.Option("--views", help="Views to use, comma-separated (default: all).")]
 View = Annotated[str | None, typer.Option("--view", help="View to use (default: the only view of the store).")]
-_FACTORS = "Factors on the default bandwidths of the kernels, comma-separated; each needs one pass over the data."
+_FACTORS = "Factors on the default bandwidths of kernels. Each needs one pass over the data."
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
 Scoring = Annotated[
     str | None,
     typer.Option(
-        help="Metric to maximize: ranking, lrap, auc-macro, f1@5, p@5, psp@5 ..., with any number after @. "
-        "For label sets: f1-micro, f1-macro, f1-samples, jaccard. For real targets: r2, or the negative of rmse, mae, "
-        "arrmse (default: accuracy for classes, r2 for real targets, else ranking, the mean of lrap and auc-macro)."
+        help="Metric to maximize, such as ranking, f1@5 or r2. For rankings: ranking, lrap, auc-macro, f1@5, p@5, "
+        "psp@5 ..., with any number after @. For label sets: f1-micro, f1-macro, f1-samples, jaccard. For real "
+        "targets: r2, or the negative of rmse, mae, arrmse. Default: accuracy for classes, r2 for real targets, else "
+        "ranking, the mean of lrap and auc-macro."
     ),
 ]
 Report = Annotated[
     str | None,
     typer.Option(
         "--report",
-        help="HTML file to write with a heat map, a learning curve (two more cross-validations) and all settings.",
+        help="HTML file for a report on all candidates. The report has a heat map and a learning curve, which costs "
+        "about two more cross-validations.",
     ),
 ]
+_TUNE = "Choose parameters of the estimator by cross-validation and fit the best model. Separate candidates by commas."
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
 _HELD = ("kernel", "impute")
@@ -97,7 +101,7 @@ def with_options(
 ) -> Callable[..., None]:
     """Replace **given of a command by the options of an estimator, of its engines, and of data files."""
     own = [option.parameter(several) for option in options.values()]
-    engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
+    engines = [option.parameter(False, ENGINES) for option in engine_options(name).values()]
     table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
     return with_parameters(command, name, [*own, *engines, *table], text)
 
@@ -186,6 +190,7 @@ def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[
 def tune_command(name: str) -> Callable[..., None]:
     """Create the command that tunes an estimator; its options accept candidate values, separated by commas."""
     options = options_of(name)
+    text = f"{surfaces()[name].text}\n\n{_TUNE}"
     if "kernel" in options and "bandwidth" not in options:
         options = options | {"bandwidth": Option("bandwidth", (float,), None, _FACTORS, place="bandwidth")}
 
@@ -231,7 +236,7 @@ def tune_command(name: str) -> Callable[..., None]:
             _table(result)
         show(record, _found_rows(record), title, in_a_line(record, model, *_parts(record)))
 
-    return with_options(command, name, f"Cross-validate and fit: {surfaces()[name].text}", options, several=True)
+    return with_options(command, name, text, options, several=True)
 
 
 def _tried(
@@ -314,16 +319,15 @@ def plan_command(name: str) -> Callable[..., None]:
         store: Features,
         split: Split = None,
         samples: Annotated[
-            int | None, typer.Option(min=2, help="Number of samples to plan for (default: all samples of the split).")
+            int | None, typer.Option(min=2, help="Number of samples to plan for. Default: all samples of the split.")
         ] = None,
-        rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom approximation in the comparison.")] = 1000,
-        clusters: Annotated[
-            int, typer.Option(min=1, help="Clusters of the MEKA approximation in the comparison.")
-        ] = 10,
+        rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom approximation.")] = 1000,
+        clusters: Annotated[int, typer.Option(min=1, help="Clusters of the MEKA approximation.")] = 10,
         resources: Annotated[
             bool,
             typer.Option(
-                "--resources", help="Print the resources for 5 000 to 10 million such samples as a Markdown table."
+                "--resources",
+                help="Print a table of resources in Markdown. It covers 5 000 to 10 million such samples.",
             ),
         ] = False,
         scheduler: Scheduler = None,

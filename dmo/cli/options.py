@@ -44,7 +44,7 @@ class Option:
     @property
     def values(self) -> list[str]:
         """Literal values, as written on the command line."""
-        return [_written(member) for member in self.members if not isinstance(member, type)]
+        return [written(member) for member in self.members if not isinstance(member, type)]
 
     @property
     def metavar(self) -> str:
@@ -55,7 +55,7 @@ class Option:
     def parse(self, text: str) -> Any:
         """Parse a single value; raise UserError with the accepted values if it is invalid."""
         for member in self.members:
-            if not isinstance(member, type) and text == _written(member):
+            if not isinstance(member, type) and text == written(member):
                 return member
         for member in (int, float):  # Try int first, which rejects "5.0".
             if member in self.members:
@@ -75,7 +75,7 @@ class Option:
         raise UserError(f"{self.flag} {text}: {f'did you mean {near[0]}? ' if near else ''}expected {needed}")
 
     def value(self, entries: Sequence[str], views: Sequence[str]) -> Any:
-        """Parse VALUE for all views, or VIEW=VALUE for some; the others get the default, or 1 if it is None for a number."""
+        """Parse VALUE for all views, or VIEW=VALUE for some; others have the default (1 for a number without one)."""
         common, single = self.default, {}
         for entry in entries:
             view, equals, text = entry.partition("=")
@@ -92,7 +92,7 @@ class Option:
 
     def parameter(self, several: bool, panel: str | None = None) -> inspect.Parameter:
         """Create the parameter of a command, in a panel of its help; with `several`, booleans are values, not flags."""
-        text = self.help if self.default is None else f"{self.help} [default: {_written(self.default)}]"
+        text = self.help if self.default is None else f"{self.help} [default: {written(self.default)}]"
         about: dict[str, Any] = {"help": text, "rich_help_panel": panel}
         if self.members == (True, False) and not several:
             kind: Any = Annotated[bool | None, typer.Option(f"{self.flag}/--no-{self.flag[2:]}", **about)]
@@ -102,7 +102,8 @@ class Option:
         return keyword(self.name, kind)
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """Write a value as on the command line."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 

@@ -39,12 +39,12 @@ def serve(
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of labels that are selected initially (default: the label set that the model predicts)."
+            min=1, help="Number of labels selected initially. Default: the label set that the model predicts."
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; by default, the page is available on this machine only.")
+        str, typer.Option(help="Address to listen on. By default, the page is available on this machine only.")
     ] = ("127.0.0.1"),
     browser: Annotated[
         bool | None, typer.Option("--browser/--no-browser", help="Open a browser (default: only in a terminal).")

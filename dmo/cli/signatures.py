@@ -110,8 +110,9 @@ def engine_options(kind: type) -> dict[str, Option]:
             if option.name not in (*own, "kernel"):
                 known = found.get(option.name, option)
                 members = tuple(dict.fromkeys([*known.members, *option.members]))
-                said = f"{known.help.removesuffix('.)')}, " if option.name in found else f"{option.help} (Of "
-                found[option.name] = Option(option.name, members, None, f"{said}{name}.)")
+                said = f"{known.help.removesuffix('.)')}, " if option.name in found else f"{option.help} (Engines: "
+                default = option.default if known.default == option.default else None
+                found[option.name] = Option(option.name, members, default, f"{said}{name}.)")
     return found
 
 

@@ -25,7 +25,7 @@ def suggest(
     features: Features,
     out: Annotated[str | None, typer.Argument(help="File to write: .json for Label Studio, .csv for FiftyOne.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of samples of each kind.")] = 10,
-    kind: Annotated[str, typer.Option(help="Kinds of samples to list, comma-separated.")] = ",".join(KINDS),
+    kind: Annotated[str, typer.Option(help="Kinds, comma-separated.")] = ",".join(KINDS),
     prefix: Annotated[str, typer.Option(help="Prefix of sample ids that forms the addresses of images.")] = "",
     split: Split = None,
     overwrite: Overwrite = False,
@@ -66,7 +66,8 @@ def update_command(
     answers: Annotated[
         list[Path],
         typer.Argument(
-            help="Files with answers: JSON or CSV from Label Studio or FiftyOne, or CSV with samples and labels."
+            help="Files of answers, JSON or CSV. They are exports of Label Studio or FiftyOne, or list samples and "
+            "labels."
         ),
     ],
     split: Split = None,
@@ -75,7 +76,8 @@ def update_command(
     ] = False,
     separator: Separator = None,
     new: Annotated[
-        str | None, typer.Option(help="Table or folder of images with answered samples that are not in the store.")
+        str | None,
+        typer.Option(help="Table or image folder of new samples with answers. They are added to a copy of the store."),
     ] = None,
     overwrite: Overwrite = False,
     **given: Any,

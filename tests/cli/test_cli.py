@@ -25,7 +25,7 @@ import dmo.methods
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.cli import estimator_options, signatures
+from dmo.cli import estimator_options, help_pages, signatures
 from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
 from dmo.cli.commands import OF_TABLE
 from dmo.cli.estimator_options import engine, engine_options, options_of
@@ -1117,8 +1117,43 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     for name, option in options_of(estimator.__name__).items():
         assert option.help, name
         assert option.default == ("auto" if option.default == "auto" else flat(estimator())[name])
-    said = run("fit", FITTED[kind], "--help").stdout
-    assert all(f"--{name.replace('_', '-')[:12]}" in said for name in options_of(estimator.__name__))
+    said = run("fit", FITTED[kind], "--help").stdout.replace("--[no-]", "--")
+    assert all(f"  --{name.replace('_', '-')}" in said for name in options_of(estimator.__name__))
+
+
+HELPED = [[], *([name] for name in COMMANDS), *(["ingest", name] for name in ("CARD", "digits", "files"))]
+HELPED += [
+    [name, kind] for name, kinds in (("fit", ESTIMATORS), ("tune", TUNED), ("plan", ESTIMATORS)) for kind in kinds
+]
+
+
+@pytest.mark.parametrize("command", HELPED, ids=" ".join)
+def test_help_fits_on_one_screen(command, monkeypatch):
+    """At 80 columns, help has at most 80 lines, and every option has one line. The last line names a page."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*command, "--help").stdout.rstrip("\n").split("\n")
+    assert len(lines) <= 80
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].startswith(f"Documentation: reference/commands/{(command or ['index'])[0]}.html")
+    options = lines[next(i for i, line in enumerate(lines) if line.startswith(("Defaults are", "Options:"))) :]
+    assert [line for line in options[:-1] if line.startswith(" " * 8)] == []
+
+
+def test_every_short_text_of_an_option_is_used():
+    names = {name for kind in ESTIMATORS.values() for name in {**options_of(kind), **engine_options(kind)}}
+    for key in help_pages.SHORT:
+        kind, _, name = key.rpartition(".")
+        assert name in ({**options_of(kind), **engine_options(kind)} if kind else names)
+
+
+def test_help_states_defaults_in_command_line_terms(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run("fit", "kgha", "--help").stdout
+    assert "  --[no-]center         Center kernels and labels [true]" in said
+    assert "  --kernel*             Kernel: linear, rbf, laplacian, ... [auto]" in said
+    assert "  --regularization      Ridge of the reconstruction weights [0.001]" in run("fit", "mesd", "--help").stdout
+    assert "  --folds               Folds of the cross-validation [4]" in run("tune", "kgha", "--help").stdout
+    assert "  --rank                Rank of the Nystrom approximation [1000]" in run("plan", "kgha", "--help").stdout
 
 
 def test_texts_of_options_become_the_arguments_that_python_would_take():
